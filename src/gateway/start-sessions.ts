@@ -2,6 +2,7 @@ import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { SessionAccess } from './access/session-access.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
+import { PlainNames } from './devices/plain-names.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { DomainSettings } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -42,9 +43,17 @@ export async function startSessions(
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
+  const acl = new AuthtokenAcl(store, domains, ports.httpsPort);
+  const names = new PlainNames({
+    store,
+    isOnlineElsewhere: (hostname, credentialId) =>
+      endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId),
+    refuseName: (hostname) => acl.refuseName(hostname),
+    log,
+  });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const sessions = new SessionServer({
-    access: new SessionAccess(new AuthtokenAcl(store, domains, ports.httpsPort)),
+    access: new SessionAccess(acl, names),
     binder: new EndpointBinder({
       endpoints,
       ids,

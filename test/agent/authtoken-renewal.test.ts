@@ -59,7 +59,7 @@ it('a device whose authtoken was rotated fetches another one, again after each r
   const link = await startLink();
   expect(await isLetIn(link)).toBe(true);
   for (let times = 1; times <= 2; times += 1) {
-    await change(() => rotateDevice(gateway.store, device(), 'operator'));
+    await change(() => rotateDevice(gateway.store, device(), { by: 'operator', tcpHost: 'tcp.localhost' }));
     expect(device().credential_id).toBe(null);
     expect(await isLetIn(link)).toBe(true);
   }
@@ -76,7 +76,7 @@ it('a device whose authtoken was rotated fetches another one, again after each r
 it('a device that was renamed and rotated keeps the names that its settings have', async () => {
   await change(() => {
     gateway.store.devices.update({ ...device(), name: 'door', old_name: 'cam' });
-    rotateDevice(gateway.store, device(), 'operator');
+    rotateDevice(gateway.store, device(), { by: 'operator', tcpHost: 'tcp.localhost' });
   });
   expect(await isLetIn(await startLink())).toBe(true);
   const { credential_id } = device();
@@ -87,7 +87,7 @@ it('a device that was renamed and rotated keeps the names that its settings have
 });
 
 it('a device that was revoked or deleted stays out, and asks once an hour', async () => {
-  await change(() => revokeDevice(gateway.store, device(), 'operator'));
+  await change(() => revokeDevice(gateway.store, device(), { by: 'operator', tcpHost: 'tcp.localhost' }));
   const link = await startLink();
   expect([await isLetIn(link), await isLetIn(link)]).toEqual([false, false]);
   expect(recording.lines).toMatchObject([
@@ -101,7 +101,7 @@ it('a device that was revoked or deleted stays out, and asks once an hour', asyn
 });
 
 it('another authtoken in the settings replaces a renewed one', async () => {
-  await change(() => rotateDevice(gateway.store, device(), 'operator'));
+  await change(() => rotateDevice(gateway.store, device(), { by: 'operator', tcpHost: 'tcp.localhost' }));
   expect(await isLetIn(await startLink())).toBe(true);
   const text = readFileSync(joinedFile(), 'utf8');
   writeFileSync(joinedFile(), text.replace(/^NGROK_AUTHTOKEN=.*$/m, `NGROK_AUTHTOKEN=${gateway.authtoken}`));
@@ -110,7 +110,7 @@ it('another authtoken in the settings replaces a renewed one', async () => {
 });
 
 it('a device without an enrolment asks nobody', async () => {
-  await change(() => rotateDevice(gateway.store, device(), 'operator'));
+  await change(() => rotateDevice(gateway.store, device(), { by: 'operator', tcpHost: 'tcp.localhost' }));
   rmSync(join(folder, 'data', 'enrolment.json'));
   expect(await isLetIn(await startLink())).toBe(false);
   expect(recording.lines).toEqual([]);

@@ -137,6 +137,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       revoked_at: null,
       needs_approval: true,
       tcp_ports: null,
+      own_names_only: false,
       labels: { place: text },
     };
     store.enrolmentKeys.insert(invite);
@@ -153,6 +154,8 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       issued_generation: 0,
       status,
       tcp_ports: null,
+      own_names_only: false,
+      kept_rules: [],
       labels: { place: text },
       last_seen_at: seen,
       last_ip: '203.0.113.7',

@@ -44,9 +44,10 @@ export async function listDevices(settings: GatewayServerSettings, { json }: { j
     device.ip ?? '',
     oneLine(device.agent_version ?? ''),
     String(device.tunnels.length),
+    device.plain_names.join(','),
     labelsOf(device.labels),
   ]);
-  const head = ['NAME', 'SITE', 'STATE', 'SINCE', 'ADDRESS', 'VERSION', 'TUNNELS', 'LABELS'];
+  const head = ['NAME', 'SITE', 'STATE', 'SINCE', 'ADDRESS', 'VERSION', 'TUNNELS', 'NAMES', 'LABELS'];
   process.stdout.write(`${table(head, rows)}\n`);
 }
 
@@ -73,6 +74,28 @@ export async function renameDevice(settings: GatewayServerSettings, wanted: stri
     return client.devices.update(device.id, { name });
   });
   process.stdout.write(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join\n`);
+}
+
+/**
+ * Releases a name directly below the site of a device.
+ *
+ * @param wanted name or id of the device
+ * @param name its first label, or the whole name
+ */
+export async function releaseName(settings: GatewayServerSettings, wanted: string, name: string): Promise<void> {
+  const hostname = await withGateway(settings, async (client) => {
+    const { id, site, plain_names } = await find(client, wanted);
+    const label = name.toLowerCase().replace(`.${site}`, '');
+    if (!plain_names.includes(label)) {
+      throw new OperatorError(
+        `${wanted} does not hold ${label}.${site}: device-agent gateway devices lists the names`,
+        4,
+      );
+    }
+    await client.devices.update(id, { plain_names: plain_names.filter((each) => each !== label) });
+    return `${label}.${site}`;
+  });
+  process.stdout.write(`${hostname} released; the first other device that asks for it gets it\n`);
 }
 
 async function find(client: ManagementClient, wanted: string): Promise<Device> {

@@ -25,6 +25,7 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
     )
     .option('--approve', 'Devices wait until they are approved')
     .option('--tcp <ports>', 'TCP ports that its devices may use, such as 20000-20099', ports)
+    .option('--own-names-only', 'Its devices only get names that end in their own, never camera.<site>')
     .option('-l, --label <key=value>', 'Label of its devices; can be repeated', label, {})
     .option('--description <text>', 'What the code is for')
     .option('--json', 'Print JSON')
@@ -68,6 +69,9 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   deviceCommand('rename', 'Rename a device; it takes the name when `device-agent join` runs on it again')
     .argument('<name>', 'the new name')
     .action(async (device: string, name: string) => (await load()).renameDevice(settings(), device, name));
+  deviceCommand('release', 'Release a name directly below the site, so that other devices can get it')
+    .argument('<label>', 'such as camera for camera.site-a.example.com, as listed')
+    .action(async (device: string, label: string) => (await load()).releaseName(settings(), device, label));
 }
 
 function count(text: string): number {

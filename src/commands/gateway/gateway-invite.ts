@@ -23,6 +23,7 @@ export interface InviteOptions {
   expires: number | null;
   approve?: boolean;
   tcp?: string;
+  ownNamesOnly?: boolean;
   label: Record<string, string>;
   description?: string;
   json?: boolean;
@@ -45,6 +46,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
       expires_at: options.expires === null ? undefined : timestamp(Date.now() + options.expires),
       needs_approval: options.approve === true,
       tcp_ports: options.tcp,
+      own_names_only: options.ownNamesOnly === true,
       labels: options.label,
       description: options.description,
     },

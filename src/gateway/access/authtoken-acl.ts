@@ -62,9 +62,15 @@ export class AuthtokenAcl {
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
     if (isRefusal(rules)) return rules;
-    if (!isPermitted(rules, binding)) return denied(binding);
+    if (!isPermitted(rules, binding) && !this.#isGranted(credentialId, binding)) return denied(binding);
     if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
-    return this.#refuseName(binding.hostname);
+    return this.refuseName(binding.hostname);
+  }
+
+  /** Whether the rules of an authtoken allow a binding, without the names that the gateway has granted. */
+  isPermitted(credentialId: string, binding: Binding): boolean {
+    const rules = this.#rulesOf(credentialId);
+    return !isRefusal(rules) && isPermitted(rules, binding);
   }
 
   /** Whether an authtoken has ACL rules now. */
@@ -93,7 +99,16 @@ export class AuthtokenAcl {
     return row.acl;
   }
 
-  #refuseName(host: string): Refusal | null {
+  #isGranted(credentialId: string, binding: Binding): boolean {
+    return binding.kind === 'hostname' && this.store.siteNames.isHeldBy(binding.hostname, credentialId);
+  }
+
+  /**
+   * Why no authtoken can bind a public name; null when one can.
+   *
+   * @param host lower case
+   */
+  refuseName(host: string): Refusal | null {
     const isServed = [this.tlsPort, TLS_PORT].some((port) => this.store.tlsEdges.holderOf(`${host}:${port}`) !== null);
     if (isServed) return { code: 334, text: 'a TLS edge serves this name' };
     const isWildcard = host.startsWith('*.');

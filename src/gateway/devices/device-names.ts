@@ -20,14 +20,19 @@ export function isFree(name: string, inUse: readonly string[]): boolean {
  *
  * @param wanted a valid device name
  * @param inUse all names at the site
+ * @param isEnd whether a name directly below the site ends in `-<name>`
  */
-export function freeName(wanted: string, inUse: readonly string[]): string {
+export function freeName(
+  wanted: string,
+  inUse: readonly string[],
+  isEnd: (name: string) => boolean = () => false,
+): string {
   const taken = takenBy(inUse);
-  if (isFreeAmong(wanted, taken)) return wanted;
+  if (isFreeAmong(wanted, taken) && !isEnd(wanted)) return wanted;
   for (let number = 2; ; number += 1) {
     const suffix = `-${number}`;
     const name = wanted.slice(0, LONGEST_NAME - suffix.length).replace(/-$/, '') + suffix;
-    if (isFreeAmong(name, taken)) return name;
+    if (isFreeAmong(name, taken) && !isEnd(name)) return name;
   }
 }
 
@@ -39,7 +44,8 @@ function isFreeAmong(name: string, { names, ends }: Taken): boolean {
   return !names.has(name) && !ends.has(name) && !endsOf(name).some((end) => names.has(end));
 }
 
-function endsOf(name: string): string[] {
+/** What follows the hyphens of a name: `a-b-c` has the ends `b-c` and `c`. */
+export function endsOf(name: string): string[] {
   const parts = name.split('-');
   return parts.slice(1).map((_, at) => parts.slice(at + 1).join('-'));
 }

@@ -10,9 +10,10 @@ import { issueCredential } from '../store/issue-token.ts';
 import type { Store } from '../store/store.ts';
 import { hashSecret, secretMatches } from '../store/tokens.ts';
 import { freeName } from './device-names.ts';
-import { deviceDomain, deviceRules } from './device-rules.ts';
+import { addedRules, changedRules, deviceDomain, deviceRules } from './device-rules.ts';
 import { EnrolmentError } from './enrolment-error.ts';
 import type { GatewayPlace } from './gateway-place.ts';
+import { keepNamesOnline } from './plain-names.ts';
 
 type Request = z.output<typeof EnrolmentRequest>;
 
@@ -25,7 +26,7 @@ const MAX_HISTORY = 50;
 export class Enrolments {
   constructor(
     private readonly store: Store,
-    private readonly live: Pick<LiveView, 'revoke'>,
+    private readonly live: Pick<LiveView, 'revoke' | 'endpoints'>,
     private readonly place: GatewayPlace,
   ) {}
 
@@ -57,11 +58,13 @@ export class Enrolments {
       return { answer: this.#answer(device, createTokenOf(before, random).token), isRepeated, revoked: null };
     }
     const { id, token } = isCurrent ? createTokenOf(before, random) : this.#issue(device, random);
+    const kept_rules = isCurrent ? device.kept_rules : [];
     const next = withEvent(
       {
         ...device,
         credential_id: id,
         issued_generation: generation,
+        kept_rules,
         old_name: keepsName ? device.old_name : null,
       },
       { at: store.now(), what: stepOf(device, keepsName), by: from },
@@ -104,6 +107,9 @@ export class Enrolments {
   #create(request: Request, from: string): DeviceRow {
     const { store } = this;
     const key = this.#keyFor(request.secret ?? '');
+    const inUse = store.devices.namesAt(key.site);
+    if (inUse.length === 0) keepNamesOnline(store, key.site, this.live.endpoints());
+    const isEnd = (name: string) => store.siteNames.hasEnding(key.site, name);
     store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
     const now = store.now();
     const isPending = key.needs_approval;
@@ -112,7 +118,7 @@ export class Enrolments {
       created_at: now,
       description: null,
       metadata: null,
-      name: freeName(deviceName(request.name ?? ''), store.devices.namesAt(key.site)),
+      name: freeName(deviceName(request.name ?? ''), inUse, isEnd),
       old_name: null,
       site: key.site,
       owner_id: key.owner_id,
@@ -123,6 +129,8 @@ export class Enrolments {
       issued_generation: 0,
       status: isPending ? 'pending' : 'enrolled',
       tcp_ports: key.tcp_ports,
+      own_names_only: key.own_names_only,
+      kept_rules: [],
       labels: key.labels,
       last_seen_at: null,
       last_ip: null,
@@ -163,9 +171,13 @@ export class Enrolments {
   }
 
   #issue(device: DeviceRow, random: Buffer): { id: string; token: string } {
+    const { store, place } = this;
+    const before = device.credential_id === null ? null : store.credentials.get(device.credential_id);
+    const added = before ? addedRules(before, device, place.tcpHost) : device.kept_rules;
+    const acl = [...deviceRules(device, place.tcpHost), ...added];
     const { row, token } = issueCredential(
-      this.store,
-      { description: `device ${device.name}`, owner_id: device.owner_id, acl: deviceRules(device, this.place.tcpHost) },
+      store,
+      { description: `device ${device.name}`, owner_id: device.owner_id, acl },
       random,
     );
     return { id: row.id, token };
@@ -175,7 +187,8 @@ export class Enrolments {
   #dropOldName(before: DeviceRow, { credential_id, ...device }: DeviceRow): Revocation | null {
     const credential = credential_id === null ? null : this.store.credentials.get(credential_id);
     if (before.old_name === null || !credential) return null;
-    this.store.credentials.update({ ...credential, acl: deviceRules(device, this.place.tcpHost) });
+    const acl = changedRules(credential, before, device, this.place.tcpHost);
+    this.store.credentials.update({ ...credential, acl });
     return { narrowedId: credential.id };
   }
 

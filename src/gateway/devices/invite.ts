@@ -47,6 +47,7 @@ export function createEnrolmentKey(
     revoked_at: null,
     needs_approval: body.needs_approval,
     tcp_ports: body.tcp_ports === undefined ? null : parsePortRange(body.tcp_ports),
+    own_names_only: body.own_names_only,
     labels: body.labels,
   };
   store.enrolmentKeys.insert(key);

@@ -2,22 +2,34 @@ import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import type { DeviceUpdate } from '../../management/resources/device.ts';
 import type { DeviceRow } from '../store/devices.ts';
+import { changed } from '../store/sql/changed.ts';
 import type { Store } from '../store/store.ts';
 import { isFree } from './device-names.ts';
-import { deviceRules } from './device-rules.ts';
+import { addedRules, changedRules } from './device-rules.ts';
 import { withEvent } from './enrolments.ts';
+import { nameProblem } from './name-rules.ts';
+
+/** What recording a change needs. */
+interface Change {
+  by: string;
+  tcpHost: string;
+}
 
 /** Lets a device that waits for it join; call it inside a transaction, as the other functions here. */
-export function approveDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+export function approveDevice(store: Store, device: DeviceRow, { by }: Change): DeviceRow {
   if (device.status === 'revoked') throw conflict(`the device ${device.name} was revoked`);
   if (device.status === 'enrolled') return device;
   return save(store, withEvent({ ...device, status: 'enrolled' }, { at: store.now(), what: 'approved', by }));
 }
 
-/** Takes a device's authtoken. It cannot join again, and its name stays taken until it is deleted. */
-export function revokeDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+/**
+ * Takes a device's authtoken. It cannot join again, and its name stays taken until it is deleted. Its names directly below
+ * the site are free.
+ */
+export function revokeDevice(store: Store, device: DeviceRow, { by }: Change): DeviceRow {
   if (device.status === 'revoked') return device;
   if (device.credential_id !== null) store.credentials.delete(device.credential_id);
+  store.siteNames.freeAllOf(device.id);
   return save(
     store,
     withEvent({ ...device, status: 'revoked', credential_id: null }, { at: store.now(), what: 'revoked', by }),
@@ -25,34 +37,36 @@ export function revokeDevice(store: Store, device: DeviceRow, by: string): Devic
 }
 
 /** Takes a device's authtoken, and lets the device fetch another one with the key of its installation. */
-export function rotateDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+export function rotateDevice(store: Store, device: DeviceRow, { by, tcpHost }: Change): DeviceRow {
   if (device.status !== 'enrolled') throw conflict(`the device ${device.name} is ${device.status}`);
   if (device.generation !== device.issued_generation) return device;
-  if (device.credential_id !== null) store.credentials.delete(device.credential_id);
+  const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
+  const kept_rules = credential ? addedRules(credential, device, tcpHost) : device.kept_rules;
+  if (credential) store.credentials.delete(credential.id);
   const generation = device.generation + 1;
   return save(
     store,
-    withEvent({ ...device, generation, credential_id: null }, { at: store.now(), what: 'rotated', by }),
+    withEvent({ ...device, generation, kept_rules, credential_id: null }, { at: store.now(), what: 'rotated', by }),
   );
 }
 
 /**
  * Changes a device. With another name it keeps the names that it has bound until it joins again.
  *
- * @throws {ApiError} 400 when the name is taken
+ * @throws {ApiError} 400 when a name is taken
  */
 export function updateDevice(
   store: Store,
   device: DeviceRow,
   changes: z.output<typeof DeviceUpdate>,
-  { by, tcpHost }: { by: string; tcpHost: string },
+  { by, tcpHost }: Change,
 ): DeviceRow {
-  const { description = device.description, metadata = device.metadata, labels = device.labels } = changes;
-  const next = { ...device, description, metadata, labels };
-  const { name } = changes;
+  const { name, plain_names, ...members } = changes;
+  const next = changed(device, members);
+  if (plain_names !== undefined) setPlainNames(store, next, plain_names);
   if (name === undefined || name === device.name) return save(store, next);
   const others = store.devices.namesAt(device.site).filter((each) => each !== device.name && each !== device.old_name);
-  if (!isFree(name, others)) {
+  if (!isFree(name, others) || store.siteNames.hasEnding(device.site, name, device.id)) {
     throw conflict(
       `the name ${name} is taken at ${device.site}, or ends like that of another device; choose another one`,
     );
@@ -63,10 +77,26 @@ export function updateDevice(
     { at: store.now(), what: 'renamed', by },
   );
   if (credential) {
-    const acl = deviceRules(renamed, tcpHost);
+    const acl = changedRules(credential, device, renamed, tcpHost);
     store.credentials.update({ ...credential, description: `device ${name}`, acl });
   }
   return save(store, renamed);
+}
+
+/** Releases the names directly below the site that are not listed, and gives the device the others. */
+function setPlainNames(store: Store, device: DeviceRow, labels: readonly string[]): void {
+  const { id, site, status } = device;
+  if (status === 'revoked') throw conflict(`the device ${device.name} was revoked`);
+  const hostname = (label: string) => `${label}.${site}`;
+  const before = store.siteNames.labelsOf(id);
+  for (const label of before.filter((each) => !labels.includes(each))) {
+    store.siteNames.put({ hostname: hostname(label), device_id: null, released_from: id });
+  }
+  for (const label of labels.filter((each) => !before.includes(each))) {
+    const problem = nameProblem(store, device, label);
+    if (problem !== null) throw conflict(`plain_names: ${hostname(label)} ${problem}; choose another name`);
+    store.siteNames.put({ hostname: hostname(label), device_id: id, released_from: null });
+  }
 }
 
 function save(store: Store, device: DeviceRow): DeviceRow {

@@ -35,7 +35,10 @@ export class EndpointClaims {
     const { protocol, internal, host, port } = wanted;
     if (protocol === 'tcp' && !internal && port === null) return this.#claimAnyPort(owner, wanted);
     const address = { protocol, internal, host: host ?? this.#freeName(wanted), port: port ?? 0 };
-    owner.credential.authorize(bindingOf(address));
+    const binding = bindingOf(address);
+    // A name of the gateway's choice is nobody's afterwards.
+    if (host !== null) await owner.credential.acquire(binding);
+    owner.credential.authorize(binding);
     for (const holder of this.#conflicting(owner, address, pooled)) await takeOver(holder, owner, pooled);
     const lease = protocol === 'tcp' && !internal ? (await this.#claimPort(owner, address.port)).lease : null;
     return { address, lease };

@@ -8,6 +8,13 @@ export interface Credential {
   /** `bot_…`, or null when it has no owner. */
   readonly ownerId: string | null;
   /**
+   * Gets a name for a device that asks for it, and keeps a name that rules allow from devices. Call it before
+   * {@link authorize}.
+   *
+   * @throws {RpcError} when the device cannot have the name
+   */
+  acquire(binding: Binding): Promise<void>;
+  /**
    * Checks the credential's rules as they are now.
    *
    * @throws {RpcError} when they do not allow the binding, or the credential was revoked

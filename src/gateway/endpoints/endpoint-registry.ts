@@ -92,6 +92,11 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return other === null ? own : [...own, ...(this.#named[other].get(address.host)?.members ?? [])];
   }
 
+  /** The public endpoints at exactly this name or wildcard, of all protocols. */
+  atName(host: string): readonly OnlineEndpoint[] {
+    return Object.values(this.#named).flatMap((pools) => pools.get(host)?.members ?? []);
+  }
+
   /** The public endpoints at a URL, as {@link holders} of its address. */
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);

@@ -1,6 +1,17 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, type Column, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import {
+  annotatedColumns,
+  blob,
+  type Column,
+  flag,
+  integer,
+  json,
+  nullable,
+  type RowOf,
+  Table,
+  text,
+} from './sql/table.ts';
 
 /** `pending`: waits for an approval, without an authtoken. */
 export type DeviceStatus = 'pending' | 'enrolled' | 'revoked';
@@ -27,6 +38,8 @@ const columns = {
   issued_generation: integer,
   status: text as Column<string> as Column<DeviceStatus>,
   tcp_ports: nullable(json<PortRange>()),
+  own_names_only: flag,
+  kept_rules: json<string[]>(),
   labels: json<Record<string, string>>(),
   last_seen_at: nullable(text),
   last_ip: nullable(text),

@@ -13,6 +13,7 @@ const columns = {
   revoked_at: nullable(text),
   needs_approval: flag,
   tcp_ports: nullable(json<PortRange>()),
+  own_names_only: flag,
   labels: json<Record<string, string>>(),
 };
 

@@ -13,6 +13,7 @@ import { EnrolmentKeys } from './enrolment-keys.ts';
 import { ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
+import { SiteNames } from './site-names.ts';
 import { Database } from './sql/database.ts';
 import type { OlderSchema } from './sql/migrate.ts';
 import { UsedTcpPorts } from './tcp-ports.ts';
@@ -29,6 +30,7 @@ export interface Store extends ReturnType<typeof createTables> {
   now(): string;
   /** Random id of this gateway's account, created with the database. */
   account: string;
+  siteNames: SiteNames;
   tcpPorts: UsedTcpPorts;
 }
 
@@ -57,6 +59,7 @@ export function openStore(
     database,
     box,
     ...tables,
+    siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids: createIdSource(latest, wallClock),
     now,

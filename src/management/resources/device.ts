@@ -33,16 +33,37 @@ function parseName(text: string): string | Refusal {
   };
 }
 
+/** How many names directly below the site an operator can give to one device. */
+const MAX_PLAIN_NAMES = 100;
+const LABEL = /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/;
+
+function parseLabel(text: string): string | Refusal {
+  if (text.length <= 63 && LABEL.test(text)) return text.toLowerCase();
+  return { code: WRONG_VALUE, text: 'must be letters, digits and single hyphens between them, at most 63 characters' };
+}
+
 export const DeviceUpdate = body({
   ...annotations(),
   name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/).optional(),
   labels: deviceLabels.optional(),
+  plain_names: z
+    .array(parsed(parseLabel, WRONG_VALUE, LABEL))
+    .max(MAX_PLAIN_NAMES)
+    .optional(),
+  own_names_only: z.boolean().optional(),
 });
 export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
   /** A new name; the device takes it when it joins again, and keeps its old names until then. */
   name?: string | undefined;
   /** Replaces all labels. */
   labels?: Record<string, string> | undefined;
+  /**
+   * Replaces the labels of its names directly below the site. The device does not get those left out again, but others
+   * can.
+   */
+  plain_names?: string[] | undefined;
+  /** Whether it gets no further names directly below the site by asking for them. */
+  own_names_only?: boolean | undefined;
 }
 
 const DeviceTunnel = z.object({ public_url: orNull(z.string()), forwards_to: z.string(), started_at: z.string() });
@@ -58,6 +79,8 @@ export const Device = z.object({
   domain: z.string(),
   status: z.enum(['pending', 'enrolled', 'revoked']),
   labels: z.record(z.string(), z.string()),
+  plain_names: z.array(z.string()),
+  own_names_only: z.boolean(),
   tcp_ports: orNull(z.string()),
   owner_id: z.string(),
   enrolment_key: orNull(Ref),
@@ -77,6 +100,8 @@ export interface Device extends z.output<typeof Device> {
   domain: string;
   /** `pending`: waits for an approval. */
   status: 'pending' | 'enrolled' | 'revoked';
+  /** The labels of its names directly below the site, such as `camera` for `camera.<site>`. */
+  plain_names: string[];
   /** Its authtoken; null while it has none. */
   credential: Ref | null;
   /** Whether its authtoken ended and it has not fetched another one yet. */

@@ -50,6 +50,7 @@ export const EnrolmentKeyCreate = body({
   expires_at: expiry,
   needs_approval: z.boolean().default(false),
   tcp_ports: parsed(parseRange, WRONG_VALUE, /^\d{1,5}(-\d{1,5})?$/).optional(),
+  own_names_only: z.boolean().default(false),
   labels: deviceLabels.default({}),
 });
 export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
@@ -65,6 +66,8 @@ export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
   needs_approval?: boolean | undefined;
   /** TCP ports that its devices may bind, for example `20000-20099`. Default: none. */
   tcp_ports?: string | undefined;
+  /** Whether its devices only get names that end in `-<name>`, and never `camera.<site>`. Default: false. */
+  own_names_only?: boolean | undefined;
   /** Labels of its devices. */
   labels?: Record<string, string> | undefined;
 }
@@ -93,6 +96,7 @@ export const EnrolmentKey = z.object({
   revoked_at: orNull(z.string()),
   needs_approval: z.boolean(),
   tcp_ports: orNull(z.string()),
+  own_names_only: z.boolean(),
   labels: z.record(z.string(), z.string()),
 });
 export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {

@@ -15,6 +15,7 @@ export const fleet = {
     address: 'Address',
     tunnels: 'Tunnels',
     labels: 'Labels',
+    names: 'Names at the site',
     ports: 'TCP ports',
     history: 'History',
     event: (what: string, by: string) => `${what} by ${by}`,

@@ -96,6 +96,20 @@ it('gateway devices approves, renames, rotates, revokes and deletes a device of 
   expect(gateway.store.apiKeys.page(null, 10)).toEqual([]);
 });
 
+it('gateway devices shows names directly below the site, and releases one', async () => {
+  const { code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--own-names-only', '--json'));
+  await join(code, 'cam');
+  const { store } = gateway;
+  const [device] = store.devices.page(null, 1);
+  const put = (hostname: string) =>
+    store.siteNames.put({ hostname, device_id: String(device?.id), released_from: null });
+  await store.database.write(() => ['front.site-a.localhost', 'yard.site-a.localhost'].forEach(put));
+  expect(await run('devices')).toMatch(/ NAMES .*\ncam .* front,yard$/m);
+  expect(await run('devices', 'release', 'cam', 'front')).toMatch(/^front\.site-a\.localhost released; /);
+  await expect(run('devices', 'release', 'cam', 'front')).rejects.toMatchObject({ exitCode: 4 });
+  expect(JSON.parse(await run('devices', '--json'))).toMatchObject([{ plain_names: ['yard'], own_names_only: true }]);
+});
+
 it.each([[['invite', '--site', '*']], [['invite', '--site', '*.site-a.localhost', '--tcp', '9-1']]])(
   '%j is refused as wrong usage',
   async (args) => {

@@ -43,7 +43,7 @@ export class SessionGateway {
     gateway.#store = store;
     const { ids } = store;
     const server = new SessionServer({
-      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost'))),
+      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost')), { claim: async () => null }),
       ids,
       binder: new EndpointBinder({
         endpoints: gateway.endpoints,

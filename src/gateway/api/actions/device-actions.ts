@@ -14,7 +14,9 @@ import type { ApiContext } from '../api-context.ts';
 import { readBody } from '../request.ts';
 import { found, type Guards, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
 
-const ACTIONS: Readonly<Record<DeviceAction, (store: Store, device: DeviceRow, by: string) => DeviceRow>> = {
+const ACTIONS: Readonly<
+  Record<DeviceAction, (store: Store, device: DeviceRow, change: { by: string; tcpHost: string }) => DeviceRow>
+> = {
   approve: approveDevice,
   revoke: revokeDevice,
   rotate: rotateDevice,
@@ -25,14 +27,17 @@ export function deviceRouter(context: ApiContext, guards: Guards): Router {
   const { store, live, links, place } = context;
   const { database, devices: rows } = store;
   const stored = (id: string) => found(rows.get(id), devices);
-  const by = ({ locals }: Response) => keyHolder(store, String(locals.apiKeyId));
+  const changeBy = ({ locals }: Response) => ({
+    by: keyHolder(store, String(locals.apiKeyId)),
+    tcpHost: place.tcpHost,
+  });
   const router = strictRouter();
   router.use(readRouter(devices, readActions(context), guards, links));
   const path: string = `${devices.path}/:id`;
   router.patch(path, ...guards.withBody, async (req, res) => {
     const body = readBody(devices.update, 'PATCH', req.body);
-    const change = { by: by(res), tcpHost: place.tcpHost };
-    const row = await database.write(() => updateDevice(store, stored(idOf(req)), body, change));
+    const row = await database.write(() => updateDevice(store, stored(idOf(req)), body, changeBy(res)));
+    if (body.plain_names && row.credential_id !== null) live.revoke({ narrowedId: row.credential_id });
     res.json(showDevice(context, row, liveSessions(context)));
   });
   router.delete(path, ...guards.plain, async (req, res) => {
@@ -49,7 +54,7 @@ export function deviceRouter(context: ApiContext, guards: Guards): Router {
     router.post(`${path}/${action}`, ...guards.plain, async (req, res) => {
       const { before, after } = await database.write(() => {
         const row = stored(idOf(req));
-        return { before: row.credential_id, after: ACTIONS[action](store, row, by(res)) };
+        return { before: row.credential_id, after: ACTIONS[action](store, row, changeBy(res)) };
       });
       if (before !== null && after.credential_id === null) live.revoke({ credentialIds: [before] });
       res.json(showDevice(context, after, liveSessions(context)));
@@ -92,6 +97,8 @@ function showDevice(
     domain: deviceDomain(row),
     status: row.status,
     labels: row.labels,
+    plain_names: store.siteNames.labelsOf(row.id),
+    own_names_only: row.own_names_only,
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
     owner_id: row.owner_id,
     enrolment_key: links.refOrNull(enrolmentKeys, row.enrolment_key_id),

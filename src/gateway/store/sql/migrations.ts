@@ -229,4 +229,25 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX devices_by_key ON devices (enrolment_key_id);
   CREATE INDEX devices_by_credential ON devices (credential_id);
   `,
+  `
+  -- Whether devices get names directly below their site, besides those that end in their own name.
+  ALTER TABLE enrolment_keys ADD COLUMN own_names_only INTEGER NOT NULL DEFAULT 0 CHECK (own_names_only IN (0, 1));
+  ALTER TABLE devices ADD COLUMN own_names_only INTEGER NOT NULL DEFAULT 0 CHECK (own_names_only IN (0, 1));
+  -- The operator's rules of an authtoken that was rotated, for the next one.
+  ALTER TABLE devices ADD COLUMN kept_rules TEXT NOT NULL DEFAULT '[]';
+
+  -- Who may use a name directly below a site.
+  CREATE TABLE site_names (
+    hostname TEXT PRIMARY KEY NOT NULL,
+    site TEXT NOT NULL,
+    -- Null: a name that rules of an authtoken allow, or one that was released.
+    device_id TEXT REFERENCES devices ON DELETE CASCADE,
+    -- The device that held it before it was released. All others can get it.
+    released_from TEXT REFERENCES devices ON DELETE CASCADE,
+    created_at TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX site_names_by_site ON site_names (site);
+  CREATE INDEX site_names_by_device ON site_names (device_id);
+  CREATE INDEX site_names_by_releaser ON site_names (released_from);
+  `,
 ];

@@ -66,6 +66,7 @@ export const devicesSection: Section<Device> = {
     ...optional(text.version, device.agent_version),
     ...optional(text.address, device.ip),
     ...optional(text.labels, Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
+    ...optional(text.names, device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
     ...optional(text.ports, device.tcp_ports),
     { label: gateway.form.owner, value: <ItemLink section="bot-users" id={device.owner_id} /> },
     ...optional(

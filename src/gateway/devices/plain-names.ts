@@ -1,0 +1,145 @@
+import type { Log } from '../../lib/log/log.ts';
+import type { Refusal } from '../../management/resources/refusal.ts';
+import { coveringNames } from '../endpoints/domain-names.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import type { DeviceRow } from '../store/devices.ts';
+import type { Store } from '../store/store.ts';
+import { isOwnLabel, nameProblem } from './name-rules.ts';
+
+/** Names that one device gets without the operator. */
+export const MAX_GRANTED = 20;
+/** Names kept at one site. A full site grants no more. */
+const MAX_AT_SITE = 50_000;
+/** The code for a name that the authtoken's rules do not allow. Agents take a name of their device instead. */
+const NOT_ALLOWED = 316;
+
+export interface PlainNamesDeps {
+  store: Store;
+  /** Whether an endpoint of another authtoken is online at exactly this name or wildcard. */
+  isOnlineElsewhere: (hostname: string, credentialId: string) => boolean;
+  /** Why nobody can bind a name; null when somebody can. */
+  refuseName: (hostname: string) => Refusal | null;
+  log: Log;
+}
+
+/**
+ * Decides who may use names directly below sites of devices, such as `camera.sitea.example.com`. The first device that
+ * asks for one gets it for good. A name that another authtoken has bound by its rules is never granted.
+ */
+export class PlainNames {
+  constructor(private readonly deps: PlainNamesDeps) {}
+
+  /**
+   * Called before an authtoken binds a name.
+   *
+   * @param isPermitted whether its rules allow the name
+   * @returns why a device cannot have it; null when it has it, or the name is none of these
+   */
+  async claim(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
+    const { devices, siteNames } = this.deps.store;
+    const device = devices.byCredential(credentialId);
+    if (isPermitted) {
+      if (device === null || !isOwnName(device, hostname)) await this.#keep(credentialId, device, hostname);
+      return null;
+    }
+    if (device === null || siteOf(hostname) !== device.site || hostname.startsWith('*.')) return null;
+    if (siteNames.isHeldBy(hostname, credentialId)) return null;
+    return this.#grant(device.id, credentialId, hostname);
+  }
+
+  async #grant(deviceId: string, credentialId: string, hostname: string): Promise<Refusal | null> {
+    const { store, log } = this.deps;
+    const refusal = () => {
+      // It may have changed or gone meanwhile.
+      const device = store.devices.get(deviceId);
+      return device?.credential_id === credentialId ? this.#refusalOf(device, credentialId, hostname) : null;
+    };
+    const known = refusal();
+    if (known !== null) return known;
+    const refused = await store.database.write(() => {
+      const found = refusal();
+      if (found === null) store.siteNames.put({ hostname, device_id: deviceId, released_from: null });
+      return found;
+    });
+    if (refused === null) log.info({ device: deviceId, domain: hostname }, 'name granted to a device');
+    return refused;
+  }
+
+  #refusalOf(device: DeviceRow, credentialId: string, hostname: string): Refusal | null {
+    const { store, isOnlineElsewhere, refuseName } = this.deps;
+    const refuse = (why: string): Refusal => ({ code: NOT_ALLOWED, text: `${hostname} ${why}` });
+    if (device.own_names_only) {
+      return refuse(`is not allowed: this device only gets names that end in -${device.name}.${device.site}`);
+    }
+    const problem = nameProblem(store, device, labelOf(hostname));
+    if (problem !== null) return refuse(problem);
+    const [own] = store.siteNames.among([hostname]);
+    if (own?.released_from === device.id) return refuse('was taken from this device by the operator of the gateway');
+    const serving = coveringNames(hostname);
+    const isKept = store.siteNames.among(serving).some(isOfRules);
+    if (isKept || serving.some((name) => isOnlineElsewhere(name, credentialId)))
+      return refuse('belongs to another authtoken');
+    const unusable = refuseName(hostname);
+    if (unusable !== null) return refuse(`cannot be used: ${unusable.text}`);
+    if (store.siteNames.labelsOf(device.id).length >= MAX_GRANTED) {
+      return refuse(`is not granted: this device has ${MAX_GRANTED} such names; ask the operator to release one`);
+    }
+    return store.siteNames.countAt(device.site) < MAX_AT_SITE
+      ? null
+      : refuse('is not granted: the site has too many names');
+  }
+
+  /** Keeps a name that rules allow from all devices, also while nobody uses it. A device that holds it loses it. */
+  async #keep(credentialId: string, device: DeviceRow | null, hostname: string): Promise<void> {
+    const { store, isOnlineElsewhere, log } = this.deps;
+    if (!isBelowSite(store, hostname)) return;
+    const known = store.siteNames.get(hostname);
+    const isKept = known !== null && (isOfRules(known) || (device !== null && known.device_id === device.id));
+    // Binding it fails then.
+    if (isKept || isOnlineElsewhere(hostname, credentialId)) return;
+    try {
+      await store.database.write(() => keepForRules(store, hostname));
+      if (known?.device_id)
+        log.warn({ device: known.device_id, domain: hostname }, 'name of a device taken by another authtoken');
+    } catch (error) {
+      // The operator's agent comes online all the same; the next time, it is tried again.
+      log.error({ err: error, domain: hostname }, 'name not kept from devices');
+    }
+  }
+}
+
+/** Keeps the names that are online at a site from its devices; call it in a transaction when the first one joins. */
+export function keepNamesOnline(store: Store, site: string, online: readonly Pick<LiveEndpoint, 'host'>[]): void {
+  for (const host of new Set(online.map((endpoint) => endpoint.host))) {
+    const isAbove = host.startsWith('*.') && site.endsWith(host.slice('*'.length));
+    if (siteOf(host) === site || isAbove) keepForRules(store, host);
+  }
+}
+
+function keepForRules(store: Store, hostname: string): void {
+  const { siteNames } = store;
+  if (siteNames.get(hostname) === null && siteNames.countAt(siteOf(hostname)) >= MAX_AT_SITE) return;
+  siteNames.put({ hostname, device_id: null, released_from: null });
+}
+
+function isOfRules({ device_id, released_from }: { device_id: string | null; released_from: string | null }): boolean {
+  return device_id === null && released_from === null;
+}
+
+/** Whether a name, or a wildcard with a site below it, matters to devices. */
+function isBelowSite({ siteNames }: Store, hostname: string): boolean {
+  const parent = siteOf(hostname);
+  return hostname.startsWith('*.') ? siteNames.hasSiteAtOrBelow(parent) : siteNames.isSite(parent);
+}
+
+function isOwnName(device: DeviceRow, hostname: string): boolean {
+  return siteOf(hostname) === device.site && isOwnLabel(device, labelOf(hostname));
+}
+
+function labelOf(hostname: string): string {
+  return hostname.slice(0, hostname.indexOf('.'));
+}
+
+function siteOf(hostname: string): string {
+  return hostname.slice(hostname.indexOf('.') + 1);
+}
