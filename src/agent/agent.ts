@@ -158,7 +158,8 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     declare: async (store) => {
       if (tunnelsDir === null) return;
       const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
-      await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains }, log });
+      const rules = { defaultPolicies, reservedDomains, site: settings.site };
+      await applyDeclaredTunnels(store, { folder: tunnelsDir, rules, log });
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     trafficAt,

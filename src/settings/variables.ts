@@ -92,7 +92,7 @@ const SITE = {
     { otherwise: 'the gateway chooses names', example: 'site-a.example.com' },
   ),
   AGENT_NAME: deviceLabel(
-    'Name of the device at its site: names of its tunnels are `<label>-<name>.<site>`. `device-agent join` sets it, and without it asks for the hostname',
+    'Name of the device at its site: names of its tunnels are `<label>-<name>.<site>`, or `<label>.<site>` if no other device has that. `device-agent join` sets it, and without it asks for the hostname',
     { otherwise: 'tunnels are `<label>.<site>`', example: 'cabinet-7' },
   ),
 };

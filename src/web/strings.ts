@@ -136,7 +136,8 @@ export const device = {
     domain: 'Domain',
     domainHint: 'Optional. Without it, the gateway chooses.',
     label: 'label',
-    domainAtSite: (domain: string) => `Optional. A label is enough: ${domain}. Without it, the name is random.`,
+    domainAtSite: (domain: string) =>
+      `Optional. A label is enough: ${domain}. If that is taken, the name of this device is added. Without a label, the name is random.`,
     domainTcpHint: 'Optional: host:port. Without it, the gateway chooses.',
     policy: 'Traffic policy',
     addPolicy: 'Add a traffic policy',

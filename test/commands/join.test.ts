@@ -47,27 +47,43 @@ async function upstream(answer: string): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-async function startTunnel(device: AgentProcess, body: object): Promise<{ url: string; domain: string }> {
+async function startTunnel(
+  device: AgentProcess,
+  body: object,
+): Promise<{ url: string; domain: string; notice?: string }> {
   const answer = await fetch(`${await device.api()}/tunnels`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
   });
-  return (await answer.json()) as { url: string; domain: string };
+  return (await answer.json()) as { url: string; domain: string; notice?: string };
 }
 
 it('two devices join with one code and serve clients at names of their own', async () => {
   const code = await inviteTo(gateway, { tcp_ports: `${tcpPorts.first}-${tcpPorts.first + 1}` });
   const devices = ['the camera', 'the door'].map((answer) => ({ answer, place: folder() }));
+  const got: unknown[] = [];
   for (const { answer, place } of devices) {
     const device = joinAs(place, code, 'Cabinet 7');
     await device.logged('remote API online');
     const forwards_to = await upstream(answer);
-    const { domain } = await startTunnel(device, { forwards_to, domain: 'web' });
+    const { domain, notice } = await startTunnel(device, { forwards_to, domain: 'web' });
     expect((await getPublic(gateway, `https://${domain}/`)).body).toBe(answer);
+    got.push([domain, notice]);
+    // What a card image has for all devices, repeatedly.
+    writeFileSync(join(place, 'tunnels.yaml'), `tunnels: [{ domain: status, forwards_to: ${forwards_to} }]`);
+    const apply = () => deviceAgent(['tunnels', 'apply', 'tunnels.yaml'], place, { AGENT_PORT: port });
+    const { port } = new URL(await device.api());
+    expect((await apply()).stdout).toContain('\n1 created\n');
+    expect((await apply()).stdout).toContain('\n1 unchanged\n');
     const random = await startTunnel(device, { forwards_to });
     expect(random.domain).toMatch(/^[a-z]{6}-cabinet-7(-2)?\.site\.localhost$/);
   }
+  const own = 'web-cabinet-7-2.site.localhost';
+  expect(got).toEqual([
+    ['web.site.localhost', undefined],
+    [own, `web.site.localhost belongs to another device; this tunnel is ${own}`],
+  ]);
   const [camera, door] = devices.map(({ place }) => readFileSync(join(place, '.env'), 'utf8'));
   expect(camera).toContain(
     'AGENT_DOMAIN=agent-cabinet-7.site.localhost\nAGENT_SITE=site.localhost\nAGENT_NAME=cabinet-7\n',

@@ -14,15 +14,20 @@ import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-interface SetUpOptions extends Partial<TunnelManagerOptions> {
+interface SetUpOptions extends Partial<Omit<TunnelManagerOptions, 'connector'>> {
+  connector?: FakeConnector;
   adapter?: Adapter<StoredTunnels>;
   folder?: string;
 }
 
 /** A tunnel manager with a temporary folder and an online in-memory gateway. */
-export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions = {}) {
+export async function setUpTunnels({
+  adapter,
+  folder,
+  connector = new FakeConnector(),
+  ...options
+}: SetUpOptions = {}) {
   const socketFolder = folder ?? temporaryFolder();
-  const connector = new FakeConnector();
   const path = join(socketFolder, 'tunnels.json');
   const store = new TunnelStore(adapter ?? new DurableFile({ path, codec: tunnelsCodec, log: silentLog }));
   const guard = new UpstreamGuard(parseUpstreamRules('loopback,private,unix'));

@@ -15,7 +15,10 @@ const TunnelMembers = z.object({
 });
 
 /** A tunnel in the answer to the request that created it; its policy as it was sent. */
-export const CreatedTunnel = TunnelMembers.extend({ policy: z.record(z.string(), z.unknown()).nullable() });
+export const CreatedTunnel = TunnelMembers.extend({
+  policy: z.record(z.string(), z.unknown()).nullable(),
+  notice: z.string().optional().meta({ description: 'Why the domain is not the one that was asked for.' }),
+});
 export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
 
 /** Whether the upstream accepts connections, as of the last connection of a client or a check. */
@@ -57,8 +60,11 @@ export type ListedTunnel = z.infer<typeof ListedTunnel>;
 export const TunnelDetail = ListedTunnel.extend({ created_at: z.string() });
 export type TunnelDetail = z.infer<typeof TunnelDetail>;
 
-export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView): CreatedTunnel {
-  return { url, protocol, forwards_to, domain, policy };
+export function presentCreated(
+  { tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView,
+  notice: string | null,
+): CreatedTunnel {
+  return { url, protocol, forwards_to, domain, policy, ...(notice !== null && { notice }) };
 }
 
 export function presentItem(view: TunnelView, tunnels: TunnelManager): ListedTunnel {

@@ -26,7 +26,9 @@ export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: () => Pr
       res.json(views.map((view) => presentItem(view, tunnels)));
     })
     .post(noQuery, ...jsonBody, async (req, res) => {
-      res.json(presentCreated(await tunnels.create(parseInput(TunnelRequest, req.body))));
+      const notices: string[] = [];
+      const view = await tunnels.create(parseInput(TunnelRequest, req.body), (text) => notices.push(text));
+      res.json(presentCreated(view, notices[0] ?? null));
     })
     .all(methodNotAllowed('GET, HEAD, POST'));
   router

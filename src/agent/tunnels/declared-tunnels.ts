@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { domainsFor, isLabel, type Site } from './site-names.ts';
+import type { Tunnel } from './tunnel.ts';
 import {
   checkTunnel,
   differencesBetween,
@@ -30,13 +32,13 @@ export async function parseDeclaredTunnels(
   const tunnels = (await declarationsIn(text, source)).flatMap((declared, at) => {
     const found = checkTunnel(declared, rules);
     if (!Array.isArray(found)) {
-      if (!/[.:]/.test(found.domain)) problems.push(`tunnels[${at}].domain: give the whole hostname`);
+      if (isLabel(found) && !rules.site) problems.push(`tunnels[${at}].domain: give the whole hostname`);
       return [found];
     }
     problems.push(...found.map((problem) => `tunnels[${at}].${problem}`));
     return [];
   });
-  const domains = tunnels.map(({ domain }) => domain);
+  const domains = tunnels.flatMap((tunnel) => domainsFor(tunnel, rules.site ?? null));
   const repeated = new Set(domains.filter((domain, at) => domains.indexOf(domain) !== at));
   for (const domain of repeated) problems.push(`${domain}: declared more than once`);
   if (problems.length === 0) return tunnels;
@@ -80,6 +82,16 @@ export async function readDeclaredTunnels(folder: string, rules: ImportRules): P
   return [...tunnels.values()];
 }
 
+/** The present tunnel that a declared one is about: a label has got one of several domains. */
+export function declaredAmong(
+  present: readonly Tunnel[],
+  declared: ImportedTunnel,
+  site: Site | null,
+): Tunnel | undefined {
+  const domains = domainsFor(declared, site);
+  return present.find(({ domain }) => domains.includes(domain));
+}
+
 /** Of the members that can differ, those that the agent can change. */
 const CHANGEABLE: readonly string[] = ['forwards_to', 'policy'];
 
@@ -98,16 +110,21 @@ export async function applyDeclaredTunnels(
   { folder, rules, log }: { folder: string; rules: ImportRules; log: Log },
 ): Promise<void> {
   try {
-    for (const declared of await readDeclaredTunnels(folder, rules)) await applyDeclared(declared, store, log);
+    for (const declared of await readDeclaredTunnels(folder, rules)) {
+      await applyDeclared(declared, { store, site: rules.site ?? null, log });
+    }
   } catch (error) {
     log.error({ folder, reason: messageOf(error) }, 'declared tunnels not applied');
   }
 }
 
-async function applyDeclared(declared: ImportedTunnel, store: TunnelStore, log: Log): Promise<void> {
+async function applyDeclared(
+  declared: ImportedTunnel,
+  { store, site, log }: { store: TunnelStore; site: Site | null; log: Log },
+): Promise<void> {
   const { domain, forwards_to, policy } = declared;
-  const there = store.list().find((tunnel) => tunnel.domain === domain);
-  const differing = there ? differencesBetween(there, declared) : [];
+  const there = declaredAmong(store.list(), declared, site);
+  const differing = there ? differencesBetween(there, { ...declared, domain: there.domain }) : [];
   if (there && differing.length === 0) return;
   const problem = unchangeable(differing);
   if (problem !== null) return log.warn({ domain, reason: problem }, 'declared tunnel not applied');

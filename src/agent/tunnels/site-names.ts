@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { AgentError } from '../errors/agent-error.ts';
+import { ApiError } from '../../lib/errors.ts';
 import type { TunnelRequest } from './tunnel.ts';
 
 /** The site that a device belongs to. Names of its tunnels are below its domain. */
@@ -10,27 +10,67 @@ export interface Site {
   deviceName: string | null;
 }
 
+/** The domain to ask the gateway for. */
+export interface DomainChoice {
+  /** Null: the gateway chooses. */
+  domain: string | null;
+  /** This device's own name, for when somebody else has the domain; null: none. */
+  otherwise: string | null;
+}
+
 const LONGEST_LABEL = 63;
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
+/** The gateway's codes for a name that the authtoken may not bind, and for one that is online elsewhere. */
+const TAKEN = ['ERR_NGROK_316', 'ERR_NGROK_334'];
 
 /**
- * The domain of a new tunnel of a device that belongs to a site. A single label means a name of this device below the
- * site, and no domain a random one.
+ * The domain of a new tunnel of a device that belongs to a site. A single label means a name directly below the site, or
+ * one of this device if somebody else has that; no domain means a random one of this device.
  *
  * @param site null: none, then the request is unchanged
- * @throws {AgentError} 400 when the label is too long
  */
-export function domainAtSite({ protocol, domain }: TunnelRequest, site: Site | null): string | null {
+export function domainAtSite(
+  { protocol, domain }: Pick<TunnelRequest, 'protocol' | 'domain'>,
+  site: Site | null,
+): DomainChoice {
   const wanted = domain ?? null;
-  if (site === null || protocol === 'tcp' || wanted?.includes('.')) return wanted;
-  const label = wanted ?? randomLabel();
+  if (site === null || !isLabel({ protocol, domain: wanted ?? '' })) return { domain: wanted, otherwise: null };
   const own = site.deviceName === null ? '' : `-${site.deviceName}`;
-  const full = own !== '' && label.endsWith(own) ? label : label + own;
-  if (full.length <= LONGEST_LABEL) return `${full}.${site.domain}`;
-  const problem = `the label ${full} has more than ${LONGEST_LABEL} characters`;
-  throw new AgentError('ERR_AGENT_INVALID_REQUEST', `domain: ${problem}; choose a shorter one`, {
-    details: { domain: problem },
-  });
+  if (wanted === null) return { domain: `${randomLabel()}${own}.${site.domain}`, otherwise: null };
+  const isOwn = own === '' || wanted.endsWith(own) || wanted.length + own.length > LONGEST_LABEL;
+  return { domain: `${wanted}.${site.domain}`, otherwise: isOwn ? null : `${wanted}${own}.${site.domain}` };
+}
+
+/** Whether a domain is a single label, which a site completes. */
+export function isLabel({ protocol, domain }: { protocol: string; domain: string }): boolean {
+  return protocol !== 'tcp' && !/[.:]/.test(domain);
+}
+
+/** The domains that a tunnel with this one can have, the one in the request included. */
+export function domainsFor(
+  request: { protocol: TunnelRequest['protocol']; domain: string },
+  site: Site | null,
+): string[] {
+  const { domain, otherwise } = domainAtSite(request, site);
+  return [...new Set([request.domain, domain, otherwise])].filter((each) => each !== null);
+}
+
+/**
+ * Opens the wanted domain, or the device's own one if somebody else has that.
+ *
+ * @returns what was opened, and why it is not the wanted domain; null: it is
+ */
+export async function openChoice<T>(
+  { domain, otherwise }: DomainChoice,
+  open: (domain: string | null) => Promise<T>,
+): Promise<{ opened: T; reason: string | null }> {
+  try {
+    return { opened: await open(domain), reason: null };
+  } catch (error) {
+    const isTaken = otherwise !== null && error instanceof ApiError && TAKEN.includes(error.code);
+    if (!isTaken) throw error;
+    return { opened: await open(otherwise), reason: error.message };
+  }
 }
 
 /** Six letters: short enough beside the longest name of a device. */

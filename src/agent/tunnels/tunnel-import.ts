@@ -7,6 +7,7 @@ import { validationMessage } from '../../lib/validation-messages.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import { problemList } from './problems.ts';
+import { domainsFor, type Site } from './site-names.ts';
 import { domainOf, type Tunnel, TunnelRequest } from './tunnel.ts';
 import { StoredTunnels, TUNNELS_VERSION } from './tunnel-store.ts';
 
@@ -18,6 +19,8 @@ export interface ImportRules {
   defaultPolicies: PolicyInput;
   /** Domains that no tunnel may use: the agent's own. */
   reservedDomains: readonly string[];
+  /** The site that completes labels; null or omitted: none. */
+  site?: Site | null;
 }
 
 /** Identifies `tunnels.json` and exports. */
@@ -121,13 +124,14 @@ function parseText(policy: unknown): unknown {
 /** @returns the tunnel, or everything that is wrong with it */
 export function checkTunnel(
   request: unknown,
-  { defaultPolicies, reservedDomains }: ImportRules,
+  { defaultPolicies, reservedDomains, site = null }: ImportRules,
 ): ImportedTunnel | string[] {
   const parsed = TunnelRequest.safeParse(request, { error: validationMessage });
   if (!parsed.success) return problemList(parsed.error);
   const { domain, policy, protocol } = parsed.data;
   if (!domain) return ['domain: must be a hostname'];
-  if (reservedDomains.includes(domain)) return [`domain: ${domain} is the agent's own domain`];
+  const own = domainsFor({ protocol, domain }, site).find((each) => reservedDomains.includes(each));
+  if (own !== undefined) return [`domain: ${own} is the agent's own domain`];
   const tunnel = { ...parsed.data, domain, forwards_to: displayUpstream(parsed.data.forwards_to) };
   if (!policy || isDeepStrictEqual(policy, defaultPolicies)) return { ...tunnel, policy: null };
   try {

@@ -91,8 +91,9 @@ export class TunnelList {
     this.#index = null;
   }
 
-  /** Call this after the state or the URL of a listed tunnel has changed. */
+  /** Call this after the state, URL or domain of a listed tunnel has changed. */
   changed(supervisor: TunnelSupervisor, before: TunnelState): void {
+    this.#domains.add(supervisor.tunnel.domain);
     this.#counts[before]--;
     this.#counts[supervisor.status.state]++;
     this.#index = null;

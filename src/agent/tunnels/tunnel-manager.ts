@@ -17,7 +17,7 @@ import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { openWithFreeDomain } from './open-with-free-domain.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
-import { domainAtSite, type Site } from './site-names.ts';
+import { type DomainChoice, domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
 import { offerToMove } from './trial-names.ts';
 import {
   type ChangedMembers,
@@ -58,6 +58,14 @@ export interface TunnelManagerOptions {
   site?: Site | null;
   log: Log;
   clock: Clock;
+}
+
+/** What creating a tunnel needs besides its address. */
+interface Creation {
+  policy: Tunnel['policy'];
+  /** Claims the domain that the gateway chose. */
+  claim: (domain: string) => void;
+  notice: (text: string) => void;
 }
 
 /** Endpoints bound concurrently once a session is online. */
@@ -146,25 +154,28 @@ export class TunnelManager {
   /**
    * Creates a tunnel. When this resolves, its endpoint is online and the tunnel is on the disk; otherwise neither.
    *
+   * @param notice called with a remark for the person who asked for it
    * @throws {ApiError} 400 for an upstream or policy that is not allowed, 409 when the domain is in use,
    *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals
    */
-  async create(request: TunnelRequest): Promise<TunnelView> {
-    const spec = { ...specOfRequest(request), domain: domainAtSite(request, this.options.site ?? null) };
-    let claimed: string | null = null;
+  async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
+    const spec = specOfRequest(request);
+    const choice = domainAtSite(request, this.options.site ?? null);
+    const claimed: string[] = [];
     const claim = (domain: string) => {
       this.#list.claimDomain(domain);
-      claimed = domain;
+      claimed.push(domain);
     };
-    if (spec.domain !== null) claim(spec.domain);
+    let created: TunnelView | null = null;
     try {
+      for (const domain of [choice.otherwise, choice.domain]) if (domain !== null) claim(domain);
       // The session first: offline, no name resolves, and the error would blame the upstream.
       this.#requireSession();
       await this.options.guard.check(spec.upstream);
-      return await this.#create(spec, request.policy ?? null, claim);
-    } catch (error) {
-      if (claimed !== null) this.#list.releaseDomain(claimed);
-      throw error;
+      created = await this.#create(spec, choice, { policy: request.policy ?? null, claim, notice });
+      return created;
+    } finally {
+      for (const domain of claimed) if (domain !== created?.tunnel.domain) this.#list.releaseDomain(domain);
     }
   }
 
@@ -262,24 +273,26 @@ export class TunnelManager {
     throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
   }
 
-  /** @param claim claims the domain that the gateway chose */
-  async #create(spec: TunnelSpec, policy: Tunnel['policy'], claim: (domain: string) => void): Promise<TunnelView> {
+  async #create(spec: TunnelSpec, choice: DomainChoice, { policy, claim, notice }: Creation): Promise<TunnelView> {
     const { protocol, upstream } = spec;
-    const domainAt = ({ endpoint }: OpenTunnel) => spec.domain ?? domainOf(endpoint.url, protocol);
     const traffic = this.#newCounters();
-    const open = await openWithFreeDomain(
-      () => this.#opener.open(spec, traffic),
-      (chosen) => spec.domain ?? claim(domainAt(chosen)),
-      (chosen) => this.#closeUnused(chosen),
+    const { opened: open, reason } = await openChoice(choice, (domain) =>
+      openWithFreeDomain(
+        () => this.#opener.open({ ...spec, domain }, traffic),
+        (chosen) => domain ?? claim(domainOf(chosen.endpoint.url, protocol)),
+        (chosen) => this.#closeUnused(chosen),
+      ),
     );
+    const { url } = open.endpoint;
+    const domain = (reason === null ? choice.domain : choice.otherwise) ?? domainOf(url, protocol);
+    if (reason !== null) notice(`${reason}; this tunnel is ${domain}`);
     try {
-      const { url } = open.endpoint;
       const created_at = new Date().toISOString();
       const tunnel: Tunnel = {
         id: randomUUID(),
         protocol,
         forwards_to: displayUpstream(upstream),
-        domain: domainAt(open),
+        domain,
         url,
         policy,
         created_at,
@@ -291,6 +304,16 @@ export class TunnelManager {
       await this.#closeUnused(open);
       throw error;
     }
+  }
+
+  /** Opens a stored tunnel. A file can have declared one with a label only, which gets its domain now. */
+  async #open(spec: TunnelSpec & { domain: string }, traffic: TrafficCounters): Promise<OpenTunnel> {
+    const choice = isLabel(spec) ? domainAtSite(spec, this.options.site ?? null) : null;
+    if (choice === null) return this.#opener.open(spec, traffic);
+    const { opened, reason } = await openChoice(choice, (domain) => this.#opener.open({ ...spec, domain }, traffic));
+    if (reason !== null)
+      this.options.log.info({ url: opened.endpoint.url, reason }, 'tunnel got a name of this device');
+    return opened;
   }
 
   /** A public endpoint without a tunnel must not stay open. */
@@ -324,12 +347,12 @@ export class TunnelManager {
     let parsed: (ChangedMembers & { spec: TunnelSpec }) | null = null;
     const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, {
       open: async () => {
-        this.#list.refuseReserved(tunnel.domain);
-        const { policy, forwards_to } = supervisor.tunnel;
+        const { policy, forwards_to, domain } = supervisor.tunnel;
+        this.#list.refuseReserved(domain);
         if (parsed?.policy !== policy || parsed.forwards_to !== forwards_to) {
           parsed = { policy, forwards_to, spec: specOfTunnel(supervisor.tunnel) };
         }
-        return this.#opener.open(parsed.spec, traffic);
+        return this.#open({ ...parsed.spec, domain }, traffic);
       },
       session: () => connector.status,
       limiter: this.#limiter,

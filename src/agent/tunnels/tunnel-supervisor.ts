@@ -5,7 +5,8 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { SessionStatus } from '../connectors/connector.ts';
 import { InterruptibleWait } from './interruptible-wait.ts';
 import { RetrySchedule } from './retry-schedule.ts';
-import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
+import { isLabel } from './site-names.ts';
+import { type ChangedMembers, domainOf, type Tunnel, type TunnelState, type TunnelStatus } from './tunnel.ts';
 import { TunnelBinding } from './tunnel-binding.ts';
 import type { OpenTunnel } from './tunnel-opener.ts';
 
@@ -196,9 +197,13 @@ export class TunnelSupervisor {
     return null;
   }
 
-  /** The gateway gave the same domain another URL, for example because its port was changed. */
+  /**
+   * The gateway gave the same domain another URL, for example because its port was changed, or a tunnel that was declared
+   * with a label has got its domain, which it keeps.
+   */
   async #changeUrl(url: string): Promise<void> {
-    this.#tunnel = { ...this.#tunnel, url };
+    const domain = isLabel(this.#tunnel) ? domainOf(url, this.#tunnel.protocol) : this.#tunnel.domain;
+    this.#tunnel = { ...this.#tunnel, url, domain };
     this.options.changed(this.#status.state);
     await this.options.save(this.#tunnel).catch((err: unknown) => {
       this.options.log.warn({ err, url }, 'new tunnel URL could not be saved; keeping it in memory');

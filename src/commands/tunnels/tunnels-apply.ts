@@ -1,5 +1,7 @@
-import { parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
+import { CreatedTunnel } from '../../agent/api/present.ts';
+import { declaredAmong, parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
+import { domainsFor, type Site } from '../../agent/tunnels/site-names.ts';
 import type { ChangedMembers, Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
@@ -37,10 +39,12 @@ export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyO
   const declared = await parseDeclaredTunnels(await readText(file, source), source, {
     defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
     reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
+    site: settings.site,
   });
   const outcomes = await withTunnels(settings, async (target) => {
     const done: Outcome[] = [];
-    for (const step of stepsTo(declared, target.present, prune === true)) done.push(await take(step, target, dryRun));
+    const steps = stepsTo(declared, target.present, { prune: prune === true, site: settings.site });
+    for (const step of steps) done.push(await take(step, target, dryRun));
     return done;
   });
   process.stdout.write(`${json ? JSON.stringify(outcomes, null, 2) : describe(outcomes, dryRun === true)}\n`);
@@ -49,22 +53,25 @@ export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyO
 }
 
 /** The steps in the order of the file; deletions first, which may free ports. */
-export function stepsTo(declared: readonly ImportedTunnel[], present: readonly Tunnel[], prune: boolean): Step[] {
-  const domains = new Set(declared.map(({ domain }) => domain));
-  const byDomain = new Map(present.map((tunnel) => [tunnel.domain, tunnel]));
+export function stepsTo(
+  declared: readonly ImportedTunnel[],
+  present: readonly Tunnel[],
+  { prune, site }: { prune: boolean; site: Site | null },
+): Step[] {
+  const domains = new Set(declared.flatMap((tunnel) => domainsFor(tunnel, site)));
   const superfluous = prune ? present.filter(({ domain }) => !domains.has(domain)) : [];
   return [
     ...superfluous.map((tunnel): Step => ({ ...deletion, domain: tunnel.domain, run: ({ remove }) => remove(tunnel) })),
-    ...declared.map((tunnel) => stepFor(tunnel, byDomain.get(tunnel.domain))),
+    ...declared.map((tunnel) => stepFor(tunnel, declaredAmong(present, tunnel, site))),
   ];
 }
 
 const deletion = { result: 'deleted', detail: null } as const;
 
 function stepFor(declared: ImportedTunnel, there: Tunnel | undefined): Step {
-  const { domain } = declared;
+  const domain = there?.domain ?? declared.domain;
   if (!there) return { domain, result: 'created', detail: null, run: ({ create }) => create(declared) };
-  const differing = differencesBetween(there, declared);
+  const differing = differencesBetween(there, { ...declared, domain });
   if (differing.length === 0) return { domain, result: 'unchanged', detail: null, run: async () => {} };
   const detail = differing.join(' and ');
   const problem = unchangeable(differing);
@@ -76,11 +83,17 @@ function stepFor(declared: ImportedTunnel, there: Tunnel | undefined): Step {
 async function take({ run, ...outcome }: Step, target: TunnelsTarget, dryRun = false): Promise<Outcome> {
   if (dryRun) return outcome;
   try {
-    await run(target);
-    return outcome;
+    const answer = await run(target);
+    return { ...outcome, detail: outcome.detail ?? noticeOf(answer) };
   } catch (error) {
     return { ...outcome, result: 'failed', detail: messageOf(error).replace(/\n\s*/g, '; ') };
   }
+}
+
+/** Why a created tunnel has another domain than the one declared. */
+function noticeOf(answer: unknown): string | null {
+  const { success, data } = CreatedTunnel.safeParse(answer);
+  return success ? (data.notice ?? null) : null;
 }
 
 function describe(outcomes: readonly Outcome[], dryRun: boolean): string {

@@ -4,6 +4,7 @@ import { callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { agentSettings } from '../settings-place.ts';
+import { printable } from '../terminal-text.ts';
 
 interface JsonOption {
   json?: boolean;
@@ -28,6 +29,7 @@ export async function startTunnel(
     },
   });
   print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
+  if (tunnel.notice !== undefined) process.stderr.write(`device-agent: note: ${printable(tunnel.notice)}\n`);
   await warnOfUpstream(tunnel.url, settings);
 }
 

@@ -152,7 +152,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   );
 }
 
-/** What becomes of a domain. At a site, a single label is a name of this device. */
+/** What becomes of a domain. At a site, a single label is a name below it. */
 function domainHint(protocol: Protocol, domain: string, ending: string | null): string {
   if (protocol === 'tcp') return text.domainTcpHint;
   if (ending === null) return text.domainHint;

@@ -96,7 +96,7 @@ export class DevicePage {
   async #suggestions(): Promise<PageSuggestions> {
     const { canForwardTo, site, health } = this.options;
     const ports = (await listeningPorts()).filter(canForwardTo);
-    const ending = site && `${site.deviceName === null ? '' : `-${site.deviceName}`}.${site.domain}`;
+    const ending = site && `.${site.domain}`;
     return { ports, ending, parent: 'gateway_https' in health.addresses() ? 'localhost' : null };
   }
 
