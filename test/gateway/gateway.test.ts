@@ -11,7 +11,11 @@ import { readKeyPair } from '../../src/gateway/certificates/certificate-upload.t
 import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { Frame, frame, PREFACE, RawHttp2, requestsTo, setting } from '../support/raw-http2.ts';
 import { recordingLog } from '../support/silent-log.ts';
+import { until } from '../support/until.ts';
+
+const INITIAL_WINDOW_SIZE = 4;
 
 async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
   const gateway = await startTestGateway(options);
@@ -115,6 +119,39 @@ describe('the gateway', () => {
     const encryption = 'encryption key does not match the private keys in the database';
     expect(await errorsOfStart()).toEqual([encryption, authority]);
     expect(await errorsOfStart()).toEqual([encryption]);
+  });
+
+  it('serves others while clients keep all connections of a device with HTTP/2 windows of 0', async () => {
+    const gateway = await start();
+    let held = 0;
+    const port = await upstream((req, res) => {
+      if (req.url === '/') return res.end('fine');
+      held += 1;
+      res.once('close', () => void held--).write('never ending');
+    });
+    const session = await agentSession(gateway).connect();
+    for (const host of ['cam.localhost', 'door.localhost']) {
+      const listener = await session.httpEndpoint().domain(host).listen(false);
+      listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    }
+    const { set, get } = requestsTo('cam.localhost');
+    const noWindow = Buffer.concat([
+      Buffer.from(PREFACE),
+      frame(Frame.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 0)),
+    ]);
+    const requests = Array.from({ length: 100 }, (_, at) => get(2 * at + 1, set(':path', '/large')));
+    const place = { httpsPort: gateway.httpsPort, ca: { caPem: gateway.sessionCa } };
+    for (let count = 0; count < 6; count++) {
+      const attacker = await RawHttp2.open(place, 'cam.localhost', noWindow, '127.0.0.66');
+      onTestFinished(() => void attacker.socket.destroy());
+      attacker.send(...requests);
+    }
+    await until(() => held === 500, 'attackers hold all connections');
+    for (const host of ['door.localhost', 'cam.localhost']) {
+      const answers = Array.from({ length: 10 }, () => getPublic(gateway, `https://${host}:${gateway.httpsPort}/`));
+      expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(10).fill(200));
+    }
+    expect(held).toBeGreaterThan(400);
   });
 
   it('stops soon with connected agents and pending requests, and frees its ports', async () => {
