@@ -88,6 +88,14 @@ export class ConnectionSlots {
     if (slot) slot.evictable = true;
   }
 
+  /** Its handshake begins after it had to wait for others: from now on, the client has to answer. */
+  handshakeBegins(socket: Socket): void {
+    const slot = this.#slots.get(socket);
+    if (!slot) return;
+    slot.waitsForTurn = false;
+    slot.usefulAt = performance.now();
+  }
+
   preventEviction(socket: Socket): void {
     const slot = this.#slots.get(socket);
     if (slot) slot.evictable = false;
@@ -145,7 +153,8 @@ export class ConnectionSlots {
     const leastUseful = (isHandshake: boolean, ms: number) =>
       all.reduce<Slot | null>((least, slot) => {
         const isFit = slot.evictable === isHandshake && now - slot.usefulAt >= ms;
-        return isFit && (least === null || slot.usefulAt < least.usefulAt) ? slot : least;
+        const isOnUs = isHandshake && ms > 0 && slot.waitsForTurn;
+        return isFit && !isOnUs && (least === null || slot.usefulAt < least.usefulAt) ? slot : least;
       }, null);
     const handshake = leastUseful(true, unusedFor.handshake);
     if (handshake) return handshake.evict();
@@ -160,6 +169,8 @@ export class ConnectionSlots {
 class Slot implements Timed {
   evictable = false;
   evicted = false;
+  /** Whether the gateway has yet to begin its handshake: a client is not to blame for that. */
+  waitsForTurn = true;
   isProtected = false;
   owesProgress = false;
   readonly network: string;

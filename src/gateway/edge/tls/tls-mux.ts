@@ -65,7 +65,10 @@ export class TlsMux {
     // An error is followed by 'close'.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
-    const handshakeBegins = () => void timer.refresh();
+    const handshakeBegins = () => {
+      timer.refresh();
+      slots.handshakeBegins(socket);
+    };
     const handshakeDone = () => {
       clearTimeout(timer);
       slots.preventEviction(socket);

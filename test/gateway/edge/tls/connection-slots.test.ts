@@ -43,6 +43,20 @@ it('a full port closes an unfinished handshake first', async () => {
   expect(closed(sockets)).toEqual([false, true, false]);
 });
 
+it('a full port closes no handshake for a stranger that only waits for its turn', async () => {
+  stopClock();
+  const { slots, sockets, enter } = await setUp(FIRST, SECOND);
+  for (const socket of sockets) slots.allowEviction(socket);
+  vi.advanceTimersByTime(600);
+  expect(slots.take(await enter('127.0.0.3'))).toBe(false);
+  slots.handshakeBegins(sockets[1] as Socket);
+  vi.advanceTimersByTime(400);
+  expect(slots.take(await enter('127.0.0.3'))).toBe(false);
+  vi.advanceTimersByTime(200);
+  expect(slots.take(await enter('127.0.0.3'))).toBe(true);
+  expect(closed(sockets)).toEqual([false, true]);
+});
+
 it('a full port closes no connection of an agent', async () => {
   const { slots, sockets, enter } = await setUp();
   slots.protect(sockets[0] as Socket);
