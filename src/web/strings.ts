@@ -3,6 +3,7 @@
 /** Texts of the components that pages share. */
 export const shared = {
   line: (line: number) => `Line ${line}`,
+  correctMarked: 'Correct what is marked below.',
   copy: 'Copy',
   copied: 'Copied',
   copyFailed: 'Copying failed; select the text instead',

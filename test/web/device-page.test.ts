@@ -104,7 +104,12 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
       const ids = (await page.getByRole('textbox', { name: label }).getAttribute('aria-describedby')) ?? '';
       return page.locator(`[id="${ids.split(' ')[1]}"]`).textContent();
     };
-    await page.getByRole('alert').filter({ hasText: 'The tunnel was not started' }).waitFor();
+    // Each problem is shown once: at its field.
+    const alert = page.getByRole('alert').filter({ hasText: 'The tunnel was not started' });
+    await alert.waitFor();
+    expect(await alert.textContent()).toBe(
+      'The tunnel was not startedCorrect what is marked below.ERR_AGENT_INVALID_REQUEST',
+    );
     expect(await described('Domain')).toContain('wildcards are not supported');
     expect(await described('Forward to')).not.toBe('');
 

@@ -20,11 +20,13 @@ export function LogSection({ lines }: { lines: readonly TailLine[] }): JSX.Eleme
               <Badge tone={line.level === 'warn' ? 'warning' : 'bad'}>{text.level[line.level]}</Badge>
               <span class="message">
                 {line.msg}
-                {Object.entries(line.fields).map(([name, value]) => (
-                  <span class="log-field" key={name}>
-                    {name}: {typeof value === 'string' ? value : JSON.stringify(value)}
-                  </span>
-                ))}
+                {Object.entries(line.fields)
+                  .filter(([, value]) => value !== null)
+                  .map(([name, value]) => (
+                    <span class="log-field" key={name}>
+                      {name}: {typeof value === 'string' ? value : JSON.stringify(value)}
+                    </span>
+                  ))}
               </span>
             </li>
           ))}

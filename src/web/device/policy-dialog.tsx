@@ -44,7 +44,9 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   };
   return (
     <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem.value && (
+        <ProblemNotice title={text.failed} problem={problem.value} isMarked={(place) => draft.isMarked(place)} />
+      )}
       {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
       {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{shared.loading}</p>}
       <p class="hint">{text.reopens}</p>

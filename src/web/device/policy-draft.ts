@@ -5,6 +5,7 @@ import { type ApiProblem, call } from '../ui/api.ts';
 export type Format = 'yaml' | 'json';
 export type Protocol = 'http' | 'tcp' | 'tls';
 
+const POLICY_PLACE = /^(?:policy|inbound|outbound|on_\w+)\b/;
 const CHECK_AFTER_MS = 400;
 
 /** A policy while somebody writes it; the agent reads it and finds the places of problems. */
@@ -73,10 +74,13 @@ export class PolicyDraft {
 
   /** Shows the problems that starting or changing the tunnel found in the policy at their places. */
   async locate(problem: ApiProblem): Promise<void> {
-    const details = Object.entries(problem.details).filter(([place]) =>
-      /^(?:policy|inbound|outbound|on_\w+)\b/.test(place),
-    );
+    const details = Object.entries(problem.details).filter(([place]) => POLICY_PLACE.test(place));
     if (details.length > 0) await this.#ask({ details: Object.fromEntries(details) }).catch(() => {});
+  }
+
+  /** Whether problems at this place of a request are shown at lines of the policy. */
+  isMarked(place: string): boolean {
+    return this.#problems.value.length > 0 && POLICY_PLACE.test(place);
   }
 
   async #ask(more: { format?: Format; details?: Record<string, string> } = {}): Promise<PolicyTextAnswer> {

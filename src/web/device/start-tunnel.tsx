@@ -13,6 +13,8 @@ import { PolicyDraft } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
 const text = device.start;
+/** Those whose problems are shown below them. */
+const FIELDS: readonly string[] = ['forwards_to', 'domain'];
 const PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 
@@ -69,7 +71,13 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   return (
     <Dialog title={text.title} onClose={onClose} hasFocusField>
       <form ref={form} onSubmit={submit} noValidate>
-        {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+        {problem.value && (
+          <ProblemNotice
+            title={text.failed}
+            problem={problem.value}
+            isMarked={(place) => FIELDS.includes(place) || (hasPolicy.value && draft.isMarked(place))}
+          />
+        )}
         <TextField
           label={text.forwardsTo}
           value={upstream.value}

@@ -1,4 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact';
+import { shared } from '../strings.ts';
 import type { ApiProblem } from './api.ts';
 
 export type Tone = 'good' | 'busy' | 'warning' | 'bad' | 'neutral';
@@ -13,13 +14,25 @@ export function Notice({ tone, children }: { tone: Tone; children: ComponentChil
   return <div class={`notice ${tone}`}>{children}</div>;
 }
 
-/** An error of the API: what failed, why, and its code to search for. */
-export function ProblemNotice({ title, problem }: { title: string; problem: ApiProblem }): JSX.Element {
-  const more = Object.entries(problem.details).filter(([, text]) => !problem.message.includes(text));
+export interface ProblemNoticeProps {
+  title: string;
+  problem: ApiProblem;
+  /** Whether the field of a place shows its problem. */
+  isMarked?: (place: string) => boolean;
+}
+
+/** An error of the API: what failed, why, and its code to search for. Nothing is said twice. */
+export function ProblemNotice({ title, problem, isMarked = () => false }: ProblemNoticeProps): JSX.Element {
+  const { message } = problem;
+  const details = Object.entries(problem.details);
+  // The first of them, and how many there are.
+  const isSummary = details.some(([place, text]) => message.startsWith(`${place}: ${text}`));
+  const more = details.filter(([place, text]) => !isMarked(place) && (isSummary || !message.includes(text)));
   return (
     <div class="notice bad" role="alert">
       <strong>{title}</strong>
-      <p>{problem.message}</p>
+      {!isSummary && <p>{message}</p>}
+      {isSummary && more.length < details.length && <p>{shared.correctMarked}</p>}
       {more.length > 0 && (
         <ul>
           {more.map(([place, text]) => (
