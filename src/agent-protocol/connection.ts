@@ -4,23 +4,18 @@ import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
 import type { BulkMeter } from './bulk-meter.ts';
 import { Channel, type ChannelHost } from './channel.ts';
-import { Company } from './company.ts';
 import { AGENT_LIMITS, type ConnectionLimits, GATEWAY_LIMITS, UNAUTHENTICATED_LIMITS } from './connection-limits.ts';
 import { FrameAllowance } from './frame-allowance.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 import { LARGEST_WINDOW } from './growing-window.ts';
+import { HeldMemory } from './held-memory.ts';
 import { WINDOW } from './receive-credit.ts';
 import { RoundTrip } from './round-trip.ts';
+import { SendQueue } from './send-queue.ts';
 import { FIRST_ID, isGateways, type Role } from './stream-ids.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
-/** Bytes in the socket's buffer at which streams have to wait. */
-const OUTPUT_HIGH_WATER = 262_144;
-/** Bytes held for streams below this are not reported to the memory budget. */
-const MEMORY_FLOOR = 65_536;
-/** Share of the remaining memory that one stream may be granted credit for. */
-const STREAM_SHARE = 1 / 8;
 /** What a received chunk costs besides its bytes: chunks of one byte must not be cheap. */
 const CHUNK_BYTES = 64;
 /**
@@ -59,7 +54,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #decoder: FrameDecoder;
   readonly #out = new FrameWriter();
   readonly #channels = new Map<number, Channel>();
-  readonly #ready = new Set<Channel>();
+  readonly #queue: SendQueue;
   #nextId: number;
   #inbound = 0;
   #flushDue = false;
@@ -76,8 +71,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #frames = 0;
   #useless = new FrameAllowance();
   #received = 0;
-  #held = 0;
-  #reported = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
   /** The session's other connection, which carries bulk streams. */
@@ -88,8 +81,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #main: Connection | null = null;
   /** What arrived here before the notice, on the other connection, that its stream moves here. Decoding waits for that. */
   #early: EarlyFrame | null = null;
-  readonly #company = new Company();
-  #budget: MemoryBudget | null = null;
+  readonly #memory = new HeldMemory(this);
   readonly roundTrip = new RoundTrip();
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
@@ -102,6 +94,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     private readonly role: Role = 'gateway',
   ) {
     this.#decoder = new FrameDecoder(this);
+    this.#queue = new SendQueue(this.#out, socket, (channel, now) => this.#moveOut(channel, now));
     this.#nextId = FIRST_ID[role];
     this.#limits = role === 'agent' ? GATEWAY_LIMITS : UNAUTHENTICATED_LIMITS;
   }
@@ -170,7 +163,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   /** From now on, the bytes held for streams count against the budget. */
   limitMemory(budget: MemoryBudget): void {
-    this.#budget = budget;
+    this.#memory.limit(budget);
   }
 
   /** Whether the peer has sent anything yet. */
@@ -353,7 +346,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #enqueue(channel: Channel): void {
-    this.#ready.add(channel);
+    this.#queue.add(channel);
     this.#scheduleFlush();
   }
 
@@ -362,7 +355,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     const now = turnTime();
     // Opening it takes some round trips.
     const isRatherLong = direction.isLong(now, this.roundTrip.least, 1 / 2);
-    if (isRatherLong || this.#company.of(channel, now)) this.user.wantsBulkConnection?.();
+    if (isRatherLong || this.#queue.hasCompany(channel, now)) this.user.wantsBulkConnection?.();
   }
 
   windowIncrement(streamId: number, increment: number): void {
@@ -377,7 +370,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   get room(): number {
-    return (this.#budget?.room ?? 0) * STREAM_SHARE;
+    return this.#memory.room;
   }
 
   holds(channel: Channel): void {
@@ -386,11 +379,11 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   hold(bytes: number): void {
-    this.#held += bytes;
+    this.#memory.add(bytes);
   }
 
   promise(bytes: number): void {
-    this.#budget?.promise(bytes);
+    this.#memory.promise(bytes);
   }
 
   /** Ends the stream that holds the most memory. */
@@ -405,7 +398,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   forget(channel: Channel): void {
-    this.#ready.delete(channel);
+    this.#queue.delete(channel);
     this.#holding.delete(channel);
     const bulk = this.#bulk;
     if (bulk !== null) bulk.#forgetMoved(channel);
@@ -413,7 +406,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #forgetMoved(channel: Channel): void {
-    this.#ready.delete(channel);
+    this.#queue.delete(channel);
     if (this.#early?.channel === channel) this.#scheduleFlush();
   }
 
@@ -449,9 +442,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #send(): void {
-    // Streams with little to send go first.
-    const little = this.#ready.size > 1 && this.#sendReady((channel) => channel.sendsLittle);
-    const isData = this.#sendReady(() => true) || little;
+    const isData = this.#queue.send(turnTime());
     if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
@@ -461,30 +452,14 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 
-  /** Lets streams send; returns whether the gateway had opened one of them. */
-  #sendReady(isTheirTurn: (channel: Channel) => boolean): boolean {
-    let isData = false;
-    for (const channel of this.#ready) {
-      if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
-      if (!isTheirTurn(channel)) continue;
-      this.#ready.delete(channel);
-      if (this.#moveOut(channel)) continue;
-      this.#company.note(channel, turnTime());
-      if (channel.flushInto(this.#out)) this.#ready.add(channel);
-      isData ||= isGateways(channel.id);
-    }
-    return isData;
-  }
-
   /**
    * Moves a bulk stream to the connection for bulk if it has company or lasts long; returns whether it does. TCP starts
    * slowly again there, which would delay shorter transfers that disturb nobody.
    */
-  #moveOut(channel: Channel): boolean {
+  #moveOut(channel: Channel, now: number): boolean {
     const bulk = this.#bulk;
     if (bulk === null || !this.#movesBulk || !channel.sendsBulk || !isGateways(channel.id)) return false;
-    const now = turnTime();
-    if (!this.#company.of(channel, now) && !channel.sending.isLong(now, this.roundTrip.least)) return false;
+    if (!this.#queue.hasCompany(channel, now) && !channel.sending.isLong(now, this.roundTrip.least)) return false;
     this.#out.moved(channel.id);
     channel.sendsOnBulk = true;
     bulk.#enqueue(channel);
@@ -492,11 +467,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #reportMemory(): void {
-    const held = this.#held + this.socket.writableLength + (this.#bulk?.socket.writableLength ?? 0);
-    const bytes = held < MEMORY_FLOOR || this.#ended ? 0 : held;
-    if (bytes === this.#reported) return;
-    this.#reported = bytes;
-    this.#budget?.report(this, bytes);
+    if (this.#ended) this.#memory.release();
+    else this.#memory.report(this.socket.writableLength + (this.#bulk?.socket.writableLength ?? 0));
   }
 
   #end(reason: Error): void {
