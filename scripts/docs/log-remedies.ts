@@ -30,6 +30,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'raise `LimitNOFILE=` of the service (`ulimit -n`), or lower `GATEWAY_MAX_CONNECTIONS`',
   'agent refused': 'correct the authtoken or its limits, as `code` says',
   'agent request failed': 'report it as a bug',
+  'connection for bulk refused':
+    'transfers of this agent share its first connection; raise the limit on sessions when it repeats',
   'certificate authority not recorded in the database': 'check the disk',
   'certificate authority replaced: clients that trust the old one cannot connect':
     'restore ca.pem and its key from a backup, or give the new ca.pem to agents and clients',

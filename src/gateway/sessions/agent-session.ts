@@ -62,9 +62,10 @@ export interface SessionDirectory {
   /**
    * The connection of this session is to carry bulk streams of another one.
    *
+   * @param credentialId id of the other one's authtoken
    * @throws {RpcError} at the limit on such connections
    */
-  attach(session: AgentSession): void;
+  attach(session: AgentSession, credentialId: string): void;
   remove(session: AgentSession): void;
 }
 
@@ -228,6 +229,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       const { refusals, address } = this.#deps;
       const who = this.#credential ? { address, session: this.#id, credential: this.#credential.id } : { address };
       if (type === StreamType.auth) refusals.session(who, error);
+      if (type === StreamType.bulk) refusals.bulk(who, error);
       if (type === StreamType.bind || type === StreamType.bindLabeled) refusals.endpoint(who, error);
       if (!this.#credential) this.#endWithin(REFUSED_MS, 'the agent was refused');
       throw error;
@@ -327,7 +329,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const session = directory.find(SessionId, credential.id);
     if (!session?.admitsBulk(Secret)) throw new RpcError('ERR_NGROK_109', 'no session has this id and secret');
-    directory.attach(this);
+    directory.attach(this, credential.id);
     clearTimeout(this.#authTimer);
     session.#connection.attachBulk(this.#connection);
     session.#connection.moveBulk();

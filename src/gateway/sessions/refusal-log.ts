@@ -39,8 +39,13 @@ export class RefusalLog {
     this.#warn('endpoint', agent, error);
   }
 
+  /** A connection for bulk of a session, which goes on without. */
+  bulk(agent: RefusedAgent, error: unknown): void {
+    this.#warn('bulk', agent, error);
+  }
+
   /** Other errors are bugs, which are logged elsewhere. */
-  #warn(what: 'agent' | 'endpoint', agent: RefusedAgent, error: unknown): void {
+  #warn(what: 'agent' | 'endpoint' | 'bulk', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
     const key = `${agent.credential ?? clientNetwork(agent.address)} ${error.code}`;
     const now = performance.now();
@@ -48,10 +53,10 @@ export class RefusalLog {
     entry.times += 1;
     if (now - entry.at >= QUIET_MS) {
       const { address, session, credential } = agent;
-      this.log.warn(
-        { address, session, credential, code: error.code, reason: error.message, times: entry.times },
-        what === 'agent' ? 'agent refused' : 'endpoint refused',
-      );
+      const facts = { address, session, credential, code: error.code, reason: error.message, times: entry.times };
+      if (what === 'agent') this.log.warn(facts, 'agent refused');
+      else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
+      else this.log.warn(facts, 'connection for bulk refused');
       entry.at = now;
       entry.times = 0;
     }

@@ -60,8 +60,8 @@ export class SessionServer implements SessionDirectory {
   readonly #handshaking: PendingConnections<Handshake>;
   readonly #handshakes = new Set<Handshake>();
   readonly #sessions = new Set<AgentSession>();
-  /** Connections for bulk of other sessions. */
-  readonly #attached = new Set<AgentSession>();
+  /** Connections for bulk of other sessions, with their authtokens. */
+  readonly #attached = new Map<AgentSession, string>();
   #stopped = false;
   #context: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
@@ -164,13 +164,22 @@ export class SessionServer implements SessionDirectory {
     return [...this.#sessions].find((session) => session.id === id && session.credential.id === credentialId);
   }
 
-  attach(session: AgentSession): void {
+  attach(session: AgentSession, credentialId: string): void {
     const limit = Math.ceil(this.#limits.sessions * BULK_SHARE);
-    if (this.#attached.size >= limit) {
+    if (this.#attached.size >= limit && !this.#detachOneFor(credentialId)) {
       throw new RpcError('ERR_NGROK_348', `connection limit reached: the gateway has ${limit} connections for bulk`);
     }
     this.#unauthenticated.delete(session);
-    this.#attached.add(session);
+    this.#attached.set(session, credentialId);
+  }
+
+  /** Ends the newest connection for bulk of the authtoken with the most. */
+  #detachOneFor(credentialId: string): boolean {
+    const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
+    if (newest === null) return false;
+    this.#attached.delete(newest);
+    newest.end(new Error('connection limit reached: its authtoken has more connections for bulk than any other'));
+    return true;
   }
 
   remove(session: AgentSession): void {

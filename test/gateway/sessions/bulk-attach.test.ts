@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import { expect, it } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
@@ -6,12 +7,13 @@ import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 
 /** A session that supports a connection for bulk, and the request that attaches one. */
-async function session(gateway: SessionGateway, window: number | undefined = 16_777_216) {
+async function session(gateway: SessionGateway, window: number | undefined = 16_777_216, token = gateway.authtoken) {
   const agent = await rawAgent(gateway);
   const { Extra, ...request } = auth(gateway);
-  const answer = await agent.call(StreamType.auth, { ...request, Extra: { ...Extra, StreamWindow: window } });
+  const extra = { ...Extra, AuthToken: token, StreamWindow: window };
+  const answer = await agent.call(StreamType.auth, { ...request, Extra: extra });
   const { BulkSecret } = answer.Extra as { BulkSecret?: string };
-  const attach = { AuthToken: gateway.authtoken, SessionId: String(answer.ClientId), Secret: BulkSecret ?? '' };
+  const attach = { AuthToken: token, SessionId: String(answer.ClientId), Secret: BulkSecret ?? '' };
   return { agent, secret: BulkSecret, attach };
 }
 
@@ -86,6 +88,20 @@ it('an attached connection takes no requests, and a further one replaces it', as
   second.call(StreamType.bind, { Id: '', Proto: 'https', Opts: {} }).catch(() => {});
   await ended;
   expect([agent.peer.socket.destroyed, gateway.endpoints.list()]).toEqual([false, []]);
+});
+
+it('at the limit, an authtoken with several connections for bulk leaves one to another authtoken', async () => {
+  const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 8 } });
+  const greedy = [await session(gateway), await session(gateway)];
+  const carriers = [await rawAgent(gateway), await rawAgent(gateway)];
+  for (const [at, carrier] of carriers.entries()) await carrier.call(StreamType.bulk, greedy[at]?.attach ?? {});
+  const { store } = gateway;
+  const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+  const modest = await session(gateway, undefined, token);
+  const ended = once(carriers[1]?.peer.socket as Socket, 'close');
+  expect(await (await rawAgent(gateway)).call(StreamType.bulk, modest.attach)).toEqual({});
+  await ended;
+  expect(carriers[0]?.peer.socket.destroyed).toBe(false);
 });
 
 it('a gateway has a quarter as many connections for bulk as sessions', async () => {
