@@ -122,9 +122,7 @@ function Site({ id }: { id: string }): JSX.Element {
       {(found || problem.value) && (
         <Step number={1} title={text.domain.title}>
           {found && <Notice tone="good">{text.domain.reserved(found.domain)}</Notice>}
-          <ButtonLink kind="quiet" href={linkTo(VIEW)}>
-            {text.domain.other}
-          </ButtonLink>
+          <ButtonLink href={linkTo(VIEW)}>{text.domain.other}</ButtonLink>
         </Step>
       )}
       {found && (

@@ -115,9 +115,7 @@ function Lines({ way, secret: { text: lines, qr } }: { way: Way; secret: ShownOn
         <ButtonLink href={linkTo(way === 'invite' ? 'devices' : 'agents')}>
           {gateway.sections[way === 'invite' ? 'devices' : 'agents']}
         </ButtonLink>
-        <ButtonLink kind="quiet" href={linkTo('add-site')}>
-          {text.lines.another}
-        </ButtonLink>
+        <ButtonLink href={linkTo('add-site')}>{text.lines.another}</ButtonLink>
       </div>
     </Step>
   );
