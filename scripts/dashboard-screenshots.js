@@ -131,6 +131,7 @@ export async function dashboardPictures({ picture, forDocs }, upstream) {
   try {
     const { code } = await call('/enrolment_keys', { site: `*.harbour.${DOMAIN}`, max_uses: 50 });
     const api = await joinAs('cabinet-1', code);
+    const hosts = [];
     for (const domain of ['camera', 'barrier']) {
       const answer = await fetch(`${api}/tunnels`, {
         method: 'POST',
@@ -138,9 +139,10 @@ export async function dashboardPictures({ picture, forDocs }, upstream) {
         headers: { 'content-type': 'application/json' },
       });
       if (!answer.ok) throw new Error(await answer.text());
+      hosts.push(new URL(/** @type {{ url: string }} */ (await answer.json()).url).hostname);
     }
+    const [host = ''] = hosts;
     for (let count = 0; count < 12; count += 1) {
-      const host = `camera-cabinet-1.harbour.${DOMAIN}`;
       const asked = request({ host: '127.0.0.1', port: httpsPort, servername: host, rejectUnauthorized: false });
       asked.setHeader('host', `${host}:${httpsPort}`);
       const [answer] = await once(asked.end(), 'response');
@@ -181,7 +183,7 @@ export async function dashboardPictures({ picture, forDocs }, upstream) {
     await forDocs('dashboard-edge', origin, view(`edges/${edge.id}`, shows('Oldest TLS version: 1.3')));
     await picture('dashboard-overview', origin, view('', shows('cabinet-2 is offline')));
     await picture('dashboard-devices', origin, view('devices', shows('cabinet-1')));
-    await picture('dashboard-endpoints', origin, view('endpoints', shows('camera-cabinet-1')));
+    await picture('dashboard-endpoints', origin, view('endpoints', shows(host)));
     await picture('dashboard-domains', origin, view('domains', shows('status.example.com')));
     await picture('dashboard-domain', origin, view(`domains/${site.id}`, shows('DNS_ERROR')));
     await picture('dashboard-edge', origin, view(`edges/${edge.id}`, shows('Oldest TLS version: 1.3')));

@@ -81,6 +81,8 @@ async function picture(name, url, act = async () => {}) {
       await page.goto(url);
       await page.locator('main').waitFor();
       await act(page);
+      // Nothing looks as if it were pointed at.
+      await page.mouse.move(0, 0);
       await page.evaluate('document.fonts.ready');
       await page.screenshot({ path: join(OUTPUT, `${name}-${device}-${colorScheme}.png`) });
       await context.close();
