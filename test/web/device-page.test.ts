@@ -153,6 +153,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     // What browsers send from the page itself would violate its policy; another tab may.
     const tab = await page.context().newPage();
     await tab.goto(`${address}/state?token=hunter2hunter2`);
+    // Pages in the background paint once a second, and clicks wait for that.
+    await page.bringToFront();
     await page.getByRole('link', { name: '/state?token=[masked]' }).click();
     await page.getByText('"a": [').waitFor();
     expect(await page.locator('body').textContent()).not.toContain('hunter2');
