@@ -9,6 +9,7 @@ const TESTS = [
   'test/agent/api',
   'test/agent-protocol',
   'test/commands/run.test.ts',
+  'test/commands/terminal.test.ts',
   'test/gateway/gateway.test.ts',
   'test/gateway/sdk-listeners.test.ts',
   'test/gateway/endpoint-options/mutual-tls.test.ts',

@@ -3,6 +3,7 @@ import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { createLog } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
+import { silenceNativeOutput } from '../lib/log/native-output.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
@@ -24,6 +25,8 @@ export async function run(): Promise<void> {
   const { settings } = source.read();
   const logTail = new LogTail();
   const log = await createLog(settings.log.level, settings.log.format, undefined, logTail);
+  // The SDK prints a line for each lost session.
+  if (settings.connector === 'sdk') silenceNativeOutput();
   logUnknownSettings(log);
   endOnUnexpectedError(log);
   let starting: Promise<Agent>;

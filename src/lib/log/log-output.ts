@@ -44,7 +44,7 @@ export class LogOutput implements DestinationStream {
   #busy = false;
 
   /** @param fd file descriptor, for example 1 for standard output */
-  constructor(private readonly fd: number) {}
+  constructor(readonly fd: number) {}
 
   write(line: string): void {
     const bytes = Buffer.byteLength(line);

@@ -76,3 +76,8 @@ function standardOutput(): LogOutput {
   }
   return output;
 }
+
+/** Whether a log of this process writes to this file descriptor. */
+export function logsTo(fd: number): boolean {
+  return output?.fd === fd;
+}

@@ -97,8 +97,8 @@ class NgrokSession implements GatewaySession {
       .handleHeartbeat((latency: number | null) => {
         if (latency !== null) watchdog.beat();
       })
-      // The SDK prints `Aborting connection to …` to standard output, by Rust's println!, whenever this returns false. Tried
-      // with 1.7.0: any other value than a boolean or null aborts the process, as does an exception. True or null makes the
+      // The SDK prints `Aborting connection to …` to standard output, by Rust's println!, whenever this returns false; see
+      // silenceNativeOutput() for terminals. Tried with 1.7.0: any other value than a boolean or null aborts the process, as does an exception. True or null makes the
       // SDK connect on its own, bind the same endpoints and compete with our next session; closing the session at once does
       // not stop that.
       .handleDisconnection((_address, error) => {
