@@ -13,7 +13,7 @@ const target = z.string().max(MAX_TARGET);
 const status = z.int().min(100).max(999);
 
 /** A rule of a traffic policy that acted on a request, with the actions that ran and what the last one did. */
-const ReportedRule = z.object({
+export const ReportedRule = z.object({
   phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response']),
   place: name,
   name: name.nullable(),

@@ -1,3 +1,5 @@
+import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { Admission, ClientConnections } from './clients/client-connections.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
@@ -48,7 +50,7 @@ export class Routing {
       const admission = clients.admit(req.socket, endpoint);
       if (admission === null) {
         counters.refusedByPolicy += 1;
-        if (endpoint.feed) new RequestWatch(endpoint.feed, req, clients.connectionTo(endpoint, req.socket)).closed();
+        if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
         resetConnection(req.socket);
       } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
       return admission;
@@ -57,6 +59,13 @@ export class Routing {
     if (secure) redirect(req, res, host, secure.port);
     else answerError(req, res, unknownHost(host));
     return null;
+  }
+
+  /** Reports a request whose connection on_tcp_connect rejects. */
+  #reportClosed(feed: RequestFeed, req: ClientRequest, endpoint: GatewayEndpoint): void {
+    const { method = 'GET', url: target = '/', rawHeaders: headers, socket } = req;
+    const connection = this.options.clients.connectionTo(endpoint, socket);
+    new RequestWatch(feed, { method, target, headers }, connection).closed();
   }
 }
 

@@ -5,7 +5,7 @@ import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/poli
 import type { EndpointOwner } from './endpoint-owner.ts';
 import type { EndpointTraffic } from './endpoint-traffic.ts';
 import type { Labels } from './label-selector.ts';
-import type { ReportQueue, RequestFeed } from './request-feed.ts';
+import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
@@ -82,9 +82,9 @@ export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /**
    * Reports its requests from now on.
    *
-   * @returns ends it
+   * @returns close it to end this
    */
-  watchRequests(queue: ReportQueue): () => void;
+  watchRequests(reader: ReportReader): ReportQueue;
 }
 
 /** How the edge terminates TLS by default: with a certificate of the gateway. */

@@ -11,6 +11,9 @@ export interface ReportReader {
 }
 
 const FLUSH_MS = 100;
+/** Requests of one endpoint that are reported a second, and at once after a pause. Nobody reads more, and each costs time. */
+const PER_SECOND = 100;
+const BURST = 500;
 /** Bytes that may wait for one reader; a report has about 400. */
 const MAX_WAITING = 524_288;
 
@@ -25,6 +28,7 @@ export class ReportQueue {
 
   constructor(
     private readonly reader: ReportReader,
+    private readonly onClosed: (queue: ReportQueue) => void = () => {},
     private readonly maxBytes = MAX_WAITING,
   ) {}
 
@@ -41,14 +45,20 @@ export class ReportQueue {
     this.#dropped += dropped;
     this.#lines.push(line);
     this.#hold(line.length - freed);
-    if (!this.#isFull) this.#timer ??= setTimeout(() => this.#flush(), FLUSH_MS).unref();
+    this.#flushSoon();
+  }
+
+  /** A request is not reported. */
+  miss(): void {
+    this.#dropped += 1;
+    this.#flushSoon();
   }
 
   /** The reader takes further lines. */
   resume(): void {
     if (!this.#isFull) return;
     this.#isFull = false;
-    if (this.#lines.length > 0) this.#flush();
+    if (this.#lines.length > 0 || this.#dropped > 0) this.#flush();
   }
 
   /** Nothing more comes from the endpoint. */
@@ -56,11 +66,18 @@ export class ReportQueue {
     this.reader.end();
   }
 
+  /** Ends what the reader gets. */
   close(): void {
+    if (this.#closed) return;
     this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#lines = [];
     this.#hold(-this.#bytes);
+    this.onClosed(this);
+  }
+
+  #flushSoon(): void {
+    if (!this.#isFull && !this.#closed) this.#timer ??= setTimeout(() => this.#flush(), FLUSH_MS).unref();
   }
 
   #flush(): void {
@@ -82,26 +99,41 @@ export class ReportQueue {
 /** Those who watch the requests of one endpoint. */
 export class RequestFeed {
   readonly #queues = new Set<ReportQueue>();
+  #left = BURST;
+  #refilledAt = performance.now();
 
-  get isWatched(): boolean {
-    return this.#queues.size > 0;
-  }
+  /** @param onUnwatched called when the last one has left */
+  constructor(private readonly onUnwatched: () => void = () => {}) {}
 
-  add(queue: ReportQueue): void {
+  /** @returns close it to end this */
+  watch(reader: ReportReader): ReportQueue {
+    const queue = new ReportQueue(reader, (closed) => {
+      this.#queues.delete(closed);
+      if (this.#queues.size === 0) this.onUnwatched();
+    });
     this.#queues.add(queue);
+    return queue;
   }
 
-  delete(queue: ReportQueue): void {
-    this.#queues.delete(queue);
-    queue.close();
+  /** Whether to report a request that begins now. Otherwise, it is only counted. */
+  admits(): boolean {
+    const now = performance.now();
+    this.#left = Math.min(BURST, this.#left + ((now - this.#refilledAt) / 1000) * PER_SECOND);
+    this.#refilledAt = now;
+    if (this.#left >= 1) {
+      this.#left -= 1;
+      return true;
+    }
+    for (const queue of this.#queues) queue.miss();
+    return false;
+  }
+
+  publish(report: RequestReport): void {
+    for (const queue of this.#queues) queue.push(report);
   }
 
   /** The endpoint is offline. */
   end(): void {
     for (const queue of [...this.#queues]) queue.end();
-  }
-
-  publish(report: RequestReport): void {
-    for (const queue of this.#queues) queue.push(report);
   }
 }

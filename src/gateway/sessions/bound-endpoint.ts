@@ -4,7 +4,7 @@ import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, EndpointAddress, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
-import { type ReportQueue, RequestFeed } from '../endpoints/request-feed.ts';
+import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
 export interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
@@ -57,14 +57,11 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
     this.description = particulars.description;
   }
 
-  watchRequests(queue: ReportQueue): () => void {
-    const feed = this.feed ?? new RequestFeed();
-    this.feed = feed;
-    feed.add(queue);
-    return () => {
-      feed.delete(queue);
-      if (!feed.isWatched) this.feed = null;
-    };
+  watchRequests(reader: ReportReader): ReportQueue {
+    this.feed ??= new RequestFeed(() => {
+      this.feed = null;
+    });
+    return this.feed.watch(reader);
   }
 
   get binding(): Binding {

@@ -2,7 +2,7 @@ import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { JsonScanner } from '../../agent-protocol/json-scanner.ts';
 import { parseMessage, RequestsRequest } from '../../agent-protocol/messages.ts';
 import { RpcError, rpcErrorText } from '../../agent-protocol/rpc-error.ts';
-import { ReportQueue } from '../endpoints/request-feed.ts';
+import type { ReportQueue } from '../endpoints/request-feed.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';
 
 const LIMITS = { bytes: 1_024, values: 16 };
@@ -36,26 +36,24 @@ export class RequestsStreams {
 /** A stream on which an agent gets reports of the requests to one of its endpoints: a line of JSON for each. */
 class RequestsStream implements ChannelReceiver {
   readonly #request = new JsonScanner(LIMITS);
-  readonly #queue: ReportQueue;
+  #queue: ReportQueue | null = null;
   #isAsked = false;
   #isCut = false;
-  #unwatch = () => {};
 
   constructor(
     private readonly channel: Channel,
     private readonly begin: (stream: RequestsStream, id: string) => void,
     private readonly onEnded: (stream: RequestsStream) => void,
-  ) {
-    this.#queue = new ReportQueue({
+  ) {}
+
+  follow(endpoint: BoundEndpoint): void {
+    const { channel } = this;
+    this.#queue = endpoint.watchRequests({
       take: (lines) => channel.write(Buffer.from(lines)),
       // What a cut stream holds is no longer counted.
       hold: (bytes) => this.#isCut || channel.keep(bytes),
       end: () => this.end(),
     });
-  }
-
-  follow(endpoint: BoundEndpoint): void {
-    this.#unwatch = endpoint.watchRequests(this.#queue);
   }
 
   /** Ends the stream after what the agent has got so far. */
@@ -77,7 +75,7 @@ class RequestsStream implements ChannelReceiver {
   }
 
   onDrain(): void {
-    this.#queue.resume();
+    this.#queue?.resume();
   }
 
   onEnd(): void {
@@ -103,8 +101,7 @@ class RequestsStream implements ChannelReceiver {
   }
 
   #stop(): void {
-    this.#unwatch();
-    this.#unwatch = () => {};
+    this.#queue?.close();
     this.onEnded(this);
   }
 }

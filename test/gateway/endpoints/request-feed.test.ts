@@ -45,7 +45,7 @@ class Reader {
 
 it('reports arrive together and in order, and those that do not fit push out the oldest, which are counted', async () => {
   const reader = new Reader();
-  const queue = new ReportQueue(reader, 3 * SIZE);
+  const queue = new ReportQueue(reader, () => {}, 3 * SIZE);
   for (const target of ['/1', '/2', '/3', '/4', '/5']) queue.push(report(target));
   await until(() => reader.taken.length === 1, 'the first reports are there');
   expect(reader.targets).toEqual([2, '/3', '/4', '/5']);
@@ -54,7 +54,7 @@ it('reports arrive together and in order, and those that do not fit push out the
 
 it('a reader that does not read gets nothing more until it does, whatever comes meanwhile', async () => {
   const reader = new Reader();
-  const queue = new ReportQueue(reader, 3 * SIZE);
+  const queue = new ReportQueue(reader, () => {}, 3 * SIZE);
   queue.push(report('/1'));
   await until(() => reader.taken.length === 1, 'the first report is there');
   for (let at = 2; at < 1_000; at++) queue.push(report('/2'));
@@ -63,14 +63,30 @@ it('a reader that does not read gets nothing more until it does, whatever comes 
   expect(reader.targets).toEqual(['/1', 995, '/2', '/2', '/2']);
 });
 
-it('a feed goes to all its queues, and a deleted one frees what waits', () => {
-  const feed = new RequestFeed();
+it('a feed goes to all its readers until they end it, and frees what waits', () => {
+  let isUnwatched = false;
+  const feed = new RequestFeed(() => {
+    isUnwatched = true;
+  });
   const readers = [new Reader(), new Reader()];
-  const queues = readers.map((reader) => new ReportQueue(reader));
-  for (const queue of queues) feed.add(queue);
+  const queues = readers.map((reader) => feed.watch(reader));
   feed.publish(report('/1'));
   expect(readers.map(({ held }) => held)).toEqual([SIZE, SIZE]);
-  for (const queue of queues) feed.delete(queue);
+  queues[0]?.close();
   feed.publish(report('/2'));
-  expect([feed.isWatched, readers.map(({ held }) => held)]).toEqual([false, [0, 0]]);
+  expect([isUnwatched, readers.map(({ held }) => held)]).toEqual([false, [0, 2 * SIZE]]);
+  queues[1]?.close();
+  expect([isUnwatched, readers.map(({ held }) => held)]).toEqual([true, [0, 0]]);
+});
+
+it('a feed reports so many requests at once, and counts those beyond', async () => {
+  const reader = new Reader();
+  const feed = new RequestFeed();
+  feed.watch(reader);
+  let admitted = 0;
+  for (let count = 0; count < 10_000; count++) if (feed.admits()) admitted += 1;
+  expect(admitted).toBeGreaterThanOrEqual(500);
+  expect(admitted).toBeLessThan(5_000);
+  await until(() => reader.taken.length === 1, 'the reader knows of the others');
+  expect(reader.targets).toEqual([10_000 - admitted]);
 });

@@ -62,7 +62,7 @@ export class EdgeRequest implements PolicyRequest {
     this.onFailure = parts.onFailure;
     this.#expectContinue = parts.expectContinue;
     const { feed } = parts.endpoint;
-    this.watch = feed && new RequestWatch(feed, parts.req, parts.connection).follow(parts.res);
+    this.watch = feed?.admits() ? new RequestWatch(feed, this, parts.connection).follow(parts.res) : null;
     this.record = this.watch?.record;
   }
 

@@ -3,27 +3,38 @@ import { MAX_NAME, MAX_RULES, MAX_TARGET, type RequestReport } from '../../../ag
 import { type ActedRule, RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { RequestFeed } from '../../endpoints/request-feed.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
-import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+import type { ClientResponse } from '../http/client-message.ts';
 import { ERROR_CODE_HEADER } from '../http/error-response.ts';
 import { headerValue } from '../http/headers.ts';
 
 /** Without the empty line after it, as the agent reads it. */
 const HEAD_END = 4;
 
+/** A request as an endpoint's policy gets it. Another policy may have changed it before. */
+interface WatchedRequest {
+  readonly method: string;
+  readonly target: string;
+  readonly headers: readonly string[];
+}
+
 /** A request to an endpoint that somebody watches. It is reported once its response begins, or nothing will. */
 export class RequestWatch {
   readonly record = new RuleRecord();
   readonly #at = Date.now();
   readonly #began = performance.now();
+  readonly #seen: Pick<RequestReport, 'method' | 'host' | 'target'>;
   #sent: RequestReport['sent'] = null;
   #isForwarded = false;
   #isOver = false;
 
   constructor(
     private readonly feed: RequestFeed,
-    private readonly req: ClientRequest,
+    { method, target, headers }: WatchedRequest,
     private readonly connection: ClientConnection,
-  ) {}
+  ) {
+    const host = headerValue(headers, 'host') ?? '';
+    this.#seen = { method: short(method), host: short(host), target: target.slice(0, MAX_TARGET) };
+  }
 
   /** Reports the request with the head of its response, or when the client leaves before. */
   follow(res: ClientResponse): this {
@@ -38,7 +49,8 @@ export class RequestWatch {
 
   /** @param head as the upstream gets it */
   sentUpstream(target: string, head: Buffer): void {
-    const digest = hash('sha256', head.subarray(0, -HEAD_END), 'base64url');
+    const text = head.toString('latin1', 0, head.length - HEAD_END);
+    const digest = hash('sha256', text, 'base64url');
     this.#sent = { target: target.slice(0, MAX_TARGET), head: digest };
     this.#isForwarded = false;
   }
@@ -65,14 +77,12 @@ export class RequestWatch {
   #report(status: number | null, code: string | null, by: RequestReport['by']): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    const { req, connection } = this;
+    const { connection } = this;
     const acted = [...(connection.record?.acted ?? []), ...this.record.acted];
     this.feed.publish({
       at: this.#at,
       ms: Math.round((performance.now() - this.#began) * 100) / 100,
-      method: short(req.method ?? 'GET'),
-      host: short(req.headers.host ?? ''),
-      target: (req.url ?? '/').slice(0, MAX_TARGET),
+      ...this.#seen,
       client: connection.client,
       status,
       code,
