@@ -22,6 +22,7 @@ const ARROWS: Record<string, string[]> = {
   service: ['settings'],
   agent: ['agent/*', 'settings', '.'],
   'agent/api': [
+    'agent-protocol',
     'agent/tunnels',
     'agent/upstreams',
     'agent/connectors',
@@ -29,7 +30,7 @@ const ARROWS: Record<string, string[]> = {
     'agent/errors',
     'traffic-policy',
   ],
-  'agent/inspector': ['agent/errors'],
+  'agent/inspector': ['agent/errors', 'agent-protocol'],
   'agent/join': ['agent/folders', 'management', 'settings'],
   'web/ui': ['web'],
   'web/device': ['web/ui', 'web', 'agent/api'],

@@ -27,6 +27,7 @@ import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
+import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
@@ -132,7 +133,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
   const start: Start = { settings, guard, addresses, log, clock, cleanup };
-  const { connector, setGatewayLogLevel, trafficAt } = createConnector(start);
+  const { connector, setGatewayLogLevel, trafficAt, watchAtUrl } = createConnector(start);
 
   const own =
     api.domain === null
@@ -163,6 +164,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     trafficAt,
+    watchAtUrl,
     removed: (id) => inspection.forget(id),
     site: settings.site,
     log,
@@ -171,6 +173,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const inspection: LazyInspection = new LazyInspection({
     tunnels,
     observe: (id, capture) => tunnels.captureBy(id, capture),
+    watchRequests: (id, onLine) => tunnels.watchRequests(id, onLine),
     connect: (forwardsTo) =>
       connectUpstream(parseUpstream(forwardsTo), { ...connection, connectMs: UPSTREAM_CONNECT_MS }),
     version: VERSION,
@@ -282,12 +285,14 @@ function createConnector({ settings, guard, addresses, log, clock, cleanup }: St
     const renewal = new AuthtokenRenewal({ gateway, dataDir, clock, log });
     return renewal.over(await openLink(settings.connector, { ...options, authtoken: () => renewal.authtoken() }));
   };
+  const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
   const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
   cleanup.add(() => connector.stop());
   return {
     connector,
     setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),
     trafficAt: (url: string) => opened?.trafficAt(url) ?? null,
+    watchAtUrl,
   };
 }
 

@@ -7,6 +7,7 @@ import { startError } from '../lib/process/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
+import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { Traffic } from './upstreams/traffic-counters.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
@@ -18,6 +19,8 @@ export interface GatewayUplink
   describePort(port: number): string | undefined;
   /** What the gateway has counted at the URL of a tunnel; null: unknown. */
   trafficAt(url: string): Traffic | null;
+  /** Reports of the requests at the URL of a tunnel; null: the gateway is elsewhere, or has no such URL. */
+  watchRequests: WatchAtUrl;
   stop(): Promise<void>;
 }
 
@@ -47,6 +50,7 @@ export async function openUplink(gateway: GatewaySettings, dataDir: string, log:
     setLogLevel: () => {},
     describePort: () => undefined,
     trafficAt: () => null,
+    watchRequests: () => null,
     stop: async () => {},
   };
 }
@@ -106,6 +110,22 @@ async function openEmbeddedGateway(
     trafficAt: (url) => {
       const [endpoint] = gateway.endpoints.atUrl(url);
       return endpoint ? trafficOf(endpoint.traffic) : null;
+    },
+    watchRequests: (url, watcher) => {
+      const [endpoint] = gateway.endpoints.atUrl(url);
+      if (!endpoint) return null;
+      const queue = endpoint.watchRequests({
+        take: (lines) => {
+          for (const line of lines.trimEnd().split('\n')) watcher.onLine(line);
+          return true;
+        },
+        hold: () => {},
+        end: () => {
+          queue.close();
+          watcher.onEnd();
+        },
+      });
+      return () => queue.close();
     },
     stop: () => gateway.close(),
   };

@@ -197,6 +197,94 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
     expect((await run('--show', '999999')).code).toBe(4);
   });
 
+  it('requests have the rules that acted, also those that the gateway answers', async () => {
+    const rule = (path: string, type: string, config: object) => ({
+      expressions: [`req.url.path == '${path}'`],
+      actions: [{ type, config }],
+    });
+    const policy = {
+      on_http_request: [
+        { name: 'keep out', ...rule('/secret', 'deny', { status_code: 403 }) },
+        rule('/old', 'url-rewrite', { from: '/old', to: '/new' }),
+      ],
+      on_http_response: [{ actions: [{ type: 'add-headers', config: { headers: { 'x-a': 'b' } } }] }],
+    };
+    const { port } = service.address() as AddressInfo;
+    await device.post({ domain: 'rules.localhost', forwards_to: port, policy });
+    await call('inspection', 'PUT', {}, 'rules');
+    await until(
+      async () => (await call<InspectionReport>('inspection', 'GET', undefined, 'rules')).gateway_reports === 'on',
+      'the gateway reports requests',
+      { everyMs: 20 },
+    );
+    expect((await device.get('rules.localhost', { path: '/secret?token=abc' })).status).toBe(403);
+    expect((await device.get('rules.localhost', { path: '/old?token=abc' })).status).toBe(200);
+    const reported = async (path: string) => {
+      let found: RequestSummary | undefined;
+      await until(
+        async () => {
+          [found] = await call<RequestSummary[]>(`requests?path=${path}`, 'GET', undefined, 'rules');
+          return found !== undefined && found.answered_by !== null;
+        },
+        `${path} is reported`,
+        { everyMs: 20 },
+      );
+      return call<RequestDetail>(`requests/${found?.id}`, 'GET', undefined, 'rules');
+    };
+    const denied = await reported('/secret');
+    expect(denied).toMatchObject({
+      method: 'GET',
+      path: '/secret?token=[masked]',
+      host: expect.stringContaining('rules.localhost'),
+      client: '127.0.0.1',
+      status: 403,
+      answered_by: 'gateway',
+      captured: false,
+      replayable: false,
+      response: null,
+      gateway: {
+        path: '/secret?token=[masked]',
+        upstream_path: null,
+        rules: [{ place: 'on_http_request[0]', name: 'keep out', actions: ['deny'], outcome: { status: 403 } }],
+      },
+    });
+    expect(await reported('/new')).toMatchObject({
+      path: '/new?token=[masked]',
+      answered_by: 'upstream',
+      captured: true,
+      request: { headers: expect.arrayContaining([{ name: 'X-Forwarded-For', value: '127.0.0.1' }]) },
+      gateway: {
+        path: '/old?token=[masked]',
+        upstream_path: '/new?token=[masked]',
+        rules: [
+          { place: 'on_http_request[1]', actions: ['url-rewrite'], outcome: { kind: 'continue' } },
+          { place: 'on_http_response[0]', actions: ['add-headers'], outcome: { kind: 'continue' } },
+        ],
+      },
+    });
+    const replay = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' };
+    expect((await fetch(`${device.api}/tunnels/rules/requests/${denied.id}/replay`, replay)).status).toBe(409);
+    const shown = await deviceAgent(['watch', 'rules', '--show', denied.id], folder, {
+      AGENT_PORT: new URL(device.api).port,
+    });
+    expect(shown.stdout).toContain('# answered by the gateway: rule 1 of on_http_request, keep out: deny, 403\n');
+    const har = await call<{ log: { entries: { response: { status: number }; _gateway?: { rules: object[] } }[] } }>(
+      'requests.har',
+      'GET',
+      undefined,
+      'rules',
+    );
+    const entries = har.log.entries.map(({ response, _gateway }) => [response.status, _gateway?.rules.length]);
+    expect(entries.sort()).toEqual([
+      [200, 2],
+      [403, 1],
+    ]);
+    await call('inspection', 'DELETE', undefined, 'rules');
+    expect(await call<InspectionReport>('inspection', 'GET', undefined, 'rules')).toMatchObject({
+      gateway_reports: 'off',
+    });
+  });
+
   it('an upstream that refuses connections is shown with the request', async () => {
     await device.post({ domain: 'gone.localhost', forwards_to: 1 });
     await call('inspection', 'PUT', {}, 'gone');

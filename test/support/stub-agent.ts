@@ -146,6 +146,8 @@ export function stubRequest(id: number, changes: Partial<RequestSummary> = {}): 
     content_type: 'text/html',
     messages: 0,
     replay_of: null,
+    answered_by: 'upstream',
+    captured: true,
     error: null,
     ...changes,
   };
@@ -160,5 +162,7 @@ export function stubInspection(requests: number): InspectionReport {
     held_bytes: requests * 2_000,
     max_bytes: 16_777_216,
     max_body_bytes: 262_144,
+    gateway_reports: 'on',
+    gateway_missed: 0,
   };
 }

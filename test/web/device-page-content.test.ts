@@ -306,6 +306,23 @@ function hostileAnswers(): StubAnswers {
     request: { headers, trailers: headers, body: form },
     response: { http_version: HOSTILE, status_text: HOSTILE, headers, trailers: headers, body: text },
     timing: { sending_ms: 1, waiting_ms: 1, receiving_ms: 1 },
+    gateway: {
+      path: `/${HOSTILE}`,
+      upstream_path: HOSTILE,
+      client: HOSTILE,
+      status: 403,
+      error_code: HOSTILE,
+      duration_ms: 1,
+      rules: [
+        {
+          phase: 'on_http_request',
+          place: HOSTILE,
+          name: HOSTILE,
+          actions: [HOSTILE],
+          outcome: { kind: 'forward', url: HOSTILE },
+        },
+      ],
+    },
     masked: true,
     replayable: true,
   };

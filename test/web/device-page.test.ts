@@ -142,7 +142,12 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
       for (const socket of sockets.clients) socket.terminate();
       return service.close();
     });
-    const created = await call('POST', '/tunnels', { forwards_to: new URL(service.url).port, domain: 'cam.localhost' });
+    const deny = { expressions: ["req.url.path == '/denied'"], actions: [{ type: 'deny' }] };
+    const created = await call('POST', '/tunnels', {
+      forwards_to: new URL(service.url).port,
+      domain: 'cam.localhost',
+      policy: { on_http_request: [{ name: 'no entry', ...deny }] },
+    });
     const address = ((await created.json()) as { url: string }).url;
     const { page, troubles } = await openPage(browser, url, { permissions: ['clipboard-read', 'clipboard-write'] });
     await page.getByRole('link', { name: 'Traffic: cam' }).click();
@@ -200,6 +205,13 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.locator('.messages').getByText('early back').waitFor();
     await tab.evaluate("socket.send('late')");
     await page.locator('.messages').getByText('late back').waitFor();
+    await page.keyboard.press('Escape');
+
+    await tab.evaluate('void fetch("/denied?token=hunter2hunter2")');
+    await page.getByRole('link', { name: '/denied?token=[masked] Gateway' }).click();
+    await page.getByText('answered by the gateway: rule 1 of on_http_request, no entry: deny, 403').waitFor();
+    expect(await page.getByRole('button', { name: 'Replay' }).count()).toBe(0);
+    expect(await seriousProblems(page)).toEqual([]);
     await page.keyboard.press('Escape');
 
     await page.getByRole('searchbox', { name: 'Path contains' }).fill('state');

@@ -50,6 +50,14 @@ export interface EndpointEnd {
   message: string;
 }
 
+/** Gets what the gateway reports of the requests to an endpoint. */
+export interface RequestWatcher {
+  /** @param line JSON, a `ReportLine` of agent-protocol */
+  onLine(line: string): void;
+  /** Nothing more comes, though nobody ended it here. */
+  onEnd(): void;
+}
+
 export interface Endpoint {
   readonly url: string;
   /** Resolves when the endpoint ends without a call of close(); never rejects. */
@@ -59,6 +67,12 @@ export interface Endpoint {
    * If the gateway does not confirm in time, the whole session is replaced by a new one.
    */
   close(): Promise<void>;
+  /**
+   * Reports requests from now on; omitted when the gateway does not.
+   *
+   * @returns ends it
+   */
+  watchRequests?: (watcher: RequestWatcher) => () => void;
 }
 
 export const SESSION_STATES = ['connecting', 'online', 'offline', 'stopped'] as const;

@@ -1,8 +1,9 @@
-import type { Endpoint, EndpointEnd } from './connector.ts';
+import type { Endpoint, EndpointEnd, RequestWatcher } from './connector.ts';
 
 /** An endpoint of one session. */
 export class SessionEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
+  watchRequests?: (watcher: RequestWatcher) => () => void;
   #settleEnded: (end: EndpointEnd) => void = () => {};
   #closed: Promise<void> | null = null;
 

@@ -1,3 +1,4 @@
+import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { type CapturedMessage, Exchange, type ExchangeMessage } from './exchange.ts';
 import { PackedExchanges } from './packed-exchanges.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
@@ -12,6 +13,7 @@ const EXCHANGE_OVERHEAD = 1_024;
 /** What a packed one takes besides its bytes. */
 const PACKED_OVERHEAD = 16;
 const MESSAGE_OVERHEAD = 256;
+const REPORT_OVERHEAD = 128;
 const MAX_MESSAGES = 1_000;
 const MAX_MESSAGE_BYTES = 16 * 1024;
 
@@ -27,6 +29,8 @@ export class CaptureStore implements PendingMemory {
   readonly #packed: PackedExchanges;
   readonly #limit: number;
   readonly #watchers = new Set<Watcher>();
+  /** Reports of the gateway, as JSON. */
+  readonly #reports = new Map<number, string>();
   #lastId = 0;
   /** No exchange has a lower id. */
   #oldestId = 1;
@@ -61,6 +65,17 @@ export class CaptureStore implements PendingMemory {
     this.#count(exchange, EXCHANGE_OVERHEAD + request.head.length);
     this.changed(exchange);
     return exchange;
+  }
+
+  /** Keeps a report of the gateway with an exchange. */
+  attach(id: number, report: RequestReport): void {
+    const held = this.#at(id);
+    if (held === undefined || this.#reports.has(id)) return;
+    const text = JSON.stringify(report);
+    this.#reports.set(id, text);
+    this.#held += REPORT_OVERHEAD + text.length;
+    if (this.#watchers.size > 0) this.#tell(this.#tunnelOf(held), id);
+    this.#makeRoom();
   }
 
   takeResponse(exchange: Exchange, response: CapturedMessage<StatusLine>): void {
@@ -125,7 +140,14 @@ export class CaptureStore implements PendingMemory {
   find(tunnelId: string, id: number): Exchange | null {
     const held = this.#at(id);
     if (held === undefined || this.#tunnelOf(held) !== tunnelId) return null;
-    return typeof held === 'number' ? this.#packed.unpack(id, held) : held;
+    const exchange = typeof held === 'number' ? this.#packed.unpack(id, held) : held;
+    if (this.#reports.size > 0) exchange.report = this.#reportOf(id);
+    return exchange;
+  }
+
+  #reportOf(id: number): RequestReport | null {
+    const text = this.#reports.get(id);
+    return text === undefined ? null : (JSON.parse(text) as RequestReport);
   }
 
   /** Those of one tunnel that are held when their turn comes, newest first. */
@@ -190,6 +212,11 @@ export class CaptureStore implements PendingMemory {
   #forget(id: number, held: Exchange | number): void {
     if (this.#watchers.size > 0) this.#tell(this.#tunnelOf(held), id);
     this.#exchanges[id - this.#firstId] = undefined;
+    const report = this.#reports.get(id);
+    if (report !== undefined) {
+      this.#reports.delete(id);
+      this.#held -= REPORT_OVERHEAD + report.length;
+    }
     if (typeof held === 'number') {
       this.#held -= PACKED_OVERHEAD;
       this.#packed.remove(held);

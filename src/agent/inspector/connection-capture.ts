@@ -20,6 +20,8 @@ export interface CaptureOptions {
   store: CaptureStore;
   /** The exchange that this connection repeats. */
   replayOf?: number | null;
+  /** Called with each request. */
+  onRequest?: (exchange: Exchange) => void;
   /** Called once, when nothing more is captured. */
   onOver?: (capture: ConnectionCapture) => void;
 }
@@ -133,6 +135,7 @@ export class ConnectionCapture {
     this.#requesting = exchange;
     this.#latest = exchange;
     this.#unanswered.push(exchange);
+    this.options.onRequest?.(exchange);
     return afterRequestHead(headFacts(text));
   }
 

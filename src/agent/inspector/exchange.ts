@@ -1,3 +1,4 @@
+import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { GrowingBytes } from './parsing/growing-bytes.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
 
@@ -75,6 +76,8 @@ export class Exchange {
   /** The latest messages; null while there are none. */
   messages: ExchangeMessage[] | null = null;
   messageCount = 0;
+  /** What the gateway has reported, when it was found in the store. */
+  report: RequestReport | null = null;
   /** When it ended, in milliseconds of `performance.now()`. */
   endedAt: number | null = null;
   /** Bytes of memory that the store counts for it; 0 when the store has forgotten it. */
@@ -89,6 +92,16 @@ export class Exchange {
     readonly replayOf: number | null,
     readonly startedAt = Date.now(),
   ) {}
+
+  /** Whether it never reached the agent: the gateway has reported it. */
+  get isOnlyReported(): boolean {
+    return this.report !== null && this.request.head === '';
+  }
+
+  /** Of the response that the client got, as far as it is known. */
+  get status(): number | null {
+    return this.response?.line.status ?? this.report?.status ?? null;
+  }
 
   /** Whether the store still keeps it. */
   get isHeld(): boolean {

@@ -3,6 +3,7 @@ import type { CapturedMessage, Exchange, ExchangeMessage } from './exchange.ts';
 import { maskText } from './masking/mask-text.ts';
 import { type HeaderField, headerValue } from './parsing/message-head.ts';
 import { durationOf, hostOf, shownExchange, timingOf } from './shown-exchange.ts';
+import { shownReport } from './shown-report.ts';
 
 export interface HarOptions {
   /** Version of the agent. */
@@ -23,7 +24,7 @@ export async function* harText(exchanges: Iterable<Exchange>, options: HarOption
   let separator = '\n';
   for (const exchange of exchanges) {
     // Forgotten since the export began, or not a request.
-    if (!exchange.isHeld || exchange.request.head === '') continue;
+    if (!exchange.isHeld || (exchange.request.head === '' && !exchange.isOnlyReported)) continue;
     yield separator + JSON.stringify(await harEntry(exchange, options));
     separator = ',\n';
   }
@@ -31,11 +32,11 @@ export async function* harText(exchanges: Iterable<Exchange>, options: HarOption
 }
 
 async function harEntry(exchange: Exchange, options: HarOptions): Promise<object> {
-  const { request, response, kind, error } = exchange;
+  const { request, response, kind, error, report } = exchange;
   const shown = shownExchange(exchange, options.reveal);
   const requestBody = await bodyContent(request, shown.requestHeaders, options.reveal);
   const responseBody = response && (await bodyContent(response, shown.responseHeaders, options.reveal));
-  const url = urlOf(shown.path, shown.requestHeaders, options);
+  const url = urlOf(shown.path, hostOf(shown.requestHeaders) ?? report?.host, options);
   const timing = timingOf(exchange);
   return {
     startedDateTime: new Date(exchange.startedAt).toISOString(),
@@ -43,17 +44,17 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
     request: {
       method: request.line.method,
       url,
-      httpVersion: `HTTP/${request.line.httpVersion}`,
+      httpVersion: request.line.httpVersion === '' ? '' : `HTTP/${request.line.httpVersion}`,
       cookies: cookiesIn(shown.requestHeaders),
       headers: shown.requestHeaders,
       queryString: queryOf(url),
       ...(requestBody && { postData: postData(requestBody) }),
-      headersSize: request.head.length,
+      headersSize: exchange.isOnlyReported ? UNKNOWN : request.head.length,
       bodySize: request.bodySize,
     },
     response: {
       // As Chrome writes requests without a response.
-      status: response?.line.status ?? 0,
+      status: exchange.status ?? 0,
       statusText: response?.line.statusText ?? '',
       httpVersion: `HTTP/${response?.line.httpVersion ?? '1.1'}`,
       cookies: setCookiesIn(shown.responseHeaders),
@@ -71,6 +72,7 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
       receive: timing.receivingMs ?? 0,
     },
     ...(error !== null && { comment: error }),
+    ...(report && { _gateway: shownReport(report, options.reveal) }),
     ...(kind === 'websocket' && {
       _resourceType: 'websocket',
       _webSocketMessages: (exchange.messages ?? []).map((message) => webSocketMessage(message, options.reveal)),
@@ -79,10 +81,10 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
 }
 
 /** The URL that the client asked for: the tunnel's scheme, and the host that it named. */
-function urlOf(path: string, headers: readonly HeaderField[], { url }: HarOptions): string {
+function urlOf(path: string, named: string | undefined, { url }: HarOptions): string {
   if (URL.canParse(path)) return path;
   const { protocol, host } = new URL(url);
-  return `${protocol}//${hostOf(headers) ?? host}${path}`;
+  return `${protocol}//${named || host}${path}`;
 }
 
 function queryOf(url: string): HeaderField[] {

@@ -1,6 +1,14 @@
 import type { Clock } from '../../lib/time/clock.ts';
 import { CaptureStore } from './capture-store.ts';
 import { ConnectionCapture } from './connection-capture.ts';
+import type { Exchange } from './exchange.ts';
+import { GatewayReports } from './gateway-reports.ts';
+
+export interface GatewayWatch {
+  /** Whether the gateway reports requests now. */
+  readonly isActive: boolean;
+  stop(): void;
+}
 
 export interface InspectorOptions {
   /**
@@ -9,6 +17,8 @@ export interface InspectorOptions {
    * @throws {ApiError} when that does not work now
    */
   observe: (tunnelId: string, capture: (() => ConnectionCapture) | null) => Promise<void>;
+  /** Gets what the gateway reports of the requests of a tunnel, as lines; omitted: nothing. */
+  watchRequests?: (tunnelId: string, onLine: (line: string) => void) => GatewayWatch;
   clock: Clock;
   store?: CaptureStore;
 }
@@ -18,6 +28,8 @@ interface Inspection {
   cancel: () => void;
   /** Those of open connections. */
   captures: Set<ConnectionCapture>;
+  /** Null until connections are captured. */
+  watch: GatewayWatch | null;
 }
 
 /** How long captured exchanges stay after the end of the inspection. */
@@ -26,17 +38,24 @@ const KEPT_MS = 3_600_000;
 /** Captures what passes between the agent and upstreams, for tunnels and times that somebody chose. */
 export class Inspector {
   readonly store: CaptureStore;
+  readonly reports: GatewayReports;
   readonly #inspections = new Map<string, Inspection>();
   /** Forget the exchanges of tunnels that are no longer inspected. */
   readonly #kept = new Map<string, () => void>();
 
   constructor(private readonly options: InspectorOptions) {
     this.store = options.store ?? new CaptureStore();
+    this.reports = new GatewayReports(this.store);
   }
 
   /** When the inspection of a tunnel ends; null when it is off. */
   until(tunnelId: string): Date | null {
     return this.#inspections.get(tunnelId)?.until ?? null;
+  }
+
+  /** Whether the gateway reports the requests of a tunnel. */
+  isReported(tunnelId: string): boolean {
+    return this.#inspections.get(tunnelId)?.watch?.isActive === true;
   }
 
   /**
@@ -49,7 +68,8 @@ export class Inspector {
     before?.cancel();
     const captures = before?.captures ?? new Set();
     const cancel = this.options.clock.after(durationMs, () => this.switchOff(tunnelId));
-    this.#inspections.set(tunnelId, { until: new Date(Date.now() + durationMs), cancel, captures });
+    const watch = before?.watch ?? null;
+    this.#inspections.set(tunnelId, { until: new Date(Date.now() + durationMs), cancel, captures, watch });
     this.#keep(tunnelId);
     if (before) return;
     try {
@@ -58,6 +78,10 @@ export class Inspector {
       this.switchOff(tunnelId);
       throw error;
     }
+    const inspection = this.#inspections.get(tunnelId);
+    // Another call may have switched it off, and on again.
+    if (!inspection || inspection.watch) return;
+    inspection.watch = this.options.watchRequests?.(tunnelId, (line) => this.reports.take(tunnelId, line)) ?? null;
   }
 
   /** Ends the inspection of a tunnel. What was captured stays for an hour. */
@@ -66,6 +90,7 @@ export class Inspector {
     if (!inspection) return;
     inspection.cancel();
     this.#inspections.delete(tunnelId);
+    inspection.watch?.stop();
     // Never waits: it takes effect at once.
     void this.options.observe(tunnelId, null).catch(() => {});
     for (const capture of inspection.captures) capture.detach();
@@ -79,6 +104,7 @@ export class Inspector {
     this.switchOff(tunnelId);
     this.#keep(tunnelId);
     this.store.clear(tunnelId);
+    this.reports.forget(tunnelId);
   }
 
   /** Ends all inspections. */
@@ -90,7 +116,11 @@ export class Inspector {
   capture(tunnelId: string, replayOf: number | null = null): ConnectionCapture {
     const captures = this.#inspections.get(tunnelId)?.captures;
     const onOver = (capture: ConnectionCapture) => captures?.delete(capture);
-    const capture = new ConnectionCapture({ tunnelId, store: this.store, replayOf, onOver });
+    const onRequest = (exchange: Exchange) => {
+      // Replays bypass the gateway.
+      if (replayOf === null && this.isReported(tunnelId)) this.reports.captured(exchange);
+    };
+    const capture = new ConnectionCapture({ tunnelId, store: this.store, replayOf, onRequest, onOver });
     captures?.add(capture);
     return capture;
   }

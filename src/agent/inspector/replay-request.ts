@@ -58,6 +58,7 @@ function isRepeatable({ kind, isHeld, request }: Exchange): boolean {
  * @throws {AgentError} 409 for an exchange that cannot be repeated
  */
 export async function requestBytes(exchange: Exchange, change: ReplayRequest): Promise<RequestBytes> {
+  if (exchange.isOnlyReported) throw notReplayable('the agent has only what the gateway reports of it');
   if (!isRepeatable(exchange)) {
     throw notReplayable('the connection was upgraded, or is no longer captured: only plain requests can be replayed');
   }

@@ -17,6 +17,7 @@ import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { openWithFreeDomain } from './open-with-free-domain.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
+import { type RequestWatch, RequestWatches, type WatchAtUrl } from './request-watches.ts';
 import { type DomainChoice, domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
 import { offerToMove } from './trial-names.ts';
 import {
@@ -52,6 +53,8 @@ export interface TunnelManagerOptions {
   requestLog?: StartRequestLog | null;
   /** What the gateway has counted at a URL; null: unknown. Omitted: the gateway does not tell. */
   trafficAt?: (url: string) => Traffic | null;
+  /** How a gateway in this process reports requests; omitted: there is none. */
+  watchAtUrl?: WatchAtUrl;
   /** Called with the id of a tunnel that was deleted. */
   removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
@@ -76,6 +79,7 @@ export class TunnelManager {
   readonly policies: PoliciesInForce;
   readonly reports: TunnelReports;
   readonly traffic = new TrafficTotals();
+  readonly #watches: RequestWatches;
   readonly #list: TunnelList;
   readonly #removals = new Map<string, Promise<void>>();
   /** Ids of tunnels that are being changed. */
@@ -98,6 +102,9 @@ export class TunnelManager {
       isActive: (supervisor) => this.#isActive(supervisor),
       limiter: this.#limiter,
     });
+    const { watchAtUrl = () => null, clock } = options;
+    const endpointOf = (id: string) => this.#list.get(id)?.endpoint ?? null;
+    this.#watches = new RequestWatches(endpointOf, watchAtUrl, clock);
     this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);
   }
 
@@ -248,6 +255,15 @@ export class TunnelManager {
     }
   }
 
+  /**
+   * Gets what the gateway reports of a tunnel's requests, across sessions.
+   *
+   * @param onLine called with each line of JSON; a later call for the same tunnel ends this one
+   */
+  watchRequests(id: string, onLine: (line: string) => void): RequestWatch {
+    return this.#watches.watch(id, onLine);
+  }
+
   readonly #sessionOnline = (): void => {
     this.#settlingSince = this.#list.size > 0 ? this.options.clock.now() : null;
     for (const supervisor of this.#list.values()) supervisor.sessionOnline();
@@ -352,7 +368,9 @@ export class TunnelManager {
         if (parsed?.policy !== policy || parsed.forwards_to !== forwards_to) {
           parsed = { policy, forwards_to, spec: specOfTunnel(supervisor.tunnel) };
         }
-        return this.#open({ ...parsed.spec, domain }, traffic);
+        const opened = await this.#open({ ...parsed.spec, domain }, traffic);
+        this.#watches.opened(tunnel.id, opened.endpoint);
+        return opened;
       },
       session: () => connector.status,
       limiter: this.#limiter,

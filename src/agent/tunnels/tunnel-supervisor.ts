@@ -2,7 +2,7 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import type { SessionStatus } from '../connectors/connector.ts';
+import type { Endpoint, SessionStatus } from '../connectors/connector.ts';
 import { InterruptibleWait } from './interruptible-wait.ts';
 import { RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
@@ -58,6 +58,11 @@ export class TunnelSupervisor {
 
   get url(): string {
     return this.#tunnel.url;
+  }
+
+  /** Null while it has none. */
+  get endpoint(): Endpoint | null {
+    return this.#binding.open?.endpoint ?? null;
   }
 
   get tunnel(): Tunnel {

@@ -19,6 +19,8 @@ import type { WatchedTunnel, WatchOptions } from './watched-tunnel.ts';
 const DURATION_S = 300;
 const RENEW_MS = 120_000;
 const RETRY_MS = 2_000;
+/** How long a completed request waits for what the gateway reports of it. */
+const REPORT_MS = 1_000;
 /** How long the end of the command waits for the agent. */
 const END_MS = 3_000;
 
@@ -30,6 +32,9 @@ export class LiveRequests {
   readonly #done = new Set<string>();
   /** Those of upgraded connections and event streams whose start is printed. */
   readonly #begun = new Set<string>();
+  /** Completed ones that wait for the gateway's report. */
+  readonly #unreported = new Set<string>();
+  #isReported = false;
   /** Whether the inspection is this command's, which ends with it. */
   #isOwn = false;
 
@@ -75,6 +80,7 @@ export class LiveRequests {
   async #begin({ inspection, requests }: RequestsSnapshot, isFirst: boolean): Promise<void> {
     // A restarted agent counts requests from 1 again.
     this.#done.clear();
+    this.#isReported = inspection.gateway_reports === 'on';
     for (const { id, state } of requests) if (state !== 'open') this.#done.add(id);
     if (inspection.state === 'off') await this.#switchOn();
     if (!isFirst) return;
@@ -85,6 +91,7 @@ export class LiveRequests {
 
   async #show({ inspection, requests = [], removed = [], skipped }: RequestsChange): Promise<void> {
     for (const id of removed) this.#done.delete(id);
+    if (inspection) this.#isReported = inspection.gateway_reports === 'on';
     if (inspection?.state === 'off') await this.#switchOn();
     // Oldest first.
     for (const request of [...requests].reverse()) await this.#showOne(request);
@@ -95,6 +102,7 @@ export class LiveRequests {
     const { id, state, kind } = request;
     if (this.#done.has(id) || !this.#matches(request)) return;
     if (state !== 'open') {
+      if (this.#awaitsReport(request)) return;
       this.#done.add(id);
       this.#begun.delete(id);
       await this.#print(request);
@@ -102,6 +110,23 @@ export class LiveRequests {
       this.#begun.add(id);
       this.#printLine(request);
     }
+  }
+
+  /** Whether to print a completed request later: with the rules that acted. */
+  #awaitsReport(request: RequestSummary): boolean {
+    const { id, answered_by, replay_of } = request;
+    if (!this.options.body || !this.#isReported || answered_by !== null || replay_of !== null) {
+      this.#unreported.delete(id);
+      return false;
+    }
+    if (this.#unreported.has(id)) return true;
+    this.#unreported.add(id);
+    setTimeout(() => {
+      if (!this.#unreported.delete(id)) return;
+      this.#done.add(id);
+      void this.#print(request);
+    }, REPORT_MS).unref();
+    return true;
   }
 
   async #print(request: RequestSummary): Promise<void> {

@@ -1,4 +1,5 @@
 import type { BodyReport, MessageReport, RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
+import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
 import { printable, printableLines } from '../terminal-text.ts';
 import { bytesText, msText } from './request-lines.ts';
 
@@ -16,14 +17,15 @@ export function requestText(detail: RequestDetail, messages: readonly MessageRep
   ];
   return [
     `# ${facts.join(', ')}`,
-    `${printable(method)} ${printable(path)} HTTP/${http_version}`,
+    ...gatewayLines(detail),
+    `${printable(method)} ${printable(path)}${http_version === '' ? '' : ` HTTP/${http_version}`}`,
     ...headerLines(request.headers),
     ...bodyLines(request.body),
     ...headerLines(request.trailers),
     '',
     ...(error === null ? [] : [`# ${printable(error)}`]),
     ...(response === null
-      ? ['# no response']
+      ? [detail.captured ? '# no response' : '# it did not reach the agent']
       : [
           `HTTP/${response.http_version} ${detail.status} ${printable(response.status_text)}`.trimEnd(),
           ...headerLines(response.headers),
@@ -52,6 +54,23 @@ function closeText(type: MessageReport['type'], base64: string | null): string |
   if (type !== 'close') return null;
   const bytes = Buffer.from(base64 ?? '', 'base64');
   return bytes.length < 2 ? 'close' : `close ${bytes.readUInt16BE()} ${bytes.toString('utf8', 2)}`.trimEnd();
+}
+
+/** What the gateway has reported. */
+function gatewayLines(detail: RequestDetail): string[] {
+  const { gateway } = detail;
+  if (gateway === null) return [];
+  const { path, upstream_path, rules } = gateway;
+  const verdict = verdictText(detail);
+  return [
+    ...(verdict === null ? [] : [`# ${printable(verdict)}`]),
+    ...(upstream_path === null || upstream_path === path ? [] : [`# the client asked for ${printable(path)}`]),
+    ...rules.map((rule) => {
+      const outcome = outcomeText(rule);
+      const text = `${ruleTitle(rule)}: ${rule.actions.join(', ')}${outcome === null ? '' : `: ${outcome}`}`;
+      return `# ${printable(text)}`;
+    }),
+  ];
 }
 
 function durations({ duration_ms, timing: { waiting_ms } }: RequestDetail): string {

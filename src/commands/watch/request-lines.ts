@@ -71,8 +71,10 @@ function colorOf({ status, state }: RequestSummary): number {
   return status >= 300 ? STATE_COLORS.redirect : STATE_COLORS.ok;
 }
 
-function noteOf({ kind, state, error, replay_of }: RequestSummary, messages: number): string {
+function noteOf({ kind, state, error, replay_of, answered_by }: RequestSummary, messages: number): string {
   const notes = [
+    ...(answered_by === 'gateway' && error === null ? ['by the gateway'] : []),
+    ...(answered_by === 'endpoint' ? ['by an internal endpoint'] : []),
     ...(replay_of === null ? [] : [`replay of ${replay_of}`]),
     ...(kind === 'websocket' ? [`WebSocket, ${counted(messages, 'message')}`] : []),
     ...(kind === 'events' ? [counted(messages, 'event')] : []),

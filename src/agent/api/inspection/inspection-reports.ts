@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { ReportedRule } from '../../../agent-protocol/request-report.ts';
 import { EXCHANGE_KINDS, EXCHANGE_STATES, MESSAGE_TYPES } from '../../inspector/exchange.ts';
 
 const Count = z.int().nonnegative();
@@ -16,6 +17,10 @@ export const InspectionReport = z.object({
   max_bytes: Count,
   /** More of a body is not captured. */
   max_body_bytes: Count,
+  /** Whether the gateway reports requests with the rules that acted: only gateways of this project do. */
+  gateway_reports: z.enum(['on', 'unavailable', 'off']),
+  /** Requests that the gateway has not reported: too many came at a time. */
+  gateway_missed: Count,
 });
 export type InspectionReport = z.infer<typeof InspectionReport>;
 
@@ -39,6 +44,10 @@ export const RequestSummary = z.object({
   /** Messages of a WebSocket, or server-sent events. */
   messages: Count,
   replay_of: z.string().nullable(),
+  /** Whose response the client got; `endpoint`: of an internal endpoint. Null while the gateway has not reported it. */
+  answered_by: z.enum(['upstream', 'gateway', 'endpoint']).nullable(),
+  /** False for requests that never reached the agent: it has only what the gateway reports. */
+  captured: z.boolean(),
   error: z.string().nullable(),
 });
 export type RequestSummary = z.infer<typeof RequestSummary>;
@@ -65,6 +74,25 @@ const Message = z.object({
   body: BodyReport.nullable(),
 });
 
+/** What the gateway reports of a request. */
+export const GatewayReport = z.object({
+  /** Path and query as the client sent it. */
+  path: z.string(),
+  /** As it went to the upstream; null when it did not. */
+  upstream_path: z.string().nullable(),
+  /** Address and port. */
+  client: z.string(),
+  /** What the client got; null without a response. */
+  status: z.int().nullable(),
+  /** Of an error page of the gateway. */
+  error_code: z.string().nullable(),
+  /** From the request's arrival until the response began. */
+  duration_ms: Milliseconds,
+  /** Those whose expressions were true, in the order in which they ran, with the actions that ran. */
+  rules: z.array(ReportedRule),
+});
+export type GatewayReport = z.infer<typeof GatewayReport>;
+
 export const RequestDetail = RequestSummary.extend({
   http_version: z.string(),
   request: Message,
@@ -74,6 +102,8 @@ export const RequestDetail = RequestSummary.extend({
     waiting_ms: Milliseconds.nullable(),
     receiving_ms: Milliseconds.nullable(),
   }),
+  /** Null while the gateway has not reported it, and for replays. */
+  gateway: GatewayReport.nullable(),
   /** Whether something is masked. */
   masked: z.boolean(),
   /** Whether it can be sent again without another body. */

@@ -233,7 +233,7 @@ function* matching(exchanges: Iterable<Exchange>, filter: ExchangeFilter): Gener
   const matches = matcherOf(filter);
   for (const exchange of exchanges) {
     const { method, target: path } = exchange.request.line;
-    const status = exchange.response?.line.status ?? null;
+    const { status } = exchange;
     if (matches({ method, path, status, durationMs: durationOf(exchange) })) yield exchange;
   }
 }

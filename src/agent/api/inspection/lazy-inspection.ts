@@ -4,6 +4,7 @@ import type { InspectionApi, InspectionOptions } from './inspection-router.ts';
 
 export interface LazyInspectionOptions extends Omit<InspectionOptions, 'inspector'> {
   observe: InspectorOptions['observe'];
+  watchRequests: NonNullable<InspectorOptions['watchRequests']>;
 }
 
 interface Loaded {

@@ -1,3 +1,4 @@
+import { hostOf as hostPartOf } from '../../../lib/network/ip-address.ts';
 import { type BodyContent, bodyContent } from '../../inspector/body-content.ts';
 import type { CaptureStore } from '../../inspector/capture-store.ts';
 import { type CapturedMessage, type Exchange, type ExchangeMessage, MAX_BODY } from '../../inspector/exchange.ts';
@@ -13,6 +14,7 @@ import {
   shownExchange,
   timingOf,
 } from '../../inspector/shown-exchange.ts';
+import { shownReport } from '../../inspector/shown-report.ts';
 import type {
   BodyReport,
   InspectionReport,
@@ -29,6 +31,8 @@ export function presentInspection(tunnelId: string, inspector: Inspector): Inspe
     until: until?.toISOString() ?? null,
     requests: store.countOf(tunnelId),
     ...presentMemory(store),
+    gateway_reports: until === null ? 'off' : inspector.isReported(tunnelId) ? 'on' : 'unavailable',
+    gateway_missed: inspector.reports.missed(tunnelId),
   };
 }
 
@@ -42,7 +46,7 @@ export function presentSummary(exchange: Exchange, reveal: boolean): RequestSumm
 
 /** @param reveal whether to show secrets */
 export async function presentExchange(exchange: Exchange, reveal: boolean): Promise<RequestDetail> {
-  const { request, response } = exchange;
+  const { request, response, report } = exchange;
   const shown = shownExchange(exchange, reveal);
   const { sendingMs, waitingMs, receivingMs } = timingOf(exchange);
   const requestBody = await bodyContent(request, shown.requestHeaders, reveal);
@@ -63,6 +67,7 @@ export async function presentExchange(exchange: Exchange, reveal: boolean): Prom
       body: responseBody && presentBody(response, responseBody),
     },
     timing: { sending_ms: sendingMs, waiting_ms: waitingMs, receiving_ms: receivingMs },
+    gateway: report && shownReport(report, reveal),
     masked: shown.masked || requestBody?.masked === true || responseBody?.masked === true,
     replayable: canReplay(exchange),
   };
@@ -88,16 +93,16 @@ export function presentMessage(message: ExchangeMessage, reveal: boolean): Messa
 }
 
 function summary(exchange: Exchange, { path, requestHeaders, responseHeaders }: ShownExchange): RequestSummary {
-  const { id, state, kind, request, response, startedAt, messageCount, replayOf, error } = exchange;
+  const { id, state, kind, request, response, startedAt, messageCount, replayOf, error, report } = exchange;
   return {
     id: String(id),
     state,
     kind,
     method: request.line.method,
     path,
-    host: hostOf(requestHeaders),
-    status: response?.line.status ?? null,
-    client: clientOf(requestHeaders),
+    host: hostOf(requestHeaders) ?? report?.host ?? null,
+    status: exchange.status,
+    client: clientOf(requestHeaders) ?? (report && hostPartOf(report.client)),
     started_at: new Date(startedAt).toISOString(),
     duration_ms: durationOf(exchange),
     request_bytes: request.bodySize,
@@ -105,6 +110,8 @@ function summary(exchange: Exchange, { path, requestHeaders, responseHeaders }: 
     content_type: headerValue(responseHeaders, 'content-type'),
     messages: messageCount,
     replay_of: replayOf === null ? null : String(replayOf),
+    captured: !exchange.isOnlyReported,
+    answered_by: report === null || report.by === 'nobody' ? null : report.by,
     error,
   };
 }

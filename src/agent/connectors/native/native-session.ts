@@ -33,6 +33,7 @@ import { BulkLink } from './bulk-link.ts';
 import { call } from './call.ts';
 import { ProxyStream } from './proxy-stream.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
+import { watchRequests } from './requests-stream.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionHeartbeat } from './session-heartbeat.ts';
 import { UpstreamStream } from './upstream-stream.ts';
 
@@ -106,6 +107,8 @@ class NativeSession implements GatewaySession, ConnectionUser {
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
   #bulk: BulkLink | null = null;
+  /** Whether the gateway reports requests. */
+  #hasReports = false;
   /** Connections of clients. */
   #streams = 0;
   #onNoStreams = () => {};
@@ -139,7 +142,8 @@ class NativeSession implements GatewaySession, ConnectionUser {
     continuity.clientId = answer.ClientId;
     const window = Math.min(answer.Extra.StreamWindow, LARGEST_WINDOW);
     if (window > 0) this.#connection.extend(window);
-    const { BulkSecret: Secret } = answer.Extra;
+    const { BulkSecret: Secret, RequestFeed } = answer.Extra;
+    this.#hasReports = RequestFeed;
     if (Secret !== '') this.#bulk = this.#bulkLink({ AuthToken: authtoken, SessionId: answer.ClientId, Secret });
     heartbeat
       .untilSilent(this.#over.signal, () => this.#bulk?.tick())
@@ -263,6 +267,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
     if (answer.Error !== '') throw refusalOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
     const { Id: id, URL: url } = answer;
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
+    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#connection, id, watcher);
     this.#served.set(id, { endpoint, upstream: request.upstream });
     return endpoint;
   }

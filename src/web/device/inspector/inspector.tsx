@@ -28,6 +28,7 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
     if (requestId === undefined) heading.current?.focus();
     return () => model.connection.close();
   }, [model]);
+  const report = model.inspection.value;
   return (
     <section aria-labelledby="traffic" class="inspector">
       <div class="inspector-head">
@@ -40,10 +41,11 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
         </h2>
       </div>
       <InspectionSwitch model={model} />
-      {model.inspection.value?.requests !== 0 && <RequestFilters filter={model.filter} />}
+      {report?.requests !== 0 && <RequestFilters filter={model.filter} />}
       <RequestList model={model} tunnel={tunnel} />
       <p class="hint">
-        {text.intro} {text.policyHint}
+        {text.intro} {report?.gateway_reports === 'unavailable' && text.policyHint}{' '}
+        {report !== null && report.gateway_missed > 0 && text.missed(report.gateway_missed.toLocaleString('en'))}
       </p>
       {requestId !== undefined && (
         <RequestDialog

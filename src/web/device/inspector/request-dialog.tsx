@@ -42,7 +42,7 @@ export function RequestDialog({ model, tunnel, id, isEditing }: RequestDialogPro
     return () => {
       isCurrent = false;
     };
-  }, [revealed.value, summary?.state, summary?.status]);
+  }, [revealed.value, summary?.state, summary?.status, summary?.answered_by]);
   const { value: found } = loaded;
   const detail = found instanceof ApiProblem ? null : found;
   const title = detail ?? summary;

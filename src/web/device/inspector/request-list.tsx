@@ -72,12 +72,13 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
 
 function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string }): JSX.Element {
   const { id, method, path, started_at: started, duration_ms: ms, response_bytes: bytes, client } = request;
+  const note = request.replay_of !== null ? text.replayed : request.answered_by && text.answeredBy[request.answered_by];
   return (
     <li>
       <a class="request" href={linkTo('tunnels', tunnelId, 'traffic', id)}>
         <StatusBadge request={request} />
         <span class="request-target">
-          <strong>{method}</strong> {path} {request.replay_of !== null && <em>{text.replayed}</em>}
+          <strong>{method}</strong> {path} {note !== null && <em>{note}</em>}
         </span>
         <span class="request-facts">
           <time datetime={started}>{new Date(started).toLocaleTimeString('en-GB')}</time>

@@ -13,6 +13,7 @@ import { toCurl } from './curl.ts';
 import { MessageList } from './message-list.tsx';
 import { replay } from './replay.ts';
 import { duration, StatusBadge } from './request-facts.tsx';
+import { RulesView } from './rules-view.tsx';
 import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
@@ -29,15 +30,29 @@ export interface RequestViewProps {
 
 /** All that is known of a request and its response. */
 export function RequestView({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Element {
-  const { id, request, response, messages, kind } = detail;
-  const bodyAt = (part: string) =>
-    `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
   return (
     <>
       {detail.path.length > MAX_TITLE && <LongPath path={detail.path} />}
       <Facts detail={detail} tunnelId={tunnel.id} />
       {detail.error !== null && <p class="reason">{detail.error}</p>}
       <Actions model={model} tunnel={tunnel} detail={detail} revealed={revealed} />
+      <RulesView detail={detail} />
+      {detail.captured ? (
+        <Captured model={model} detail={detail} revealed={revealed} />
+      ) : (
+        <p class="hint">{text.onlyReported}</p>
+      )}
+    </>
+  );
+}
+
+/** What passed between the agent and the upstream. */
+function Captured({ model, detail, revealed }: Omit<RequestViewProps, 'tunnel'>): JSX.Element {
+  const { id, request, response, messages, kind } = detail;
+  const bodyAt = (part: string) =>
+    `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
+  return (
+    <>
       <section class="exchange" aria-labelledby="request">
         <h3 id="request">{text.request}</h3>
         <Headers message={request} />
@@ -145,7 +160,7 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
     }
     busy.value = false;
   };
-  const isHttp = detail.kind === 'http' || detail.kind === 'events';
+  const isHttp = detail.captured && (detail.kind === 'http' || detail.kind === 'events');
   return (
     <>
       <div class="request-actions">

@@ -4,7 +4,9 @@ export const inspector = {
   back: 'All tunnels',
   intro:
     'Shows requests that reach the upstream, with headers and bodies. They stay in the memory of the agent and are never written to disk.',
-  policyHint: 'Rules of the traffic policy run at the gateway: requests that a rule answers do not appear here.',
+  policyHint:
+    'The gateway does not report which rules of the traffic policy act: requests that a rule answers do not appear here.',
+  missed: (count: string) => `The gateway has not reported ${count} requests: too many came at a time.`,
   switch: {
     duration: 'Inspect for',
     durations: { 300: '5 minutes', 900: '15 minutes', 3600: '1 hour', 28800: '8 hours', 86400: '24 hours' },
@@ -46,6 +48,7 @@ export const inspector = {
     failed: 'Older requests could not be loaded',
     state: { open: 'Open', complete: 'No status', aborted: 'Aborted', failed: 'Failed' },
     replayed: 'Replay',
+    answeredBy: { upstream: null, gateway: 'Gateway', endpoint: 'Internal endpoint' },
   },
   detail: {
     loading: 'Loading…',
@@ -63,6 +66,10 @@ export const inspector = {
     sending: 'Request sent',
     waiting: 'Waited for the response',
     receiving: 'Response received',
+    gateway: 'Traffic policy',
+    noRules: 'No rule acted.',
+    asked: 'Path the client asked for',
+    onlyReported: 'The request did not reach the agent. It has only what the gateway reports.',
     request: 'Request',
     response: 'Response',
     noResponse: 'No response yet.',

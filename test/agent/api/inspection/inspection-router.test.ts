@@ -48,6 +48,8 @@ describe('the inspection of a tunnel', () => {
       held_bytes: 0,
       max_bytes: 16_777_216,
       max_body_bytes: 262_144,
+      gateway_reports: 'off',
+      gateway_missed: 0,
     });
     const began = Date.now();
     const { body } = await request(local).put(INSPECTION).send({ duration_seconds: 60 });
@@ -151,6 +153,8 @@ describe('the list of requests', () => {
       response_bytes: 2,
       content_type: 'text/plain',
       messages: 0,
+      answered_by: null,
+      captured: true,
       replay_of: null,
       error: null,
     });
