@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTes
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
 import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
@@ -74,6 +75,19 @@ describe('an authtoken', () => {
     await expect(connect(authtoken)).resolves.toBeDefined();
     await client.botUsers.delete(bot.id);
     expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_107');
+  });
+
+  it('keeps names that it has bound from devices of their site, but not those that the gateway chose', async () => {
+    const { store } = gateway;
+    const { id } = await enrolmentKey(gateway);
+    const key = store.enrolmentKeys.get(id);
+    if (key) await store.database.write(() => store.enrolmentKeys.update({ ...key, site: 'localhost' }));
+    const session = await connect((await account()).authtoken);
+    const chosen = new URL((await session.httpEndpoint().listen(false)).url() ?? '').hostname;
+    expect(await bindCode(session, 'login.localhost')).toBe(null);
+    expect(store.siteNames.among([chosen, 'login.localhost'])).toEqual([
+      { hostname: 'login.localhost', device_id: null, released_from: null },
+    ]);
   });
 
   it('that is refused is logged once, with the address and without the authtoken', async () => {
