@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 
 /** Longer parts of a report are cut. */
@@ -44,8 +45,8 @@ export const RequestReport = z.object({
   status: status.nullable(),
   /** `ERR_NGROK_…` of an error page of the gateway. */
   code: name.nullable(),
-  /** The request as it left for the upstream; null when it did not. */
-  sent: z.object({ target, head: name }).nullable(),
+  /** The request as it left for the upstream; null when it did not. See {@link headDigest} and {@link headSample}. */
+  sent: z.object({ target, head: name, sample: z.int() }).nullable(),
   /** Who has responded: nobody when the client was quicker to leave. */
   by: z.enum(['upstream', 'gateway', 'endpoint', 'nobody']),
   rules: z.array(ReportedRule).max(MAX_RULES),
@@ -59,3 +60,18 @@ export const ReportLine = z.union([
   z.object({ dropped: z.int().min(1) }),
 ]);
 export type ReportLine = z.infer<typeof ReportLine>;
+
+/** Names the head of a request, without the empty line after it, one byte a character. */
+export function headDigest(head: string): string {
+  return hash('sha256', head, 'base64url');
+}
+
+const SAMPLES = 64;
+
+/** A number that rules most other heads out; a twentieth of the time of {@link headDigest}. */
+export function headSample(head: string): number {
+  const step = Math.max(1, Math.floor(head.length / SAMPLES));
+  let sample = head.length;
+  for (let at = 0; at < head.length; at += step) sample = (Math.imul(sample, 31) + head.charCodeAt(at)) | 0;
+  return sample;
+}

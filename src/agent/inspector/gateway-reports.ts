@@ -1,15 +1,23 @@
-import { hash } from 'node:crypto';
-import { ReportLine, type RequestReport } from '../../agent-protocol/request-report.ts';
+import { headDigest, headSample, ReportLine, type RequestReport } from '../../agent-protocol/request-report.ts';
 import type { CaptureStore } from './capture-store.ts';
 import { CapturedMessage, type Exchange } from './exchange.ts';
 
-/** Captured requests that wait for their report. Those of requests that are not reported are dropped at this limit. */
-const MAX_WAITING = 2_000;
+/** Captured requests that wait for their report, at least and at most. Many are not reported. */
+const [FEWEST_WAITING, MOST_WAITING] = [1_000, 2_000];
+
+/** Not the request itself, which the store may forget. */
+interface Waiting {
+  id: number;
+  tunnelId: string;
+  sample: number;
+  /** Taken once, when the sample is that of a report: clients could send many with one sample. */
+  digest: string | null;
+}
 
 /** Joins what the gateway reports with what was captured. */
 export class GatewayReports {
-  /** Ids of exchanges by tunnel and the digest of their request's head, oldest first. */
-  readonly #waiting = new Map<string, number[]>();
+  /** Oldest first. */
+  readonly #waiting: Waiting[] = [];
   readonly #missed = new Map<string, number>();
 
   constructor(private readonly store: CaptureStore) {}
@@ -25,15 +33,8 @@ export class GatewayReports {
 
   /** A request was captured that the gateway may report. */
   captured({ id, tunnelId, request }: Exchange): void {
-    const key = keyOf(tunnelId, hash('sha256', request.head, 'base64url'));
-    const same = this.#waiting.get(key);
-    if (same === undefined) this.#waiting.set(key, [id]);
-    else if (same.push(id) > MAX_WAITING) same.shift();
-    if (this.#waiting.size <= MAX_WAITING) return;
-    for (const oldest of this.#waiting.keys()) {
-      this.#waiting.delete(oldest);
-      break;
-    }
+    if (this.#waiting.push({ id, tunnelId, sample: headSample(request.head), digest: null }) < MOST_WAITING) return;
+    this.#waiting.splice(0, MOST_WAITING - FEWEST_WAITING);
   }
 
   /**
@@ -55,11 +56,13 @@ export class GatewayReports {
 
   #idOf(tunnelId: string, { sent }: RequestReport): number | undefined {
     if (sent === null) return undefined;
-    const key = keyOf(tunnelId, sent.head);
-    const same = this.#waiting.get(key);
-    const id = same?.shift();
-    if (same?.length === 0) this.#waiting.delete(key);
-    return id;
+    const { sample, head } = sent;
+    const at = this.#waiting.findIndex((each) => {
+      if (each.sample !== sample || each.tunnelId !== tunnelId) return false;
+      each.digest ??= headDigest(this.store.find(tunnelId, each.id)?.request.head ?? '');
+      return each.digest === head;
+    });
+    return at === -1 ? undefined : this.#waiting.splice(at, 1)[0]?.id;
   }
 
   #add(tunnelId: string, report: RequestReport): void {
@@ -73,8 +76,6 @@ export class GatewayReports {
     this.store.changed(exchange);
   }
 }
-
-const keyOf = (tunnelId: string, digest: string): string => `${tunnelId} ${digest}`;
 
 function parsed(line: string): ReportLine | null {
   try {

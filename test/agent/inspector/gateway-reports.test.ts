@@ -1,9 +1,8 @@
-import { hash } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { CaptureStore } from '../../../src/agent/inspector/capture-store.ts';
 import { GatewayReports } from '../../../src/agent/inspector/gateway-reports.ts';
-import type { RequestReport } from '../../../src/agent-protocol/request-report.ts';
+import { headDigest, headSample, type RequestReport } from '../../../src/agent-protocol/request-report.ts';
 import { captured, TUNNEL } from './captured.ts';
 
 const RESPONSE = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n';
@@ -26,7 +25,7 @@ function report(changes: Partial<RequestReport> = {}): RequestReport {
   };
 }
 
-const sent = (path: string) => ({ target: path, head: hash('sha256', headOf(path), 'base64url') });
+const sent = (path: string) => ({ target: path, head: headDigest(headOf(path)), sample: headSample(headOf(path)) });
 
 /** Requests with these paths, captured and answered, that may be reported. */
 function setUp(...paths: string[]) {

@@ -1,5 +1,11 @@
-import { hash } from 'node:crypto';
-import { MAX_NAME, MAX_RULES, MAX_TARGET, type RequestReport } from '../../../agent-protocol/request-report.ts';
+import {
+  headDigest,
+  headSample,
+  MAX_NAME,
+  MAX_RULES,
+  MAX_TARGET,
+  type RequestReport,
+} from '../../../agent-protocol/request-report.ts';
 import { type ActedRule, RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { RequestFeed } from '../../endpoints/request-feed.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
@@ -50,8 +56,7 @@ export class RequestWatch {
   /** @param head as the upstream gets it */
   sentUpstream(target: string, head: Buffer): void {
     const text = head.toString('latin1', 0, head.length - HEAD_END);
-    const digest = hash('sha256', text, 'base64url');
-    this.#sent = { target: target.slice(0, MAX_TARGET), head: digest };
+    this.#sent = { target: target.slice(0, MAX_TARGET), head: headDigest(text), sample: headSample(text) };
     this.#isForwarded = false;
   }
 
