@@ -1,9 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
+import type { InspectionReport, RequestSummary } from '../../src/agent/api/inspection/inspection-reports.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
-import { startTestGateway } from '../support/gateway.ts';
+import { getPublic, startTestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { silentLog } from '../support/silent-log.ts';
@@ -106,3 +107,40 @@ it('the agent reaches its gateway through an https proxy', async () => {
   await trusting.ready();
   expect(proxy.asked).toContain(gateway.sessionAddress);
 });
+
+it.each([
+  ['native', 'on'],
+  ['sdk', 'unavailable'],
+])(
+  'with the connector %s, the reports of a separate gateway are %s, also in the next session',
+  async (connector, reports) => {
+    const { gateway, start } = await setUp();
+    const agent = start({ NGROK_CA_CERT: gateway.caFile, AGENT_CONNECTOR: connector });
+    const tunnels = `${await agent.ready()}/tunnels`;
+    const send = (method: string, path: string, body: object) =>
+      fetch(tunnels + path, {
+        method,
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+    const read = async <T>(path: string) => (await (await fetch(`${tunnels}/cam/${path}`)).json()) as T;
+    const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] };
+    await send('POST', '', { forwards_to: 8001, domain: 'cam.localhost', policy });
+    await send('PUT', '/cam/inspection', {});
+    const denied = async (path: string) => {
+      const { status } = await getPublic(gateway, `https://cam.localhost:${gateway.httpsPort}${path}`);
+      return status === 403;
+    };
+    const states = async () => (await read<InspectionReport>('inspection')).gateway_reports;
+    const isShown = async (path: string) => (await read<RequestSummary[]>(`requests?path=${path}`)).length > 0;
+    await vi.waitFor(async () => expect(await states()).toBe(reports), 60_000);
+    expect(await denied('/first')).toBe(true);
+    if (reports === 'on') await vi.waitFor(async () => expect(await isShown('/first')).toBe(true), 60_000);
+    for (const session of gateway.sessions.sessions) session.end(new Error('the test ends it'));
+    await agent.logged('session lost');
+    await vi.waitFor(async () => {
+      expect(await denied('/next')).toBe(true);
+      expect([await states(), await isShown('/next')]).toEqual([reports, reports === 'on']);
+    }, 60_000);
+  },
+);
