@@ -8,6 +8,7 @@ const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86
 export function addFleetCommands(gateway: Command, settings: () => GatewayServerSettings): void {
   addInviteCommands(gateway, settings);
   addDeviceCommands(gateway, settings);
+  addNameCommands(gateway, settings);
 }
 
 function addInviteCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -72,6 +73,23 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   deviceCommand('release', 'Release a name directly below the site, so that other devices can get it')
     .argument('<label>', 'such as camera for camera.site-a.example.com, as listed')
     .action(async (device: string, label: string) => (await load()).releaseName(settings(), device, label));
+}
+
+function addNameCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-names.ts');
+  const names = gateway
+    .command('names')
+    .description('Show and free names that devices cannot get, because other authtokens have used them');
+  names
+    .command('list', { isDefault: true })
+    .description('List the names (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listKeptNames(settings(), options));
+  names
+    .command('free')
+    .description('Let devices have a name; an authtoken whose rules allow it takes it again when it binds it')
+    .argument('<hostname>', 'the name as listed')
+    .action(async (hostname: string) => (await load()).freeKeptName(settings(), hostname));
 }
 
 function count(text: string): number {

@@ -82,6 +82,19 @@ export class SiteNames {
     );
   }
 
+  /** The names that belong to authtokens whose rules allow them, in order. */
+  kept(): { hostname: string; created_at: string }[] {
+    return this.database.all(
+      'SELECT hostname, created_at FROM site_names WHERE device_id IS NULL AND released_from IS NULL ORDER BY hostname',
+    );
+  }
+
+  /** Forgets a name that belongs to such authtokens; returns whether there was one. */
+  freeKept(hostname: string): boolean {
+    const sql = 'DELETE FROM site_names WHERE hostname = ? AND device_id IS NULL AND released_from IS NULL';
+    return this.database.run(sql, [hostname]) > 0;
+  }
+
   /** Frees all names of a device. */
   freeAllOf(deviceId: string): void {
     this.database.run('DELETE FROM site_names WHERE device_id = ? OR released_from = ?', [deviceId, deviceId]);

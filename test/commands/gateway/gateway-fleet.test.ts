@@ -110,6 +110,16 @@ it('gateway devices shows names directly below the site, and releases one', asyn
   expect(JSON.parse(await run('devices', '--json'))).toMatchObject([{ plain_names: ['yard'], own_names_only: true }]);
 });
 
+it('gateway names shows names that other authtokens have used, and frees one for devices', async () => {
+  const { store } = gateway;
+  const hostname = 'shop.site-a.localhost';
+  await store.database.write(() => store.siteNames.put({ hostname, device_id: null, released_from: null }));
+  expect(await run('names')).toMatch(/^NAME +SINCE\nshop\.site-a\.localhost +\S+Z\n$/);
+  expect(await run('names', 'free', hostname)).toContain(`${hostname} is free`);
+  expect(JSON.parse(await run('names', '--json'))).toEqual([]);
+  await expect(run('names', 'free', hostname)).rejects.toMatchObject({ exitCode: 4 });
+});
+
 it.each([[['invite', '--site', '*']], [['invite', '--site', '*.site-a.localhost', '--tcp', '9-1']]])(
   '%j is refused as wrong usage',
   async (args) => {
