@@ -123,6 +123,7 @@ export const device = {
   },
   start: {
     title: 'Start a tunnel',
+    started: 'Tunnel started',
     forwardsTo: 'Forward to',
     forwardsToHint: 'A port of this device, host:port, http(s)://host:port or unix:/path.',
     detected: 'Ports in use here:',

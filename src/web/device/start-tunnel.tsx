@@ -2,6 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { PageSuggestions } from '../../agent/api/page/device-page.ts';
+import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { device, shared } from '../strings.ts';
 import { ApiProblem, call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
@@ -27,6 +28,8 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const protocol = useSignal<Protocol>('http');
   const domain = useSignal('');
   const problem = useSignal<ApiProblem | null>(null);
+  /** Why the tunnel that was started has another domain. */
+  const remark = useSignal<string | null>(null);
   const busy = useSignal(false);
   const hasPolicy = useSignal(false);
   const form = useRef<HTMLFormElement>(null);
@@ -49,13 +52,14 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
     try {
       const policy = hasPolicy.value && !draft.isEmpty ? await draft.read() : undefined;
       if (policy !== null) {
-        await call('POST', '/tunnels', {
+        const { notice } = await call<CreatedTunnel>('POST', '/tunnels', {
           protocol: protocol.value,
           forwards_to: upstream.value.trim(),
           ...(domain.value.trim() !== '' && { domain: domain.value.trim() }),
           ...(policy && { policy }),
         });
-        onClose();
+        if (notice === undefined) onClose();
+        else remark.value = notice;
       }
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
@@ -66,6 +70,18 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
     // The field that is wrong, which may be out of view.
     window.requestAnimationFrame(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
   };
+  if (remark.value !== null) {
+    return (
+      <Dialog title={text.started} onClose={onClose}>
+        <p role="status">{remark.value}</p>
+        <div class="dialog-actions">
+          <Button kind="primary" onClick={onClose}>
+            {shared.close}
+          </Button>
+        </div>
+      </Dialog>
+    );
+  }
   const details = problem.value?.details ?? {};
   const { ports, ending, parent } = suggestions.value;
   return (

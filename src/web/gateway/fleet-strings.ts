@@ -58,6 +58,12 @@ export const fleet = {
     approval: 'New devices',
     approvalOptions: { no: 'Join at once', yes: 'Wait for approval' },
     approvalHint: 'Anyone with the code can join until it expires.',
+    names: 'Names of tunnels',
+    namesOptions: { any: 'Any free name of the site', own: 'Own names only' },
+    namesHints: {
+      any: 'Such as camera.site-a.example.com: the first device that asks gets it.',
+      own: 'Such as camera-cabinet-7.site-a.example.com.',
+    },
     usedBy: (uses: number, most: number | null) => (most === null ? `${uses} joined` : `${uses} of ${most} joined`),
     expires: 'Expires',
     never: 'never',

@@ -28,19 +28,29 @@ export const INVITE_FIELDS: readonly FormField[] = [
       { value: 'yes', label: text.approvalOptions.yes },
     ],
   },
+  {
+    name: 'names',
+    label: text.names,
+    kind: 'choice',
+    options: [
+      { value: 'any', label: text.namesOptions.any, hint: text.namesHints.any },
+      { value: 'own', label: text.namesOptions.own, hint: text.namesHints.own },
+    ],
+  },
 ];
 
 /** What they show at first: as `device-agent gateway invite` does, one device within a week. */
 export const INVITE_VALUES: FormValues = { max_uses: '1', days: '7' };
 
 /** The body that creates an invite. */
-export function inviteBody({ site = '', max_uses = '', days = '', approval, ...values }: FormValues): object {
+export function inviteBody({ site = '', max_uses = '', days = '', approval, names, ...values }: FormValues): object {
   const end = Date.now() + Number(days) * DAY_MS;
   return {
     site: site.trim(),
     ...(max_uses.trim() !== '' && { max_uses: Number(max_uses) }),
     ...(days.trim() !== '' && { expires_at: Number.isFinite(end) ? new Date(end).toISOString() : days }),
     ...(approval === 'yes' && { needs_approval: true }),
+    ...(names === 'own' && { own_names_only: true }),
     ...newAnnotations(values),
   };
 }
@@ -92,6 +102,7 @@ export const invitesSection: Section<EnrolmentKey> = {
     { label: text.uses, value: text.usedBy(key.uses, key.max_uses) },
     { label: text.expires, value: expiry(key) },
     { label: text.approval, value: key.needs_approval ? text.approvalOptions.yes : text.approvalOptions.no },
+    { label: text.names, value: key.own_names_only ? text.namesOptions.own : text.namesOptions.any },
     { label: text.owner, value: <ItemLink section="bot-users" id={key.owner_id} /> },
     ...optional(fleet.devices.ports, key.tcp_ports),
     ...optional(fleet.devices.labels, Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
