@@ -2,22 +2,53 @@ import { headDigest, headSample, ReportLine, type RequestReport } from '../../ag
 import type { CaptureStore } from './capture-store.ts';
 import { CapturedMessage, type Exchange } from './exchange.ts';
 
-/** Captured requests that wait for their report, at least and at most. Many are not reported. */
-const [FEWEST_WAITING, MOST_WAITING] = [1_000, 2_000];
+/** Captured requests that may wait for their report. Many are not reported. */
+const MAX_WAITING = 2_048;
 
-/** Not the request itself, which the store may forget. */
-interface Waiting {
-  id: number;
-  tunnelId: string;
-  sample: number;
-  /** Taken once, when the sample is that of a report: clients could send many with one sample. */
-  digest: string | null;
+/**
+ * Captured requests that wait for their report, as numbers in a ring: the garbage collector would take longer for objects
+ * than their capture takes.
+ */
+class WaitingRequests {
+  readonly #ids = new Float64Array(MAX_WAITING);
+  readonly #samples = new Int32Array(MAX_WAITING);
+  /** By id, of those that a sample did not rule out: clients could send many with one sample. */
+  readonly #digests = new Map<number, string>();
+  #count = 0;
+
+  add(id: number, head: string): void {
+    const at = this.#count++ % MAX_WAITING;
+    if (this.#digests.size > 0) this.#digests.delete(this.#ids[at] as number);
+    this.#ids[at] = id;
+    this.#samples[at] = headSample(head);
+  }
+
+  /**
+   * Takes out the oldest request with that head.
+   *
+   * @param headOf the head of a request; null when it is forgotten
+   * @returns its id; null when there is none
+   */
+  take({ sample, head }: NonNullable<RequestReport['sent']>, headOf: (id: number) => string | null): number | null {
+    for (let number = Math.max(0, this.#count - MAX_WAITING); number < this.#count; number++) {
+      const at = number % MAX_WAITING;
+      const id = this.#ids[at] as number;
+      if (this.#samples[at] !== sample || id === 0) continue;
+      const digest = this.#digests.get(id) ?? headDigest(headOf(id) ?? '');
+      this.#digests.set(id, digest);
+      if (digest !== head) continue;
+      this.#digests.delete(id);
+      this.#ids[at] = 0;
+      return id;
+    }
+    return null;
+  }
 }
 
 /** Joins what the gateway reports with what was captured. */
 export class GatewayReports {
-  /** Oldest first. */
-  readonly #waiting: Waiting[] = [];
+  /** By tunnel. */
+  readonly #waiting = new Map<string, WaitingRequests>();
   readonly #missed = new Map<string, number>();
 
   constructor(private readonly store: CaptureStore) {}
@@ -29,12 +60,17 @@ export class GatewayReports {
 
   forget(tunnelId: string): void {
     this.#missed.delete(tunnelId);
+    this.#waiting.delete(tunnelId);
   }
 
   /** A request was captured that the gateway may report. */
   captured({ id, tunnelId, request }: Exchange): void {
-    if (this.#waiting.push({ id, tunnelId, sample: headSample(request.head), digest: null }) < MOST_WAITING) return;
-    this.#waiting.splice(0, MOST_WAITING - FEWEST_WAITING);
+    let waiting = this.#waiting.get(tunnelId);
+    if (waiting === undefined) {
+      waiting = new WaitingRequests();
+      this.#waiting.set(tunnelId, waiting);
+    }
+    waiting.add(id, request.head);
   }
 
   /**
@@ -50,19 +86,14 @@ export class GatewayReports {
       return;
     }
     const id = this.#idOf(tunnelId, report);
-    if (id !== undefined) this.store.attach(id, report);
+    if (id !== null) this.store.attach(id, report);
     else if (report.by === 'gateway' || report.by === 'endpoint') this.#add(tunnelId, report);
   }
 
-  #idOf(tunnelId: string, { sent }: RequestReport): number | undefined {
-    if (sent === null) return undefined;
-    const { sample, head } = sent;
-    const at = this.#waiting.findIndex((each) => {
-      if (each.sample !== sample || each.tunnelId !== tunnelId) return false;
-      each.digest ??= headDigest(this.store.find(tunnelId, each.id)?.request.head ?? '');
-      return each.digest === head;
-    });
-    return at === -1 ? undefined : this.#waiting.splice(at, 1)[0]?.id;
+  #idOf(tunnelId: string, { sent }: RequestReport): number | null {
+    const waiting = this.#waiting.get(tunnelId);
+    if (sent === null || waiting === undefined) return null;
+    return waiting.take(sent, (id) => this.store.find(tunnelId, id)?.request.head ?? null);
   }
 
   #add(tunnelId: string, report: RequestReport): void {
