@@ -12,7 +12,7 @@ export interface Visit {
   ca: string;
   hosts: string[];
   seconds: number;
-  /** Writes each failure to the standard error output as it comes. */
+  /** Writes each failure and slow answer to the standard error output as it comes. */
   trace: boolean;
 }
 
@@ -37,6 +37,8 @@ export interface VisitsOfKind {
 
 /** A request without a complete answer by then has failed. */
 const PATIENCE_MS = 10_000;
+/** Answers that take longer are traced. */
+const SLOW_MS = 1_000;
 
 const { httpsPort, ca, hosts, seconds, trace } = JSON.parse(process.argv[2] ?? '') as Visit;
 const kept = new Agent({ keepAlive: true, maxSockets: 2 });
@@ -180,7 +182,10 @@ async function visit({ kind, besideAttackers = false, everyMs, ask }: Kind): Pro
         process.stderr.write(`${new Date().toISOString()} ${host}, ${kind}: ${reason} after ${after} ms\n`);
       }
     }
-    times.push(performance.now() - from);
+    const took = performance.now() - from;
+    if (trace && took > SLOW_MS)
+      process.stderr.write(`${new Date().toISOString()} ${host}, ${kind}: took ${Math.round(took)} ms\n`);
+    times.push(took);
   };
   const end = performance.now() + seconds * 1000;
   await new Promise<void>((resolve) => {

@@ -30,7 +30,7 @@ const PAGE = 'docs/reliability.md';
 /**
  * `npm run attack [-- minutes] [--only name] [--report] [--trace]`: a small gateway under a mixed attack, with honest agents
  * and clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
- * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure as it comes, and what
+ * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure and slow answer as it comes, and what
  * the gateway and the agents warn of.
  */
 async function main(args: string[]): Promise<number> {
