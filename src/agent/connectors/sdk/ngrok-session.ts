@@ -98,9 +98,9 @@ class NgrokSession implements GatewaySession {
         if (latency !== null) watchdog.beat();
       })
       // The SDK prints `Aborting connection to …` to standard output, by Rust's println!, whenever this returns false; see
-      // silenceNativeOutput() for terminals. Tried with 1.7.0: any other value than a boolean or null aborts the process, as does an exception. True or null makes the
-      // SDK connect on its own, bind the same endpoints and compete with our next session; closing the session at once does
-      // not stop that.
+      // silenceNativeOutput() for terminals. Tried with 1.7.0: any other value than a boolean or null aborts the process, as
+      // does an exception. True or null makes the SDK connect on its own, bind the same endpoints and compete with our next
+      // session; closing the session at once does not stop that.
       .handleDisconnection((_address, error) => {
         queueMicrotask(() => this.#end(`connection lost: ${error}`));
         return false;
