@@ -1,3 +1,6 @@
+/** What a refused action counts. */
+const REFUSED_COST = 1 / 4;
+
 /** A token bucket for actions that cost the gateway more than the client. Well-behaved clients never exhaust it. */
 export class Allowance {
   readonly #burst: number;
@@ -14,14 +17,15 @@ export class Allowance {
   }
 
   /**
-   * Counts one action; returns false when it exceeds the allowance. Refused actions count too, up to one burst: a client
-   * that never pauses gets nothing, but is not refused long after it has stopped.
+   * Counts one action; returns false when it exceeds the allowance. Refused actions count a quarter, up to one burst: a client
+   * that tries much too often gets nothing, but one that repeats what failed, a few times as often as it may, gets its part.
    */
   take(now: number): boolean {
     const earned = ((now - this.#countedAt) / 1000) * this.#perSecond;
-    const left = Math.min(this.#burst, this.#left + earned) - 1;
-    this.#left = Math.max(-this.#burst, left);
+    const left = Math.min(this.#burst, this.#left + earned);
+    const isTaken = left >= 1;
+    this.#left = Math.max(-this.#burst, left - (isTaken ? 1 : REFUSED_COST));
     this.#countedAt = now;
-    return left >= 0;
+    return isTaken;
   }
 }
