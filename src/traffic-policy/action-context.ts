@@ -38,8 +38,9 @@ export type PrepareAction = (config: unknown, context: ActionContext) => Prepare
 
 /** The place of an action, and helpers to prepare it. */
 export class ActionContext {
+  /** @param place phase, rule and action */
   constructor(
-    readonly phase: Phase /** Phase, rule and action. */,
+    readonly phase: Phase,
     readonly place: string,
     readonly policy: PolicyContext,
   ) {}

@@ -48,11 +48,15 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   readonly madeAt = turnTime();
   movedAt = this.madeAt;
 
-  /** @param channel not open yet, with the preamble written; this becomes its receiver */
+  /**
+   * @param channel not open yet, with the preamble written; this becomes its receiver
+   * @param preamble length of the stream's type and header, which precede the user's bytes
+   * @param client address of the client that uses it
+   */
   constructor(
     readonly channel: Channel,
-    readonly lane: Lane /** Length of the stream's type and header, which precede the user's bytes. */,
-    readonly preamble: number /** Address of the client that uses it. */,
+    readonly lane: Lane,
+    readonly preamble: number,
     public client: string,
     private readonly observer: GatedChannelObserver,
   ) {

@@ -37,8 +37,9 @@ export class Http2UpstreamStream implements UpstreamLink {
   /** When the response's head, or reading the request, is overdue; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
 
+  /** @param needsNewSession whether the request must not reuse a session */
   constructor(
-    readonly from: ClientInfo /** Whether the request must not reuse a session. */,
+    readonly from: ClientInfo,
     readonly needsNewSession: boolean,
     private readonly owner: Http2StreamOwner,
   ) {}

@@ -54,9 +54,10 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #writtenIn = 0;
   #leaveQueue: (() => void) | undefined;
 
+  /** @param from the client for whose request the stream is opened */
   constructor(
     private readonly endpoint: GatewayEndpoint,
-    private readonly limits: UpstreamLimits /** The client for whose request the stream is opened. */,
+    private readonly limits: UpstreamLimits,
     readonly from: ClientInfo,
     private readonly owner: ConnectionOwner,
   ) {
