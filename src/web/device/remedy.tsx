@@ -8,8 +8,12 @@ import { type Finding, runDoctor } from './doctor-call.ts';
 const PATIENCE_MS = 3_000;
 const MAX_SHOWN = 3;
 
-/** Runs the diagnosis and shows what it advises. */
-export function Remedy(): JSX.Element | null {
+/**
+ * Runs the diagnosis and shows what it advises.
+ *
+ * @param known what the page says already
+ */
+export function Remedy({ known }: { known: string | null }): JSX.Element | null {
   const findings = useSignal<readonly Finding[] | null>(null);
   useEffect(() => {
     const timer = window.setTimeout(() => {
@@ -34,7 +38,7 @@ export function Remedy(): JSX.Element | null {
       <ul>
         {problems.map(({ check, detail, advice }) => (
           <li key={check + detail}>
-            <p>{detail}</p>
+            {!(known !== null && advice !== null && detail.includes(known)) && <p>{detail}</p>}
             {advice !== null && <p class="advice">{advice}</p>}
           </li>
         ))}

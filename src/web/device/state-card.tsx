@@ -27,7 +27,7 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
           <strong>{text.reason}:</strong> {verdict.reason}
         </p>
       )}
-      {verdict.needsRemedy && <Remedy key={verdict.title} />}
+      {verdict.needsRemedy && <Remedy key={verdict.title} known={session.last_error?.message ?? null} />}
       <dl class="facts">
         <div>
           <dt>{text.tunnels}</dt>

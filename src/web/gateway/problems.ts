@@ -9,7 +9,7 @@ import { linkTo } from '../ui/router.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
 import { fleet } from './fleet-strings.ts';
-import { stateOf } from './sections/devices.tsx';
+import { DEVICE_TONES, stateOf } from './sections/devices.tsx';
 import { certificateOf } from './sections/domains.tsx';
 import { certificatesSection, validityOf } from './sections/tls-certificates.tsx';
 import { nameOfEdge } from './sections/tls-edges.tsx';
@@ -129,5 +129,6 @@ function problemOfDevice(device: Device): Problem[] {
   }
   if (state !== 'offline' && state !== 'never') return [];
   const detail = last_seen_at === null ? text.neverOnline : text.offlineSince(spanSince(last_seen_at));
-  return [{ key: id, tone: 'bad', label, title: text.offline(name), detail, link: linkTo('devices', id) }];
+  const tone = DEVICE_TONES[state];
+  return [{ key: id, tone, label, title: text.offline(name), detail, link: linkTo('devices', id) }];
 }

@@ -78,7 +78,7 @@ function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string 
       <a class="request" href={linkTo('tunnels', tunnelId, 'traffic', id)}>
         <StatusBadge request={request} />
         <span class="request-target">
-          <strong>{method}</strong> {path} {note !== null && <em>{note}</em>}
+          <strong>{method}</strong> <span class="request-path">{path}</span> {note !== null && <em>{note}</em>}
         </span>
         <span class="request-facts">
           <time datetime={started}>{new Date(started).toLocaleTimeString('en-GB')}</time>

@@ -15,7 +15,7 @@ import { gateway } from '../strings.ts';
 import { TunnelTable } from '../tunnel-table.tsx';
 
 const text = fleet.devices;
-const TONES: Record<keyof typeof text.status, Tone> = {
+export const DEVICE_TONES: Record<keyof typeof text.status, Tone> = {
   pending: 'warning',
   revoked: 'neutral',
   online: 'good',
@@ -124,7 +124,7 @@ function actionsOf(device: Device): Action[] {
 
 function State({ device }: { device: Device }): JSX.Element {
   const state = stateOf(device);
-  return <Badge tone={TONES[state]}>{text.status[state]}</Badge>;
+  return <Badge tone={DEVICE_TONES[state]}>{text.status[state]}</Badge>;
 }
 
 function Since({ device: { online_since, last_seen_at, created_at } }: { device: Device }): JSX.Element {
