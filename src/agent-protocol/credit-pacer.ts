@@ -49,7 +49,7 @@ export class CreditPacer {
   ) {
     this.#outstanding = outstanding;
     this.#receivedAt = now;
-    this.#window = new CreditWindow({ least: WINDOW, most: MOST, step: STEP, starting: 2 }, now);
+    this.#window = new CreditWindow({ least: WINDOW, most: MOST, step: STEP, starting: 2, cruising: 1.15 }, now);
     this.#wake(this.#silentMs);
   }
 

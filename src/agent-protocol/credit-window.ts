@@ -1,8 +1,6 @@
 /** Rates are the most of so many samples; each takes a round trip, or `LEAST_SAMPLE_MS` on short links. */
 const SAMPLES = 8;
 const LEAST_SAMPLE_MS = 20;
-/** Credit in bandwidth-delay products, once more of it does not make the stream faster. */
-const CRUISING = 1.15;
 /** A stream has its speed when the best rate has not grown by a quarter in so many samples. */
 const FASTER = 1.25;
 const PATIENCE = 3;
@@ -16,6 +14,8 @@ export interface CreditBounds {
   step: number;
   /** Credit in bandwidth-delay products, as long as more of it makes the stream faster. */
   starting: number;
+  /** The same, once more of it does not make the stream faster. */
+  cruising: number;
 }
 
 /**
@@ -62,9 +62,10 @@ export class CreditWindow {
   }
 
   #start(rate: number): void {
-    if (this.#gain === CRUISING) return;
+    const { cruising } = this.bounds;
+    if (this.#gain === cruising) return;
     this.#samplesWithoutGrowth = rate > this.#best * FASTER ? 0 : this.#samplesWithoutGrowth + 1;
     if (this.#samplesWithoutGrowth === 0) this.#best = rate;
-    else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = CRUISING;
+    else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = cruising;
   }
 }

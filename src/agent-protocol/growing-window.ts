@@ -4,6 +4,8 @@ import { CreditWindow } from './credit-window.ts';
 export const LARGEST_WINDOW = 16_777_216;
 /** More than TCP's slow start needs, which doubles its rate in each round trip. */
 const STARTING = 4;
+/** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
+const CRUISING = 1.5;
 /** Without data for so many round trips and milliseconds, the next data is another transfer. */
 const QUIET_ROUND_TRIPS = 2;
 const QUIET_MS = 100;
@@ -41,7 +43,13 @@ export class GrowingWindow {
     this.#receivedAt = now;
     if (roundTrip === null) return;
     if (this.#window === null || quiet > QUIET_ROUND_TRIPS * roundTrip) {
-      const bounds = { least: this.least, most: LARGEST_WINDOW, step: this.step, starting: STARTING };
+      const bounds = {
+        least: this.least,
+        most: LARGEST_WINDOW,
+        step: this.step,
+        starting: STARTING,
+        cruising: CRUISING,
+      };
       this.#window = new CreditWindow(bounds, now);
     }
     this.#window.receive(bytes, now, roundTrip, room);
