@@ -26,7 +26,7 @@ export interface CreditBounds {
 export class CreditWindow {
   /** Bytes. */
   target: number;
-  #rates: number[] = [];
+  readonly #samples: Sample[] = [];
   #bytes = 0;
   #gain: number;
   #best = 0;
@@ -51,13 +51,14 @@ export class CreditWindow {
     this.#bytes += bytes;
     const ms = now - this.since;
     if (ms < Math.max(roundTrip, LEAST_SAMPLE_MS)) return;
-    this.#rates.push(this.#bytes / ms);
-    if (this.#rates.length > SAMPLES) this.#rates.shift();
+    this.#samples.push({ bytes: this.#bytes, ms });
+    if (this.#samples.length > SAMPLES) this.#samples.shift();
     this.#bytes = 0;
     this.since = now;
-    const rate = Math.max(...this.#rates);
+    const { least, most, step, cruising } = this.bounds;
+    // What a lost packet has held up arrives at once: too much for one sample, after one with too little.
+    const rate = highestRate(this.#samples, this.#gain === cruising ? 2 : 1);
     this.#start(rate);
-    const { least, most, step } = this.bounds;
     this.target = Math.max(least, Math.min(this.#gain * rate * roundTrip + step, most, room));
   }
 
@@ -68,4 +69,23 @@ export class CreditWindow {
     if (this.#samplesWithoutGrowth === 0) this.#best = rate;
     else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = cruising;
   }
+}
+
+interface Sample {
+  bytes: number;
+  ms: number;
+}
+
+/** The highest rate over so many samples in a row, in bytes per millisecond. */
+function highestRate(samples: readonly Sample[], span: number): number {
+  let highest = 0;
+  for (let from = 0; from <= Math.max(0, samples.length - span); from++) {
+    const together = { bytes: 0, ms: 0 };
+    for (const sample of samples.slice(from, from + span)) {
+      together.bytes += sample.bytes;
+      together.ms += sample.ms;
+    }
+    highest = Math.max(highest, together.bytes / together.ms);
+  }
+  return highest;
 }

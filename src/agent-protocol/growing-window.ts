@@ -5,7 +5,7 @@ export const LARGEST_WINDOW = 16_777_216;
 /** More than TCP's slow start needs, which doubles its rate in each round trip. */
 const STARTING = 4;
 /** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
-const CRUISING = 1.5;
+const CRUISING = 2;
 /** Without data for so many round trips and milliseconds, the next data is another transfer. */
 const QUIET_ROUND_TRIPS = 2;
 const QUIET_MS = 100;
