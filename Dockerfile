@@ -48,5 +48,5 @@ VOLUME /data
 ENV PATH=/usr/local/bin:/usr/bin:/bin DATA_DIR=/data TMPDIR=/dev/shm AGENT_GATEWAY=remote
 HEALTHCHECK --interval=60s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
 # Memory for small devices, and processor time of bulk transfers through a gateway (src/lib/process/minor-gc.ts).
-ENTRYPOINT ["node", "--max-semi-space-size=1", "--expose-gc", "dist/cli.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=1", "--v8-pool-size=1", "--expose-gc", "dist/cli.js"]
 CMD ["run"]

@@ -27,7 +27,7 @@ export async function startAgentProcess(folder: string, env: Record<string, stri
   };
   const child = await startChild(
     process.execPath,
-    ['--max-semi-space-size=1', '--expose-gc', cli],
+    ['--max-semi-space-size=1', '--v8-pool-size=1', '--expose-gc', cli],
     settings,
     (line) => {
       if (!line.startsWith('{')) return undefined;

@@ -69,7 +69,7 @@ it('a unit exposes only the program when that is in a home directory', () => {
   const checkout = unitText(AGENT_SERVICE, { node: '/usr/bin/node', cli: '/home/pi/device agent/dist/cli.js' });
   expect(checkout).toMatch(/^ProtectHome=tmpfs\nBindReadOnlyPaths="\/home\/pi\/device agent"$/m);
   expect(checkout).toMatch(
-    /^ExecStart=\/usr\/bin\/node --max-semi-space-size=1 "\/home\/pi\/device agent\/dist\/cli.js" run$/m,
+    /^ExecStart=\/usr\/bin\/node --max-semi-space-size=1 --v8-pool-size=1 "\/home\/pi\/device agent\/dist\/cli.js" run$/m,
   );
   const nvm = '/home/pi/.nvm/versions/node/v22.1.0';
   const ownNode = { node: `${nvm}/bin/node`, cli: `${nvm}/lib/node_modules/device-agent/dist/cli.js` };
