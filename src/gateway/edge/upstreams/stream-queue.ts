@@ -55,8 +55,7 @@ export class StreamQueue {
     };
     if (this.#lines.size === 0 && attempt()) return () => {};
     const network = clientNetwork(hostOf(client));
-    const line = this.#lines.get(network) ?? new Set();
-    const isFirst = line.size === 0;
+    const isFirst = !this.#lines.has(network);
     // An agent without a free stream may make room for this network.
     if (isFirst && this.#lines.size > 0 && attempt()) return () => {};
     const now = performance.now();
@@ -65,6 +64,7 @@ export class StreamQueue {
       return () => {};
     }
     if (this.#lines.size === 0) this.#movedAt = now;
+    const line = this.#lines.get(network) ?? new Set();
     this.#lines.set(network, line.add(attempt));
     this.#schedule();
     return () => this.#remove(network, attempt);
@@ -72,7 +72,6 @@ export class StreamQueue {
 
   /** Retries now: a stream may have become free. */
   retry(): void {
-    if (this.#lines.size === 0) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
     let refused = 0;

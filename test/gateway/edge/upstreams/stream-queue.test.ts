@@ -22,6 +22,11 @@ function setUp(timeout = 60_000) {
   return { scene, enter };
 }
 
+function fakeTimers(): void {
+  vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+}
+
 it('polls for the first in the queue only, and serves the others in order', async () => {
   const { scene, enter } = setUp();
   const served: string[] = [];
@@ -44,14 +49,24 @@ it('skips an entry that has left the queue', async () => {
   expect(scene.asked).not.toContain('gone');
 });
 
+it('polls again after everybody has left', async () => {
+  fakeTimers();
+  const { scene, enter } = setUp();
+  enter('gone').leave();
+  vi.advanceTimersByTime(50);
+  const next = enter('next');
+  scene.free = true;
+  vi.advanceTimersByTime(50);
+  await expect(Promise.race([next.opened, 'not served'])).resolves.toBe('next');
+});
+
 it('fails an entry after the timeout', async () => {
   const { enter } = setUp(0);
   await expect(enter('first').opened).rejects.toThrow(StreamsExhausted);
 });
 
 it('answers at once when nobody has been served for half of the timeout', async () => {
-  vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
-  onTestFinished(() => void vi.useRealTimers());
+  fakeTimers();
   const { scene, enter } = setUp(60_000);
   enter('first');
   vi.advanceTimersByTime(31_000);
