@@ -200,9 +200,10 @@ class Slot implements Timed {
     else if (this.#taken.isStalled(now, taken)) this.evict();
   }
 
-  /** Whether it has yet to finish its handshake, or has hardly moved any bytes for a while. */
+  /** Whether it takes long for its handshake, or has hardly moved any bytes for a while. */
   isUseless(now: number): boolean {
-    return this.evictable || now - this.usefulAt >= USELESS_MS;
+    if (this.evictable) return !this.waitsForTurn && now - this.usefulAt >= UNUSED_MS.handshake;
+    return now - this.usefulAt >= USELESS_MS;
   }
 
   evict(): true {

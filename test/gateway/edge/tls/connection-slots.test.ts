@@ -57,6 +57,18 @@ it('a full port closes no handshake for a stranger that only waits for its turn'
   expect(closed(sockets)).toEqual([false, true]);
 });
 
+it('a full port closes no handshake that has just begun while another network holds more', async () => {
+  stopClock();
+  const { slots, sockets, enter } = await setUp(FIRST, SECOND, FIRST, SECOND, FIRST);
+  const [, one, , other] = sockets as [Socket, Socket, Socket, Socket];
+  for (const socket of [one, other]) {
+    slots.allowEviction(socket);
+    slots.handshakeBegins(socket);
+  }
+  expect(slots.take(await enter('127.0.0.3'))).toBe(true);
+  expect(closed(sockets)).toEqual([true, false, false, false, false]);
+});
+
 it('a full port closes no connection of an agent', async () => {
   const { slots, sockets, enter } = await setUp();
   slots.protect(sockets[0] as Socket);
