@@ -30,8 +30,8 @@ const PAGE = 'docs/reliability.md';
 /**
  * `npm run attack [-- minutes] [--only name] [--report] [--trace]`: a small gateway under a mixed attack, with honest agents
  * and clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
- * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure and slow answer as it comes, and what
- * the gateway and the agents warn of.
+ * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure and slow answer as it comes, what
+ * the gateway and the agents warn of, and why sessions end.
  */
 async function main(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
@@ -168,7 +168,7 @@ async function visited(visit: Visit): Promise<Visited> {
   return JSON.parse(await text(program('honest-clients', visit).stdout as NodeJS.ReadableStream)) as Visited;
 }
 
-/** Prints what a process warns of from now on, and when this process, which has the upstreams, was late. Returns the end. */
+/** Prints what a process warns of from now on, and why sessions end, and when this process, which has the upstreams, was late. Returns the end. */
 function traceLog(name: string, { lines }: Pick<AgentProcess, 'lines'> = { lines: [] }): () => void {
   let printed = lines.length;
   let due = performance.now();
@@ -178,7 +178,7 @@ function traceLog(name: string, { lines }: Pick<AgentProcess, 'lines'> = { lines
     if (late > 500) process.stderr.write(`${new Date().toISOString()} upstreams: ${Math.round(late)} ms late\n`);
     for (; printed < lines.length; printed += 1) {
       const { level = '', time, msg, ...facts }: Record<string, unknown> = lines[printed] ?? {};
-      if (level === 'warn' || level === 'error')
+      if (level === 'warn' || level === 'error' || msg === 'agent session ended')
         process.stderr.write(
           `${new Date(String(time)).toISOString()} ${name}: ${msg} ${JSON.stringify(facts).slice(0, 300)}\n`,
         );
