@@ -1,4 +1,5 @@
 import { trackBuffer } from '../lib/process/minor-gc.ts';
+import { turnTime } from '../lib/time/loop-turn.ts';
 import { BulkMeter } from './bulk-meter.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
@@ -337,7 +338,7 @@ export class Channel {
   }
 
   #meter(meter: BulkMeter, bytes: number): void {
-    meter.credit(bytes, performance.now());
+    meter.credit(bytes, turnTime());
     if (meter.isBulk) this.host.carriesBulk(this, meter);
   }
 

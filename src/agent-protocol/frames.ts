@@ -79,6 +79,12 @@ export class FrameDecoder {
         this.handler.onPayload(chunk.subarray(at, end));
         at = end;
         if (this.#payloadLeft === 0) this.#endData();
+      } else if (this.#seen === 0 && chunk.length - at >= HEADER_LENGTH) {
+        this.#first = chunk.readInt32BE(at);
+        this.#id = chunk.readInt32BE(at + 4);
+        this.#seen = HEADER_LENGTH;
+        at += HEADER_LENGTH;
+        this.#takeHeader();
       } else {
         this.#takeHeaderByte(chunk[at++] as number);
       }

@@ -42,15 +42,16 @@ export class SendQueue {
    * @returns whether the gateway had opened one of them
    */
   send(now: number): boolean {
-    const little = this.#ready.size > 1 && this.#sendSome((channel) => channel.sendsLittle, now);
-    return this.#sendSome(() => true, now) || little;
+    const little = this.#ready.size > 1 && this.#sendSome(true, now);
+    return this.#sendSome(false, now) || little;
   }
 
-  #sendSome(isTheirTurn: (channel: Channel) => boolean, now: number): boolean {
+  #sendSome(onlyLittle: boolean, now: number): boolean {
     let isData = false;
+    const room = OUTPUT_HIGH_WATER - this.socket.writableLength;
     for (const channel of this.#ready) {
-      if (this.out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
-      if (!isTheirTurn(channel)) continue;
+      if (this.out.length >= room) break;
+      if (onlyLittle && !channel.sendsLittle) continue;
       this.#ready.delete(channel);
       if (this.moveOut(channel, now)) continue;
       this.#company.note(channel, now);
