@@ -71,12 +71,16 @@ class MeteredGroup implements FuncGroup {
   }
 
   #call(id: number, target: CelValue | undefined, args: CelValue[]): CelResult | undefined {
-    for (let at = 0; at < this.#overloads.length; at++) {
-      const overload = this.#overloads[at] as CelFunc;
+    const overloads = this.#overloads;
+    for (let at = 0; at < overloads.length; at++) {
+      const overload = overloads[at] as CelFunc;
       const result = overload.call(id, target, args);
       if (result === undefined) continue;
       // At most one overload fits. The one that did is tried first next time: comparing types takes longer than most calls.
-      if (at > 0) this.#overloads.unshift(...this.#overloads.splice(at, 1));
+      if (at > 0) {
+        overloads[at] = overloads[0] as CelFunc;
+        overloads[0] = overload;
+      }
       return result;
     }
     return undefined;
