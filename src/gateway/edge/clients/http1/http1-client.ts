@@ -68,6 +68,9 @@ export class Http1Client implements IdleClient, MemoryHolder {
   #headBytes = 0;
   /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
   #waitingSince = performance.now();
+  /** Bytes that had moved in both directions at the last check, and when they last had. */
+  #moved = 0;
+  #movedAt = this.#waitingSince;
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
   #headersDue = true;
   #headersBegun = false;
@@ -88,8 +91,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
       .on('end', this.#onEnd)
       .on('close', this.#onClose)
       // An error is followed by 'close'.
-      .on('error', () => {})
-      .setTimeout(options.limits.idleTimeout, () => this.#abort());
+      .on('error', () => {});
     socket.resume();
   }
 
@@ -116,6 +118,10 @@ export class Http1Client implements IdleClient, MemoryHolder {
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
     this.#countMemory();
+    if (this.#isIdle(now)) {
+      this.#abort();
+      return;
+    }
     if (this.#closing) return;
     if (this.#request !== null && this.#response !== null) {
       this.#checkRequest(this.#request, this.#response, now);
@@ -124,6 +130,16 @@ export class Http1Client implements IdleClient, MemoryHolder {
     if (now - this.#waitingSince < (this.#headersDue ? headersTimeout : keepAliveTimeout)) return;
     if (this.#headersBegun) this.#reject(requestTimeout());
     else this.#close();
+  }
+
+  /** Whether nothing has moved for too long. A timeout of the socket would cost more: each read and write restarts it. */
+  #isIdle(now: number): boolean {
+    const { bytesRead, bytesWritten } = this.socket;
+    if (bytesRead + bytesWritten !== this.#moved) {
+      this.#moved = bytesRead + bytesWritten;
+      this.#movedAt = now;
+    }
+    return now - this.#movedAt >= this.options.limits.idleTimeout;
   }
 
   #checkRequest(request: Http1Request, response: Http1Response, now: number): void {
@@ -335,6 +351,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     const socket = this.socket;
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('end', this.#onEnd).off('close', this.#onClose);
     this.#done();
-    return socket.pause();
+    return socket.setTimeout(this.options.limits.idleTimeout, () => this.#abort()).pause();
   }
 }
