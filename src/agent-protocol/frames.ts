@@ -80,6 +80,7 @@ export class FrameDecoder {
         at = end;
         if (this.#payloadLeft === 0) this.#endData();
       } else if (this.#seen === 0 && chunk.length - at >= HEADER_LENGTH) {
+        // Byte by byte takes half as long again.
         this.#first = chunk.readInt32BE(at);
         this.#id = chunk.readInt32BE(at + 4);
         this.#seen = HEADER_LENGTH;

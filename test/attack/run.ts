@@ -168,7 +168,10 @@ async function visited(visit: Visit): Promise<Visited> {
   return JSON.parse(await text(program('honest-clients', visit).stdout as NodeJS.ReadableStream)) as Visited;
 }
 
-/** Prints what a process warns of from now on, and why sessions end, and when this process, which has the upstreams, was late. Returns the end. */
+/**
+ * Prints what a process warns of from now on, why sessions end, and when this process, which has the upstreams, was late.
+ * Returns the end.
+ */
 function traceLog(name: string, { lines }: Pick<AgentProcess, 'lines'> = { lines: [] }): () => void {
   let printed = lines.length;
   let due = performance.now();

@@ -11,7 +11,7 @@ export function isOwnLabel({ name, old_name }: Pick<DeviceRow, 'name' | 'old_nam
 }
 
 /**
- * Why a device cannot have a name directly below its site, whoever gives it; null when it can.
+ * Why no device can have this name directly below its site, asked for or assigned; null when it can.
  *
  * @param label lower case
  * @returns continues `<hostname> …`
