@@ -20,8 +20,10 @@ const MAX_DISPLACED = 8;
 const DISPLACED_MS = 5000;
 /** Milliseconds for which the room that was made for a client network is kept for it. */
 const PROMISE_MS = 1000;
-/** Milliseconds that an agent which does not echo heartbeats has for reading a reset. */
-const READ_RESET_MS = 5000;
+/** Streams at which those that have just ended go on to count: the SDK drops its session beyond 512. */
+const NEARLY_FULL = AGENT_LIMITS.connections - 64;
+/** Milliseconds that an agent which does not echo a heartbeat has for reading what was sent before. */
+const READ_MS = 5000;
 /** Milliseconds in which an agent that has read a reset notices it where the stream is used. */
 const NOTICE_RESET_MS = 250;
 /** Milliseconds in which some stream has to be accepted while others wait. */
@@ -51,9 +53,11 @@ export class StreamGate implements GatedChannelObserver {
   /** Networks for which room was made, and until when it is theirs, in milliseconds of `performance.now()`. */
   readonly #promised = new Map<string, number>();
   readonly #displaced = new Set<GatedChannel>();
-  /** Streams that the gateway has reset a moment ago, and those of them that no heartbeat has followed yet. */
+  /** Streams that the gateway has reset a moment ago, and those that both sides have ended. */
   #resetting = 0;
-  #unconfirmed = 0;
+  #ending = 0;
+  /** Those of them that no heartbeat has followed yet. */
+  #unconfirmed = { resets: 0, ends: 0 };
   #confirming = false;
   #offered = 0;
   /** Streams that the agent has accepted or ended so far. */
@@ -149,9 +153,11 @@ export class StreamGate implements GatedChannelObserver {
   }
 
   closed(stream: GatedChannel): void {
-    if (!this.#counted.delete(stream)) return;
-    this.#displaced.delete(stream);
+    if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countReset();
+    else if (stream.stage !== 'waiting' && this.#counted.size + this.#leaving >= NEARLY_FULL) this.#countEnd();
+    this.#counted.delete(stream);
+    this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
@@ -164,7 +170,7 @@ export class StreamGate implements GatedChannelObserver {
    * network that has at least two more here.
    */
   #makeRoom(lane: Lane, network: string): void {
-    if (this.#displaced.size >= MAX_DISPLACED) return;
+    if (this.#displaced.size >= MAX_DISPLACED || this.#counted.size + this.#resetting < this.limit) return;
     let largest = lane;
     for (const { lane: other } of this.#counted) if (other.streams.size > largest.streams.size) largest = other;
     const isOther = largest.streams.size >= lane.streams.size + 2;
@@ -184,7 +190,7 @@ export class StreamGate implements GatedChannelObserver {
 
   /** Streams that a network cannot have: those that count, and those that others have been promised. */
   #taken(network: string): number {
-    let taken = this.#counted.size + this.#resetting;
+    let taken = this.#counted.size + this.#leaving;
     if (this.#promised.size === 0) return taken;
     const now = performance.now();
     for (const [other, until] of this.#promised) {
@@ -194,22 +200,38 @@ export class StreamGate implements GatedChannelObserver {
     return taken;
   }
 
-  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset, and drops sessions beyond 512. */
-  #countReset(): void {
-    this.#resetting += 1;
-    this.#unconfirmed += 1;
-    if (!this.#confirming) void this.#confirmResets();
+  /** Streams that have ended here, and that the SDK may still count. */
+  get #leaving(): number {
+    return this.#resetting + this.#ending;
   }
 
-  /** A busy device reads late: what it has echoed came after the resets. */
-  async #confirmResets(): Promise<void> {
+  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset. */
+  #countReset(): void {
+    this.#resetting += 1;
+    this.#unconfirmed.resets += 1;
+    if (!this.#confirming) void this.#confirm();
+  }
+
+  /** It counts a stream that both sides have ended until that task has run. Hundreds may end at once. */
+  #countEnd(): void {
+    this.#ending += 1;
+    this.#unconfirmed.ends += 1;
+    if (!this.#confirming) void this.#confirm();
+  }
+
+  /**
+   * A busy device reads late: what it has echoed came after the ends. It may echo one heartbeat before the tasks that the
+   * ends have woken run, but not two.
+   */
+  async #confirm(): Promise<void> {
     this.#confirming = true;
-    while (this.#unconfirmed > 0) {
-      const count = this.#unconfirmed;
-      this.#unconfirmed = 0;
-      await this.user.beat(READ_RESET_MS);
+    while (this.#unconfirmed.resets + this.#unconfirmed.ends > 0) {
+      const { resets, ends } = this.#unconfirmed;
+      this.#unconfirmed = { resets: 0, ends: 0 };
+      if (await this.user.beat(READ_MS)) await this.user.beat(READ_MS);
+      this.#ending -= ends;
       setTimeout(() => {
-        this.#resetting -= count;
+        this.#resetting -= resets;
       }, NOTICE_RESET_MS).unref();
     }
     this.#confirming = false;

@@ -200,6 +200,27 @@ describe('StreamGate', () => {
     open();
   });
 
+  it('goes on counting streams that end when few are left, until the agent has echoed two heartbeats', async () => {
+    const { gate, user, peer, lane, opened } = setUp();
+    const echoes = [gateOf(), gateOf()];
+    for (const { opened: echo } of echoes) user.beat.mockImplementationOnce(() => echo.then(() => true));
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    await settle();
+    const ids = opened().slice(0, 20);
+    for (const stream of streams.slice(0, 20)) stream.end();
+    for (const id of ids) peer.sendData(id, '', { fin: true });
+    await until(() => lane.streams.size === 480, 'the ends');
+    const open = () => gate.open(lane, PREAMBLE, '192.0.2.2');
+    expect(open).toThrow(StreamsExhausted);
+    echoes[0]?.open();
+    await settle();
+    expect(open).toThrow(StreamsExhausted);
+    expect([...lane.streams].filter(({ displaced }) => displaced)).toEqual([]);
+    echoes[1]?.open();
+    await settle();
+    for (let count = 0; count < 20; count++) open();
+  });
+
   it('ends a session that accepts no stream for long while others wait', async () => {
     await steerTimers();
     const { gate, user, peer, lane, opened } = setUp();
