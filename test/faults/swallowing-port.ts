@@ -7,8 +7,8 @@ const LISTENER = `
   const [port, host] = process.argv.slice(1);
   require('net').createServer().listen({ port: Number(port), host, backlog: 1 }, () => console.log('listening'));
 `;
-/** The kernel takes one connection more than the queue is long. */
-const QUEUE = 2;
+/** Milliseconds after which a SYN on the loopback was dropped. */
+const DROPPED_MS = 500;
 
 /** A port for which the kernel drops every SYN, like a network that drops packets: its accept queue is full. */
 export class SwallowingPort {
@@ -26,8 +26,16 @@ export class SwallowingPort {
       once(child, 'exit').then(() => Promise.reject(new Error(`nothing can listen on ${address}`))),
     ]);
     child.kill('SIGSTOP');
-    const fillers = Array.from({ length: QUEUE }, () => connect(Number(port), hostname).on('error', () => {}));
-    await Promise.all(fillers.map((filler) => once(filler, 'connect')));
+    const fillers: Socket[] = [];
+    // How many fit is not known: others may have dialled first, and stay in the queue when they give up.
+    for (let isFull = false; !isFull; ) {
+      const filler = connect(Number(port), hostname).on('error', () => {});
+      fillers.push(filler);
+      isFull = await once(filler, 'connect', { signal: AbortSignal.timeout(DROPPED_MS) }).then(
+        () => false,
+        () => true,
+      );
+    }
     return new SwallowingPort(child, fillers);
   }
 
