@@ -53,9 +53,8 @@ export class StreamGate implements GatedChannelObserver {
   /** Networks for which room was made, and until when it is theirs, in milliseconds of `performance.now()`. */
   readonly #promised = new Map<string, number>();
   readonly #displaced = new Set<GatedChannel>();
-  /** Streams that the gateway has reset a moment ago, and those that both sides have ended. */
-  #resetting = 0;
-  #ending = 0;
+  /** Streams that the gateway has reset or both sides have ended a moment ago, and that the SDK may still count. */
+  readonly #leaving = { resets: 0, ends: 0 };
   /** Those of them that no heartbeat has followed yet. */
   #unconfirmed = { resets: 0, ends: 0 };
   #confirming = false;
@@ -154,8 +153,8 @@ export class StreamGate implements GatedChannelObserver {
 
   closed(stream: GatedChannel): void {
     if (!this.#counted.has(stream)) return;
-    if (stream.wasReset) this.#countReset();
-    else if (stream.stage !== 'waiting' && this.#counted.size + this.#leaving >= NEARLY_FULL) this.#countEnd();
+    if (stream.wasReset) this.#countLeaving('resets');
+    else if (stream.stage !== 'waiting' && this.#total >= NEARLY_FULL) this.#countLeaving('ends');
     this.#counted.delete(stream);
     this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
@@ -167,10 +166,10 @@ export class StreamGate implements GatedChannelObserver {
 
   /**
    * Aborts the stream with the least progress of the listener that has at least two more than this one, or else of the client
-   * network that has at least two more here.
+   * network that has at least two more here. None when the streams that both sides have ended leave room anyway.
    */
   #makeRoom(lane: Lane, network: string): void {
-    if (this.#displaced.size >= MAX_DISPLACED || this.#counted.size + this.#resetting < this.limit) return;
+    if (this.#displaced.size >= MAX_DISPLACED || this.#counted.size + this.#leaving.resets < this.limit) return;
     let largest = lane;
     for (const { lane: other } of this.#counted) if (other.streams.size > largest.streams.size) largest = other;
     const isOther = largest.streams.size >= lane.streams.size + 2;
@@ -190,7 +189,7 @@ export class StreamGate implements GatedChannelObserver {
 
   /** Streams that a network cannot have: those that count, and those that others have been promised. */
   #taken(network: string): number {
-    let taken = this.#counted.size + this.#leaving;
+    let taken = this.#total;
     if (this.#promised.size === 0) return taken;
     const now = performance.now();
     for (const [other, until] of this.#promised) {
@@ -200,22 +199,17 @@ export class StreamGate implements GatedChannelObserver {
     return taken;
   }
 
-  /** Streams that have ended here, and that the SDK may still count. */
-  get #leaving(): number {
-    return this.#resetting + this.#ending;
+  get #total(): number {
+    return this.#counted.size + this.#leaving.resets + this.#leaving.ends;
   }
 
-  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset. */
-  #countReset(): void {
-    this.#resetting += 1;
-    this.#unconfirmed.resets += 1;
-    if (!this.#confirming) void this.#confirm();
-  }
-
-  /** It counts a stream that both sides have ended until that task has run. Hundreds may end at once. */
-  #countEnd(): void {
-    this.#ending += 1;
-    this.#unconfirmed.ends += 1;
+  /**
+   * The SDK counts a stream until the task that forwards it has noticed that it was reset, or has run after its end.
+   * Hundreds may end at once.
+   */
+  #countLeaving(kind: 'resets' | 'ends'): void {
+    this.#leaving[kind] += 1;
+    this.#unconfirmed[kind] += 1;
     if (!this.#confirming) void this.#confirm();
   }
 
@@ -229,9 +223,9 @@ export class StreamGate implements GatedChannelObserver {
       const { resets, ends } = this.#unconfirmed;
       this.#unconfirmed = { resets: 0, ends: 0 };
       if (await this.user.beat(READ_MS)) await this.user.beat(READ_MS);
-      this.#ending -= ends;
+      this.#leaving.ends -= ends;
       setTimeout(() => {
-        this.#resetting -= resets;
+        this.#leaving.resets -= resets;
       }, NOTICE_RESET_MS).unref();
     }
     this.#confirming = false;
