@@ -77,12 +77,17 @@ describe('an authtoken', () => {
     expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_107');
   });
 
-  it('keeps names that it has bound from devices of their site, but not those that the gateway chose', async () => {
+  it('keeps names that it has bound from devices of their site, but none that was refused or that the gateway chose', async () => {
     const { store } = gateway;
     const { id } = await enrolmentKey(gateway);
     const key = store.enrolmentKeys.get(id);
     if (key) await store.database.write(() => store.enrolmentKeys.update({ ...key, site: 'localhost' }));
     const session = await connect((await account()).authtoken);
+    const refused = (domain: string, policy: object) =>
+      codeOf(session.httpEndpoint().domain(domain).trafficPolicy(JSON.stringify(policy)).listen(false));
+    expect(await bindCode(session, '*.localhost')).toBe('ERR_NGROK_318');
+    expect(await refused('shop.localhost', { on_http_request: 1 })).toBe('ERR_NGROK_9026');
+    expect(store.siteNames.kept()).toEqual([]);
     const chosen = new URL((await session.httpEndpoint().listen(false)).url() ?? '').hostname;
     expect(await bindCode(session, 'login.localhost')).toBe(null);
     expect(store.siteNames.among([chosen, 'login.localhost'])).toEqual([

@@ -1,18 +1,14 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
-/** Keeps the names below sites of devices. */
+/** Decides about names below sites of devices, and keeps them; see `PlainNames`. */
 export interface NameClaims {
-  /**
-   * Called before an authtoken binds a public name.
-   *
-   * @param isPermitted whether its rules allow the name
-   * @returns why a device cannot have it; null otherwise
-   */
-  claim(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null>;
+  judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null;
+  keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null>;
 }
 
 export class SessionAccess implements AgentAccess {
@@ -26,17 +22,24 @@ export class SessionAccess implements AgentAccess {
     const answer = accounts.authenticate(authtoken);
     if (isRefusal(answer)) throw rpcError(answer);
     const { id, ownerId } = answer;
+    const authorize = (binding: Binding) => {
+      const denied = accounts.authorize(id, binding);
+      if (denied) throw rpcError(denied);
+    };
     return {
       id,
       ownerId,
-      acquire: async (binding) => {
-        if (binding.kind !== 'hostname') return;
-        const refused = await names.claim(id, binding.hostname, accounts.isPermitted(id, binding));
-        if (refused) throw rpcError(refused);
+      authorize,
+      authorizeWanted: (binding) => {
+        const verdict =
+          binding.kind === 'hostname' ? names.judge(id, binding.hostname, accounts.isPermitted(id, binding)) : null;
+        if (verdict === null) authorize(binding);
+        else if (verdict !== 'grantable') throw rpcError(verdict);
       },
-      authorize: (binding) => {
-        const denied = accounts.authorize(id, binding);
-        if (denied) throw rpcError(denied);
+      keep: async (binding) => {
+        if (binding.kind !== 'hostname') return;
+        const refused = await names.keep(id, binding.hostname, accounts.isPermitted(id, binding));
+        if (refused) throw rpcError(refused);
       },
       hasRules: () => accounts.hasRules(id),
       portsOf: (host) => accounts.portsOf(id, host),

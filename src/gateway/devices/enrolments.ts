@@ -13,6 +13,7 @@ import { freeName } from './device-names.ts';
 import { addedRules, changedRules, deviceDomain, deviceRules } from './device-rules.ts';
 import { EnrolmentError } from './enrolment-error.ts';
 import type { GatewayPlace } from './gateway-place.ts';
+import { isEndOfTaken } from './name-rules.ts';
 import { keepNamesOnline } from './plain-names.ts';
 
 type Request = z.output<typeof EnrolmentRequest>;
@@ -109,7 +110,7 @@ export class Enrolments {
     const key = this.#keyFor(request.secret ?? '');
     const inUse = store.devices.namesAt(key.site);
     if (inUse.length === 0) keepNamesOnline(store, key.site, this.live.endpoints());
-    const isEnd = (name: string) => store.siteNames.hasEnding(key.site, name);
+    const isEnd = (name: string) => isEndOfTaken(store, key.site, name);
     store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
     const now = store.now();
     const isPending = key.needs_approval;

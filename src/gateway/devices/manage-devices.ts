@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import { isFree } from './device-names.ts';
 import { addedRules, changedRules } from './device-rules.ts';
 import { withEvent } from './enrolments.ts';
-import { nameProblem } from './name-rules.ts';
+import { isEndOfTaken, nameProblem } from './name-rules.ts';
 
 /** What recording a change needs. */
 interface Change {
@@ -66,9 +66,9 @@ export function updateDevice(
   if (plain_names !== undefined) setPlainNames(store, next, plain_names);
   if (name === undefined || name === device.name) return save(store, next);
   const others = store.devices.namesAt(device.site).filter((each) => each !== device.name && each !== device.old_name);
-  if (!isFree(name, others) || store.siteNames.hasEnding(device.site, name, device.id)) {
+  if (!isFree(name, others) || isEndOfTaken(store, device.site, name, device.id)) {
     throw conflict(
-      `the name ${name} is taken at ${device.site}, or ends like that of another device; choose another one`,
+      `the name ${name} is taken at ${device.site}, or a name there that is reserved or in use ends in it; choose another one`,
     );
   }
   const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);

@@ -1,10 +1,13 @@
 import type { Log } from '../../lib/log/log.ts';
+import { isPermitted as isAllowedBy } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { DeviceRow } from '../store/devices.ts';
+import { isOfRules } from '../store/site-names.ts';
 import type { Store } from '../store/store.ts';
-import { isOwnLabel, nameProblem } from './name-rules.ts';
+import { addedRules } from './device-rules.ts';
+import { isOwnLabel, nameProblem, ownNameProblem } from './name-rules.ts';
 
 /** Names that one device gets without the operator. */
 export const MAX_GRANTED = 20;
@@ -30,39 +33,57 @@ export class PlainNames {
   constructor(private readonly deps: PlainNamesDeps) {}
 
   /**
-   * Called before an authtoken binds a name.
+   * Decides about a name that an agent asks for.
    *
-   * @param isPermitted whether its rules allow the name
-   * @returns why a device cannot have it; null when it has it, or the name is none of these
+   * @param isPermitted whether the rules of its authtoken allow the name
+   * @returns why it cannot have it; `grantable`: it is a device that can, whatever its rules say; null: its rules decide
    */
-  async claim(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
+  judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
     const { devices, siteNames } = this.deps.store;
     const device = devices.byCredential(credentialId);
-    if (isPermitted) {
-      if (device === null || !isOwnName(device, hostname)) await this.#keep(credentialId, device, hostname);
-      return null;
-    }
     if (device === null || siteOf(hostname) !== device.site || hostname.startsWith('*.')) return null;
+    if (isPermitted) return this.#refusalOfOwn(device, hostname);
     if (siteNames.isHeldBy(hostname, credentialId)) return null;
-    return this.#grant(device.id, credentialId, hostname);
+    return this.#refusalOf(device, credentialId, hostname) ?? 'grantable';
   }
 
-  async #grant(deviceId: string, credentialId: string, hostname: string): Promise<Refusal | null> {
+  /**
+   * Keeps a name for the agent that has just bound it, before it learns so: a device gets a name that it can have; one that
+   * rules allow is kept from devices.
+   *
+   * @param isPermitted whether the rules of its authtoken allow the name
+   * @returns why a device cannot have it: another one was faster; null otherwise
+   */
+  async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
     const { store, log } = this.deps;
-    const refusal = () => {
-      // It may have changed or gone meanwhile.
-      const device = store.devices.get(deviceId);
-      return device?.credential_id === credentialId ? this.#refusalOf(device, credentialId, hostname) : null;
-    };
-    const known = refusal();
-    if (known !== null) return known;
+    const device = store.devices.byCredential(credentialId);
+    if (isPermitted) {
+      if (device === null || !isOwnName(device, hostname)) await this.#keepForRules(credentialId, device, hostname);
+      return null;
+    }
+    if (this.judge(credentialId, hostname, false) !== 'grantable') return null;
     const refused = await store.database.write(() => {
-      const found = refusal();
-      if (found === null) store.siteNames.put({ hostname, device_id: deviceId, released_from: null });
-      return found;
+      // It may have changed meanwhile.
+      const verdict = this.judge(credentialId, hostname, false);
+      if (verdict !== 'grantable') return verdict;
+      const holder = store.devices.byCredential(credentialId);
+      if (holder) store.siteNames.put({ hostname, device_id: holder.id, released_from: null });
+      return null;
     });
-    if (refused === null) log.info({ device: deviceId, domain: hostname }, 'name granted to a device');
+    if (refused === null) log.info({ device: device?.id, domain: hostname }, 'name granted to a device');
     return refused;
+  }
+
+  /** Rules that an operator has added to those of a device come before all others. */
+  #refusalOfOwn(device: DeviceRow, hostname: string): Refusal | null {
+    if (!isOwnName(device, hostname)) return null;
+    const { store } = this.deps;
+    const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
+    if (credential === null || credential.acl.length === 0) return null;
+    const added = addedRules(credential, device, '');
+    if (added.length > 0 && isAllowedBy(added, { kind: 'hostname', hostname })) return null;
+    const problem = ownNameProblem(store, device, labelOf(hostname));
+    return problem === null ? null : { code: NOT_ALLOWED, text: `${hostname} ${problem}` };
   }
 
   #refusalOf(device: DeviceRow, credentialId: string, hostname: string): Refusal | null {
@@ -90,12 +111,12 @@ export class PlainNames {
   }
 
   /** Keeps a name that rules allow from all devices, also while nobody uses it. A device that holds it loses it. */
-  async #keep(credentialId: string, device: DeviceRow | null, hostname: string): Promise<void> {
+  async #keepForRules(credentialId: string, device: DeviceRow | null, hostname: string): Promise<void> {
     const { store, isOnlineElsewhere, log } = this.deps;
     if (!isBelowSite(store, hostname)) return;
     const known = store.siteNames.get(hostname);
     const isKept = known !== null && (isOfRules(known) || (device !== null && known.device_id === device.id));
-    // Binding it fails then.
+    // A device shares it then, in a pool.
     if (isKept || isOnlineElsewhere(hostname, credentialId)) return;
     try {
       await store.database.write(() => keepForRules(store, hostname));
@@ -120,10 +141,6 @@ function keepForRules(store: Store, hostname: string): void {
   const { siteNames } = store;
   if (siteNames.get(hostname) === null && siteNames.countAt(siteOf(hostname)) >= MAX_AT_SITE) return;
   siteNames.put({ hostname, device_id: null, released_from: null });
-}
-
-function isOfRules({ device_id, released_from }: { device_id: string | null; released_from: string | null }): boolean {
-  return device_id === null && released_from === null;
 }
 
 /** Whether a name, or a wildcard with a site below it, matters to devices. */

@@ -18,6 +18,8 @@ export interface EndpointClaimsOptions extends AddressSettings {
 export interface Claim {
   readonly address: EndpointAddress;
   readonly lease: PortLease | null;
+  /** Whether the agent asked for this name. One that the gateway chose is nobody's afterwards. */
+  readonly isWanted: boolean;
 }
 
 const NAME_ATTEMPTS = 10;
@@ -35,13 +37,11 @@ export class EndpointClaims {
     const { protocol, internal, host, port } = wanted;
     if (protocol === 'tcp' && !internal && port === null) return this.#claimAnyPort(owner, wanted);
     const address = { protocol, internal, host: host ?? this.#freeName(wanted), port: port ?? 0 };
-    const binding = bindingOf(address);
-    // A name of the gateway's choice is nobody's afterwards.
-    if (host !== null) await owner.credential.acquire(binding);
-    owner.credential.authorize(binding);
+    const isWanted = host !== null;
+    authorize(owner, address, isWanted);
     for (const holder of this.#conflicting(owner, address, pooled)) await takeOver(holder, owner, pooled);
     const lease = protocol === 'tcp' && !internal ? (await this.#claimPort(owner, address.port)).lease : null;
-    return { address, lease };
+    return { address, lease, isWanted };
   }
 
   /**
@@ -49,8 +49,8 @@ export class EndpointClaims {
    *
    * @throws {RpcError} when it cannot
    */
-  check(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): void {
-    owner.credential.authorize(bindingOf(address));
+  check(owner: EndpointOwner, { address, isWanted }: Claim, pooled: boolean): void {
+    authorize(owner, address, isWanted);
     if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
     const [holder] = this.#conflicting(owner, address, pooled);
     if (holder) throw alreadyOnline(holder, owner, pooled);
@@ -75,7 +75,7 @@ export class EndpointClaims {
     const ranges = owner.credential.portsOf(host ?? '');
     if (ranges.length === 0) owner.credential.authorize({ kind: 'any-address' });
     const { port, lease } = await this.#claimPort(owner, null, ranges);
-    return { address: { protocol, internal: false, host: host ?? '', port }, lease };
+    return { address: { protocol, internal: false, host: host ?? '', port }, lease, isWanted: false };
   }
 
   /** Frees a port: takes the newest tcp endpoint of the authtoken with the most offline. */
@@ -129,6 +129,12 @@ export class EndpointClaims {
     }
     throw new RpcError('ERR_NGROK_741', 'no free name found; try again or choose a name');
   }
+}
+
+function authorize({ credential }: EndpointOwner, address: EndpointAddress, isWanted: boolean): void {
+  const binding = bindingOf(address);
+  if (isWanted) credential.authorizeWanted(binding);
+  else credential.authorize(binding);
 }
 
 /** Whether an endpoint belongs to another connection of the same agent, which binds each of its endpoints as well. */

@@ -8,12 +8,19 @@ export interface Credential {
   /** `bot_…`, or null when it has no owner. */
   readonly ownerId: string | null;
   /**
-   * Gets a name for a device that asks for it, and keeps a name that rules allow from devices. Call it before
-   * {@link authorize}.
+   * Checks what {@link authorize} does, for a name that the agent asks for: a device can have some that its rules do not name,
+   * and cannot have some that they do.
    *
-   * @throws {RpcError} when the device cannot have the name
+   * @throws {RpcError} when the credential cannot bind it
    */
-  acquire(binding: Binding): Promise<void>;
+  authorizeWanted(binding: Binding): void;
+  /**
+   * Keeps a name that the agent asked for and that is online now: for a device that has it from now on, or, when rules allow
+   * it, from devices.
+   *
+   * @throws {RpcError} when another device has got it meanwhile
+   */
+  keep(binding: Binding): Promise<void>;
   /**
    * Checks the credential's rules as they are now.
    *

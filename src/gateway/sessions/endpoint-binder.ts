@@ -45,6 +45,8 @@ const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
 export interface Bound {
   endpoint: BoundEndpoint;
   answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string; TunnelID: string } };
+  /** Whether the agent asked for its name, which has to be kept before the agent gets the answer. */
+  isWanted: boolean;
 }
 
 /** Puts the endpoints and labelled tunnels that agents request online. */
@@ -75,18 +77,19 @@ export class EndpointBinder {
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
     const text = policyOf(options);
-    const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
+    const claim = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
+    const { address, lease, isWanted } = claim;
     try {
       const target = { ...address, url: urlOf(address), payer: owner.credential.id, frame: demands.frame };
       const policy = await this.#compile(text, target);
       // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
-      this.#claims.check(owner, address, extra.PoolingEnabled);
+      this.#claims.check(owner, claim, extra.PoolingEnabled);
       const endpoint = this.#endpoint(owner, address, request, options, demands, policy);
       this.#claims.checkPool(endpoint);
       hold(endpoint);
       this.options.endpoints.add(endpoint);
       if (lease) this.#leases.set(endpoint, lease);
-      return { endpoint, answer: answerOf(endpoint, request, options) };
+      return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();
       throw error;

@@ -54,7 +54,7 @@ export class SessionListeners {
       releases.push(optionBytes.take(this.owner.credential.id, bound.policy.memory, 0));
       this.#hold(bound, release);
     };
-    const { endpoint, answer } = await binder
+    const { endpoint, answer, isWanted } = await binder
       .bind(this.owner, request, hold)
       .catch((error: unknown) => {
         release();
@@ -63,6 +63,7 @@ export class SessionListeners {
       .finally(() => {
         this.#pending -= 1;
       });
+    if (isWanted) await this.#keepName(endpoint);
     if (this.#byId.get(endpoint.id) !== endpoint) {
       throw new RpcError('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
@@ -155,6 +156,17 @@ export class SessionListeners {
       if (isNamed && !('labels' in listener)) return listener;
     }
     throw new RpcError('ERR_NGROK_301', 'no endpoint of this session has this id');
+  }
+
+  /** Only names that are online are kept: a bind that is refused must not take one from anybody. */
+  async #keepName(endpoint: BoundEndpoint): Promise<void> {
+    try {
+      await this.owner.credential.keep(endpoint.binding);
+    } catch (error) {
+      if (this.#byId.get(endpoint.id) === endpoint)
+        this.unbind(endpoint.id, error instanceof Error ? error : new Error(messageOf(error)));
+      throw error;
+    }
   }
 
   #takeAllowance(size: number): () => void {

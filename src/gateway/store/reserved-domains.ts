@@ -28,6 +28,15 @@ export class ReservedDomains extends ManagedDomains<typeof columns> {
     return this.#covering(host)[0] ?? null;
   }
 
+  /** Whether a name directly below a site that is reserved, or below which all are, ends in `-<name>`. */
+  hasEnding(site: string, name: string): boolean {
+    const end = `-${name}.${site}`;
+    return this.where('substr(domain, -length(?)) = ?', [end, end]).some(({ domain }) => {
+      const label = domain.replace(/^\*\./, '').slice(0, -end.length);
+      return !label.includes('.');
+    });
+  }
+
   /**
    * The certificate of a hostname: that of the closest reserved domain that covers it and has one.
    *

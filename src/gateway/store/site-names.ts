@@ -9,6 +9,11 @@ export interface SiteName {
   released_from: string | null;
 }
 
+/** Whether a name belongs to authtokens whose rules allow it. */
+export function isOfRules({ device_id, released_from }: SiteName): boolean {
+  return device_id === null && released_from === null;
+}
+
 /** The names directly below sites of devices that somebody has or had. Change them only inside `Database.write`. */
 export class SiteNames {
   constructor(

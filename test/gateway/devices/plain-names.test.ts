@@ -1,4 +1,4 @@
-import { expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
 import { MAX_GRANTED, PlainNames } from '../../../src/gateway/devices/plain-names.ts';
@@ -28,11 +28,14 @@ async function setUp() {
   });
   const access = new SessionAccess(acl, names);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
-  const bind = async (authtoken: string, label: string): Promise<string | null> => {
+  const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
     const credential = await access.authenticate(authtoken);
     const binding = { kind: 'hostname', hostname: label.includes('.') ? label : `${label}.${SITE}` } as const;
     try {
-      await credential.acquire(binding);
+      credential.authorizeWanted(binding);
+      // The bind can still be refused for another reason, such as its policy.
+      if (isRefused) return null;
+      await credential.keep(binding);
       credential.authorize(binding);
       return null;
     } catch (error) {
@@ -151,6 +154,68 @@ it('a name that ends in -<name> keeps other devices from that name', async () =>
   expect(two.name).toBe('camera-2');
   expect((await call('PATCH', two.path, { name: 'camera' })).body.error_code).toBe('ERR_GATEWAY_DEVICE_STATE');
   expect((await call('PATCH', one.path, { name: 'camera' })).status).toBe(200);
+});
+
+describe('a name that ends in the name of a device', () => {
+  it('is not the device’s when it is reserved, looked up by computers, or was bound by another authtoken', async () => {
+    const { bind, join, call, operator } = await setUp();
+    const devices = {
+      portal: await join('portal'),
+      sts: await join('sts'),
+      desk: await join('desk'),
+      in: await join('in'),
+    };
+    const { portal, sts, desk } = devices;
+    await call('POST', '/reserved_domains', { domain: `shop-portal.${SITE}` });
+    await call('POST', '/reserved_domains', { domain: `*.store-portal.${SITE}` });
+    await join('x', { site: `*.sign-in.${SITE}` });
+    expect(sts.name).toBe('sts-2');
+    expect(await bind(await operator(`bind:*.${SITE}`), 'help-desk')).toBe(null);
+    expect(await bind(portal.authtoken, 'shop-portal')).toContain('is reserved');
+    expect(await bind(portal.authtoken, 'store-portal')).toContain('is reserved');
+    expect(await bind(devices.in.authtoken, 'sign-in')).toContain('is reserved');
+    expect(await bind(desk.authtoken, 'help-desk')).toContain('belongs to another authtoken');
+    for (const label of ['camera-desk', 'agent-desk', 'agent-x-desk'])
+      expect(await bind(desk.authtoken, label)).toBe(null);
+  });
+
+  it('keeps a device from its name, when it joins and when it is renamed', async () => {
+    const { bind, join, call, operator } = await setUp();
+    const one = await join('one');
+    await bind(await operator(`bind:*.${SITE}`), 'help-desk');
+    await call('POST', '/reserved_domains', { domain: `shop-portal.${SITE}` });
+    await call('POST', '/reserved_domains', { domain: `*.log-in.${SITE}` });
+    await call('POST', '/reserved_domains', { domain: `a.x-door.${SITE}` });
+    for (const name of ['desk', 'portal', 'in', 'sts']) {
+      const renamed = await call('PATCH', one.path, { name });
+      expect(renamed.body.error_code, name).toBe('ERR_GATEWAY_DEVICE_STATE');
+      expect((await join(name)).name).toBe(`${name}-2`);
+    }
+    expect((await join('door')).name).toBe('door');
+  });
+
+  it('is the device’s when it names its API, or when an operator has added a rule for it', async () => {
+    const { bind, join, call, operator, store } = await setUp();
+    const one = await join('one');
+    const all = await operator(`bind:*.${SITE}`);
+    for (const label of ['agent-one', 'shop-one']) expect(await bind(all, label)).toBe(null);
+    expect(await bind(one.authtoken, 'agent-one')).toBe(null);
+    expect(await bind(one.authtoken, 'shop-one')).toContain('belongs to another authtoken');
+    const [credential] = store.credentials.page(null, 9).filter(({ acl }) => acl.includes(`bind:*-one.${SITE}`));
+    await call('PATCH', `/credentials/${credential?.id}`, {
+      acl: [...(credential?.acl ?? []), `bind:shop-one.${SITE}`],
+    });
+    expect(await bind(one.authtoken, 'shop-one')).toBe(null);
+  });
+});
+
+it('a bind that is refused keeps no name', async () => {
+  const { bind, join, operator, namesOf } = await setUp();
+  const [one, two] = [await join('one'), await join('two')];
+  for (const label of ['shop', `*.${SITE}`]) await bind(await operator(), label, true);
+  await bind(one.authtoken, 'camera', true);
+  expect([await bind(two.authtoken, 'shop'), await bind(two.authtoken, 'camera')]).toEqual([null, null]);
+  expect([await namesOf(one), await namesOf(two)]).toEqual([[], ['camera', 'shop']]);
 });
 
 it('devices of a key with own_names_only, and those with enough names, get no more', async () => {

@@ -43,7 +43,10 @@ export class SessionGateway {
     gateway.#store = store;
     const { ids } = store;
     const server = new SessionServer({
-      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost')), { claim: async () => null }),
+      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost')), {
+        judge: () => null,
+        keep: async () => null,
+      }),
       ids,
       binder: new EndpointBinder({
         endpoints: gateway.endpoints,
