@@ -19,7 +19,7 @@ const REQUEST = {
   headers: [
     ...['User-Agent', CHROME, 'X-Forwarded-For', '10.1.2.3', 'x-dup', 'one', 'X-Dup', 'two'],
     ...['Content-Type', 'application/json; Charset="utf-8"', 'Content-Length', '42', 'Content-Encoding', 'gzip, br'],
-    ...['Cookie', 'session=abc; theme="dark"; session=def'],
+    ...['Cookie', 'session=abc; theme="dark"; session=def; \u00a0__Host-a=planted'],
   ],
 };
 
@@ -90,6 +90,7 @@ describe('variables', () => {
     ["'br' in req.content_encoding", true],
     ["req.cookies['session'].map(c, c.value)", ['abc', 'def']],
     ["req.cookies['theme'][0].value", 'dark'],
+    ["hasReqCookie('__Host-a')", false],
     ['req.user_agent.name', 'Chrome'],
     ['req.user_agent.os + req.user_agent.os_version', 'Android14'],
     ['req.user_agent.is_mobile && !req.user_agent.is_bot', true],

@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { RequestHandler } from 'express';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
@@ -69,7 +70,7 @@ export function directClient(req: IncomingMessage): string {
 /** The last address in X-Forwarded-For, which the gateway wrote; clients can make up those before it. */
 export function forwardedClient(req: IncomingMessage): string {
   const addresses = String(req.headers['x-forwarded-for'] ?? '').split(',');
-  return clientNetwork(addresses.at(-1)?.trim().slice(0, 45) ?? '');
+  return clientNetwork(trimSpace(addresses.at(-1) ?? '').slice(0, 45));
 }
 
 /** Digests have one length, so comparing them reveals nothing about the token. */

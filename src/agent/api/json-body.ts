@@ -14,7 +14,7 @@ const MAX_READ = 4 * 1024 * 1024;
 export const jsonBody: RequestHandler[] = [
   (req, _res, next) => {
     const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;
-    if (type === undefined || !/^application\/json\s*(?:;|$)/i.test(type)) {
+    if (type === undefined || !/^application\/json[ \t]*(?:;|$)/i.test(type)) {
       throw unsupported(`send Content-Type: application/json, not ${type ?? 'a body without a content type'}`);
     }
     if (!/^utf-?8$/i.test(/;\s*charset="?([^";\s]*)/i.exec(type)?.[1] ?? 'utf-8')) {

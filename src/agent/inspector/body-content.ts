@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { once } from 'node:events';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { CapturedMessage } from './exchange.ts';
 import { maskText } from './masking/mask-text.ts';
 import { type HeaderField, headerValue } from './parsing/message-head.ts';
@@ -63,7 +64,7 @@ async function decode(sent: Buffer, encoding: string | null): Promise<Decoded> {
   const codings = (encoding ?? '')
     .toLowerCase()
     .split(',')
-    .flatMap((each) => each.trim() || []);
+    .flatMap((each) => trimSpace(each) || []);
   let bytes = sent;
   let truncated = false;
   // The last one was applied last. More than two are a bomb rather than a body.

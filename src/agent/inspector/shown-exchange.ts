@@ -1,3 +1,4 @@
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { Exchange } from './exchange.ts';
 import { maskHeaders, maskUrl } from './masking/mask-headers.ts';
 import { type HeaderField, headerFields, headerValue } from './parsing/message-head.ts';
@@ -40,7 +41,7 @@ export function shownExchange({ request, response }: Exchange, reveal: boolean):
 /** The last address in X-Forwarded-For, which the gateway wrote; clients can make up those before it. */
 export function clientOf(requestHeaders: readonly HeaderField[]): string | null {
   const all = requestHeaders.filter(({ name }) => name.toLowerCase() === 'x-forwarded-for');
-  return all.at(-1)?.value.split(',').at(-1)?.trim() || null;
+  return trimSpace(all.at(-1)?.value.split(',').at(-1) ?? '') || null;
 }
 
 export function hostOf(requestHeaders: readonly HeaderField[]): string | null {

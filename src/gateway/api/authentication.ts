@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { ApiError } from '../../lib/errors.ts';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import { parseToken, type TokenParts } from '../../lib/ids.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
@@ -42,7 +43,7 @@ export function identify(store: Store, authorization: string | undefined): strin
   if (authorization === undefined) {
     return refuse(403, 200, 'no API key; send the header Authorization: Bearer <API key>');
   }
-  const value = /^Bearer +([\x21-\x7e]+)$/i.exec(authorization.trim())?.[1];
+  const value = /^Bearer +([\x21-\x7e]+)$/i.exec(trimSpace(authorization))?.[1];
   if (value === undefined) {
     return refuse(403, 201, 'malformed Authorization header; send Authorization: Bearer <API key>');
   }

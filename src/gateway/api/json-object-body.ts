@@ -1,5 +1,6 @@
 import { raw } from 'express';
 import type { ApiError } from '../../lib/errors.ts';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
@@ -93,7 +94,7 @@ function requireJson(contentType: string | undefined): void {
   const [type = '', ...parameters] = contentType
     .toLowerCase()
     .split(';')
-    .map((part) => part.trim());
+    .map((part) => trimSpace(part));
   const charset = parameters.find((parameter) => parameter.startsWith('charset='))?.slice('charset='.length);
   const isUtf8 = charset === undefined || /^"?utf-?8"?$/.test(charset);
   if (type === 'application/json' && isUtf8) return;

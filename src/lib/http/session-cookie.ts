@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { CookieOptions, Response } from 'express';
 import { SESSION_SECONDS } from './browser-sessions.ts';
+import { trimSpace } from './trim-space.ts';
 
 /**
  * The prefix makes browsers accept it from this host only, over HTTPS and for all paths: neither a neighbour below the same
@@ -12,7 +13,7 @@ const OPTIONS: CookieOptions = { path: '/', secure: true, httpOnly: true, sameSi
 
 /** The session that a request names; null without one, or when several cookies have the name. */
 export function sessionIn({ headers }: IncomingMessage): string | null {
-  const cookies = (headers.cookie ?? '').split(';').map((pair) => pair.trim().split('='));
+  const cookies = (headers.cookie ?? '').split(';').map((pair) => trimSpace(pair).split('='));
   const [found, ...more] = cookies.filter(([name]) => name === SESSION_COOKIE);
   return more.length === 0 ? (found?.[1] ?? null) : null;
 }

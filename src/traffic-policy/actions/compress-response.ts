@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
@@ -35,7 +36,7 @@ export function compressResponse(config: unknown, context: ActionContext): Prepa
   return {
     ends: false,
     on_http_response: () => (request, response) => {
-      const isEncoded = !/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding')?.trim() ?? '');
+      const isEncoded = !/^(?:identity)?$/i.test(trimSpace(firstValue(response.headers, 'content-encoding') ?? ''));
       const isDue = !isEncoded && isCompressible(request, response) && !time.isSpent;
       const preferred = isDue ? negotiate(algorithms, request) : null;
       const encoding = preferred !== null && memory.hasRoomFor(preferred) ? preferred : null;
@@ -73,7 +74,7 @@ function negotiate(algorithms: readonly ContentEncoding[], request: PolicyReques
 function qualities(header: string): Map<string, number> {
   const result = new Map<string, number>();
   for (const part of header.split(',')) {
-    const [name = '', ...parameters] = part.split(';').map((text) => text.trim().toLowerCase());
+    const [name = '', ...parameters] = part.split(';').map((text) => trimSpace(text).toLowerCase());
     const weight = parameters.find((text) => text.startsWith('q='))?.slice(2);
     const quality = weight === undefined ? 1 : Number(weight);
     if (name !== '') result.set(name, Number.isFinite(quality) ? quality : 0);
@@ -93,7 +94,7 @@ function announce(response: PolicyResponse, encoding: ContentEncoding): void {
     kept.push(headers[at] as string, lower === 'etag' && !value.startsWith('W/') ? `W/${value}` : value);
   }
   kept.push('content-encoding', encoding);
-  if (!allValues(kept, 'vary').some((value) => /(?:^|,)\s*(?:\*|accept-encoding)\s*(?:,|$)/i.test(value))) {
+  if (!allValues(kept, 'vary').some((value) => /(?:^|,)[ \t]*(?:\*|accept-encoding)[ \t]*(?:,|$)/i.test(value))) {
     kept.push('vary', 'Accept-Encoding');
   }
   headers.splice(0, headers.length, ...kept);

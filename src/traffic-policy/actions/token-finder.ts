@@ -1,3 +1,4 @@
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
 import { parseMediaType } from '../scope/media-type.ts';
@@ -46,7 +47,7 @@ export async function findToken(
   if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
     throw new TokenRefused('ERR_NGROK_3413', 'The token does not have the required prefix.');
   }
-  const token = value.slice(prefix.length).trim();
+  const token = trimSpace(value, prefix.length);
   if (token === '') throw new TokenRefused('ERR_NGROK_3406', 'This endpoint requires a token.');
   if (token.length > MAX_TOKEN || token.split('.').length !== 3) {
     throw new TokenRefused('ERR_NGROK_3416', 'The token is malformed.');

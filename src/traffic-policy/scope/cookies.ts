@@ -1,6 +1,7 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { create } from '@bufbuild/protobuf';
 import { DurationSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import { allValues } from './header-map.ts';
 
 /** More than any browser sends. */
@@ -34,13 +35,10 @@ function byName(cookies: readonly ({ name: string } & Record<string, CelInput>)[
 
 function splitPair(text: string): { name: string; value: string } {
   const equals = text.indexOf('=');
-  if (equals === -1) return { name: '', value: text.trim() };
+  if (equals === -1) return { name: '', value: trimSpace(text) };
   return {
-    name: text.slice(0, equals).trim(),
-    value: text
-      .slice(equals + 1)
-      .trim()
-      .replace(/^"(.*)"$/, '$1'),
+    name: trimSpace(text, 0, equals),
+    value: trimSpace(text, equals + 1).replace(/^"(.*)"$/, '$1'),
   };
 }
 
@@ -50,10 +48,10 @@ function parseSetCookie(header: string) {
   const attributes = new Map<string, string>();
   const unparsed: string[] = [];
   for (const part of rest) {
-    const [name = '', value = ''] = part.split(/=(.*)/s).map((text) => text.trim());
+    const [name = '', value = ''] = part.split(/=(.*)/s).map((text) => trimSpace(text));
     const lower = name.toLowerCase();
     if (KNOWN.has(lower)) attributes.set(lower, value);
-    else if (name !== '') unparsed.push(part.trim());
+    else if (name !== '') unparsed.push(trimSpace(part));
   }
   const expires = Date.parse(attributes.get('expires') ?? '');
   const maxAge = attributes.get('max-age') ?? '';

@@ -1,5 +1,6 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { Budget } from '../cel/budget.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { VariableTable } from './connection-variables.ts';
@@ -104,7 +105,7 @@ function parameters(header: string | undefined): CelMap {
 }
 
 function listed(header: string | undefined): CelInput {
-  return celList(header === undefined ? [] : header.split(',').map((part) => part.trim().toLowerCase()));
+  return celList(header === undefined ? [] : header.split(',').map((part) => trimSpace(part).toLowerCase()));
 }
 
 function length(header: string | undefined): bigint | undefined {

@@ -1,3 +1,4 @@
+import { trimSpace } from '../../lib/http/trim-space.ts';
 export interface MediaType {
   /** For example `text/html`; empty without the header. */
   type: string;
@@ -11,8 +12,8 @@ export function parseMediaType(header: string): MediaType {
   for (const part of rest) {
     const equals = part.indexOf('=');
     if (equals === -1) continue;
-    const value = part.slice(equals + 1).trim();
-    parameters.set(part.slice(0, equals).trim().toLowerCase(), value.replace(/^"(.*)"$/, '$1'));
+    const value = trimSpace(part, equals + 1);
+    parameters.set(trimSpace(part, 0, equals).toLowerCase(), value.replace(/^"(.*)"$/, '$1'));
   }
-  return { type: type.trim().toLowerCase(), parameters };
+  return { type: trimSpace(type).toLowerCase(), parameters };
 }

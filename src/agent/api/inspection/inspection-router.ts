@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { type Request, type Response, Router } from 'express';
 import { z } from 'zod';
+import { trimSpace } from '../../../lib/http/trim-space.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
@@ -203,7 +204,7 @@ export class InspectionApi {
     const fields = side === 'request' ? shown.requestHeaders : shown.responseHeaders;
     const content = message && (await bodyContent(message, fields, reveal));
     if (!content) throw noSuchRequest(`request ${exchange.id} has no captured ${side} body`);
-    const type = content.contentType?.split(';')[0]?.trim().toLowerCase() ?? '';
+    const type = trimSpace(content.contentType?.split(';')[0] ?? '').toLowerCase();
     res.set({
       'Content-Type': IMAGES.test(type) ? type : 'application/octet-stream',
       'Content-Disposition': `attachment; filename="${side}-${exchange.id}"`,

@@ -27,5 +27,5 @@ export function afterResponseHead(method: string, status: number, { length, tran
 }
 
 function isChunked(transferEncoding: string): boolean {
-  return /(?:^|,)\s*chunked$/.test(transferEncoding);
+  return /(?:^|,)[ \t]*chunked$/.test(transferEncoding);
 }

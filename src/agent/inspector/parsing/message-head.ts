@@ -1,3 +1,4 @@
+import { trimSpace } from '../../../lib/http/trim-space.ts';
 import { ParseFailure } from './parse-failure.ts';
 
 export interface HeaderField {
@@ -91,8 +92,8 @@ function mayBeFact(head: string, start: number): boolean {
 
 function takeFact(facts: HeadFacts, line: string): void {
   const colon = line.indexOf(':');
-  const name = line.slice(0, colon).trim().toLowerCase();
-  const value = line.slice(colon + 1).trim();
+  const name = trimSpace(line, 0, colon).toLowerCase();
+  const value = trimSpace(line, colon + 1, line.endsWith('\r') ? line.length - 1 : line.length);
   if (name === 'content-length') {
     const length = parseLength(value);
     if (facts.length !== null && facts.length !== length) throw new ParseFailure('several lengths of one body');
@@ -108,7 +109,7 @@ function takeFact(facts: HeadFacts, line: string): void {
 function parseLength(value: string): number {
   if (/^\d{1,15}$/.test(value)) return Number(value);
   // Some senders merge repeated fields.
-  const [length = '', ...others] = value.split(',').map((each) => each.trim());
+  const [length = '', ...others] = value.split(',').map((each) => trimSpace(each));
   if (!/^\d{1,15}$/.test(length) || others.some((other) => other !== length)) {
     throw new ParseFailure('invalid Content-Length');
   }
@@ -122,11 +123,11 @@ export function headerFields(head: string, isTrailer = false): HeaderField[] {
   for (const line of isTrailer ? lines : lines.slice(1)) {
     const last = fields.at(-1);
     if (/^[ \t]/.test(line) && last) {
-      last.value = `${last.value} ${line.trim()}`;
+      last.value = `${last.value} ${trimSpace(line)}`;
       continue;
     }
     const colon = line.indexOf(':');
-    if (colon > 0) fields.push({ name: line.slice(0, colon).trim(), value: utf8(line.slice(colon + 1).trim()) });
+    if (colon > 0) fields.push({ name: trimSpace(line, 0, colon), value: utf8(trimSpace(line, colon + 1)) });
   }
   return fields;
 }

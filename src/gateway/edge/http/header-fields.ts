@@ -1,3 +1,5 @@
+import { trimSpace } from '../../../lib/http/trim-space.ts';
+
 /** Not an HTTP/1.1 message, or an ambiguous one. */
 export class MalformedMessage extends Error {
   constructor(message: string) {
@@ -41,7 +43,7 @@ export function parseFields(text: string, at: number): string[] {
   for (let start = at; start < text.length; ) {
     const colon = text.indexOf(':', start);
     const end = text.indexOf('\r\n', colon);
-    fields.push(text.slice(start, colon), valueBetween(text, colon + 1, end));
+    fields.push(text.slice(start, colon), trimSpace(text, colon + 1, end));
     start = end + 2;
   }
   return fields;
@@ -68,14 +70,3 @@ export function isPersistent(connection: string | undefined, isHttp10: boolean):
   if (connection === undefined) return !isHttp10;
   return !CLOSE.test(connection) && (!isHttp10 || KEEP_ALIVE.test(connection));
 }
-
-/** Trims white space without copying first. */
-function valueBetween(text: string, from: number, to: number): string {
-  let start = from;
-  let end = to;
-  while (start < end && isBlank(text.charCodeAt(start))) start++;
-  while (end > start && isBlank(text.charCodeAt(end - 1))) end--;
-  return text.slice(start, end);
-}
-
-const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;

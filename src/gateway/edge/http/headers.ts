@@ -1,4 +1,5 @@
 import { hyphenated } from '../../../lib/http/header-spelling.ts';
+import { trimSpace } from '../../../lib/http/trim-space.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
 /** Headers that concern one connection only (RFC 9110, 7.6.1), and those that the proxy writes again. */
@@ -126,6 +127,6 @@ function namedIn(connection: string | undefined): ReadonlySet<string> | undefine
   const names = connection
     .toLowerCase()
     .split(',')
-    .map((name) => hyphenated(name.trim()));
+    .map((name) => hyphenated(trimSpace(name)));
   return new Set(names.filter((name) => !NEVER_DROPPED.has(name)));
 }

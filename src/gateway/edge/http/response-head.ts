@@ -25,7 +25,7 @@ const STATUS_START = 'HTTP/1.';
 /** Text without control characters. CR and LF are valid as a pair only: lone ones enable response splitting. */
 const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;
 const DIGITS = /^\d{1,15}$/;
-const IDLE_SECONDS = /(?:^|[,\s])timeout=(\d{1,9})(?:[,\s]|$)/i;
+const IDLE_SECONDS = /(?:^|[, \t])timeout=(\d{1,9})(?:[, \t]|$)/i;
 
 /**
  * Parses a complete head.

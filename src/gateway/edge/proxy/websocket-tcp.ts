@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { ApiError } from '../../../lib/errors.ts';
+import { trimSpace } from '../../../lib/http/trim-space.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
@@ -94,7 +95,7 @@ function acceptance({ headers }: EdgeRequest, key: string): string[] {
   const accept = createHash('sha1')
     .update(key + ACCEPT_SUFFIX)
     .digest('base64');
-  const offered = (headerValue(headers, 'sec-websocket-protocol') ?? '').split(',').map((name) => name.trim());
+  const offered = (headerValue(headers, 'sec-websocket-protocol') ?? '').split(',').map((name) => trimSpace(name));
   const chosen = offered.includes(SUBPROTOCOL) ? ['sec-websocket-protocol', SUBPROTOCOL] : [];
   return ['sec-websocket-accept', accept, ...chosen];
 }

@@ -94,6 +94,8 @@ it('a session identifier that somebody else chose is never accepted (session fix
   expect((await call(chosen)).status).toBe(401);
   // Of two cookies with the name, one was planted: neither counts.
   expect((await call(`${chosen}; ${cookieOf(answer)}`)).status).toBe(401);
+  // A name of its own, which neighbours below the same domain may plant.
+  expect((await call(`\u00a0${chosen}; ${cookieOf(answer)}`)).status).toBe(200);
 });
 
 it('signing in again ends the session before', async () => {
