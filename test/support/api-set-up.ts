@@ -18,7 +18,11 @@ export const TOKEN = 'a-token-for-the-tests';
 type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 
 /** The local and the remote API, with an in-memory gateway. */
-export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
+export async function setUpApi(
+  tunnelOptions: TunnelOptions = {},
+  overrides: Partial<AppOptions> = {},
+  sessions = new BrowserSessions(),
+) {
   const removed = (id: string) => inspector.forget(id);
   const { tunnels, connector, guard, ...rest } = await setUpTunnels({ removed, ...tunnelOptions });
   const session = () => connector.status;
@@ -38,7 +42,7 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
     addresses: () => ({ api: '127.0.0.1:4040' }),
   };
   const page = new DevicePage({
-    sessions: new BrowserSessions(),
+    sessions,
     health,
     folder: PACKAGED_PAGES,
     logTail: null,

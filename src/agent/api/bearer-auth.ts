@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import type { RequestHandler } from 'express';
+import type { RequestHandler, Response } from 'express';
 import { trimSpace } from '../../lib/http/trim-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -48,6 +48,16 @@ export class TokenGate {
   }
 }
 
+/** Remembers how to find out whether the caller would still be let in: streams outlive the request. */
+export function admit(res: Response, isAdmitted: () => boolean): void {
+  res.locals.isAdmitted = isAdmitted;
+}
+
+/** See {@link admit}; always where no one needs to prove anything. */
+export function isAdmitted(res: Response): () => boolean {
+  return res.locals.isAdmitted ?? (() => true);
+}
+
 /** Requires the API token of every request. */
 export function bearerAuth(gate: TokenGate): RequestHandler {
   return (req, res, next) => {
@@ -59,6 +69,8 @@ export function bearerAuth(gate: TokenGate): RequestHandler {
     }
     gate.checkToken(req, given);
     res.removeHeader('WWW-Authenticate');
+    const token = gate.token();
+    admit(res, () => gate.token() === token);
     next();
   };
 }

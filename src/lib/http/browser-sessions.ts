@@ -57,6 +57,12 @@ export class BrowserSessions {
     return true;
   }
 
+  /** A question that may be asked often: whether a session lasts. Asking does not prolong it. */
+  lasting(id: string): () => boolean {
+    const key = digest(id);
+    return () => (this.#ends.get(key) ?? 0) > this.#now();
+  }
+
   async end(id: string): Promise<void> {
     if (this.#ends.delete(digest(id))) await this.#save(this.#ends);
   }

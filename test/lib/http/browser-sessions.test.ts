@@ -26,6 +26,15 @@ it('a session ends 30 days after its last use', async () => {
   expect(sessions.isOpen(id)).toBe(false);
 });
 
+it('asking whether a session lasts does not prolong it', async () => {
+  const { sessions, pass } = setUp();
+  const lasts = sessions.lasting(await sessions.start());
+  pass(MONTH_MS - 1);
+  expect(lasts()).toBe(true);
+  pass(1);
+  expect(lasts()).toBe(false);
+});
+
 it('sessions have identifiers of their own, and end alone', async () => {
   const { sessions } = setUp();
   const [first, second] = [await sessions.start(), await sessions.start()];

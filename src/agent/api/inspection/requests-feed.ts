@@ -3,6 +3,7 @@ import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/h
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
+import { isAdmitted } from '../bearer-auth.ts';
 import type { RequestSummary, RequestsChange, RequestsSnapshot } from './inspection-reports.ts';
 import { presentInspection, presentSummary } from './present-exchange.ts';
 
@@ -55,7 +56,7 @@ export class RequestsFeed {
     }
     const snapshot: RequestsSnapshot = { inspection, requests };
     this.#unwatch ??= store.watch((tunnelId, id) => this.#note(tunnelId, id));
-    this.#streams.add(res, viewer, eventText('snapshot', snapshot));
+    this.#streams.add(res, viewer, eventText('snapshot', snapshot), isAdmitted(res));
     res.once('close', () => this.#unwatchIfAlone());
   }
 

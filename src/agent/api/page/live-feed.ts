@@ -3,6 +3,7 @@ import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/h
 import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
+import { isAdmitted } from '../bearer-auth.ts';
 import { type HealthSource, presentStatus } from '../health-router.ts';
 import { presentDetail } from '../present.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel } from './feed.ts';
@@ -38,7 +39,7 @@ export class LiveFeed {
     }
     // The others first, so that all have the same state from here on.
     this.#update();
-    this.#pages.add(res, null, eventText('snapshot', this.#snapshot()));
+    this.#pages.add(res, null, eventText('snapshot', this.#snapshot()), isAdmitted(res));
     // What it finds comes as a change.
     void this.source.refreshUpstreams();
   };

@@ -4,7 +4,7 @@ import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { forgetSession, isOwnPage, keepSession, sessionIn } from '../../../lib/http/session-cookie.ts';
 import { AgentError } from '../../errors/agent-error.ts';
-import type { TokenGate } from '../bearer-auth.ts';
+import { admit, type TokenGate } from '../bearer-auth.ts';
 import { methodNotAllowed } from '../error-handler.ts';
 import { jsonBody } from '../json-body.ts';
 import { noQuery, parseInput } from '../parse-input.ts';
@@ -77,8 +77,9 @@ export function signInRouter({ gate, sessions, codes }: SignInOptions): Router {
 /** Lets signed-in pages of this host in; all other requests need what `otherwise` asks for. */
 export function sessionAuth(sessions: BrowserSessions, otherwise: RequestHandler): RequestHandler {
   return (req, res, next) => {
-    if (req.headers.authorization !== undefined || openSession(req, sessions) === null)
-      return otherwise(req, res, next);
+    const id = req.headers.authorization === undefined ? openSession(req, sessions) : null;
+    if (id === null) return otherwise(req, res, next);
+    admit(res, sessions.lasting(id));
     ownPage(req, res, next);
   };
 }

@@ -70,7 +70,7 @@ export function dashboardRouter({ store, sessions, attempts, feed }: DashboardDe
   });
   router.get('/dashboard/events', noQuery, (req, res) => {
     if (sessions.holderOf(req) === null) throw refuse(403, 200, 'not signed in');
-    feed.open(res, () => sessions.holderOf(req) !== null);
+    feed.open(res, sessions.lasting(req));
   });
   return router;
 

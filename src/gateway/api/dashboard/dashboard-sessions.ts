@@ -34,13 +34,20 @@ export class DashboardSessions {
   holderOf(req: IncomingMessage): string | null {
     const id = sessionIn(req);
     if (id === null) return null;
-    const holder = this.#sessions.isOpen(id) ? this.#holders.get(id) : undefined;
-    if (holder === undefined || (holder !== COMMAND && !isActiveKey(this.store, holder))) {
+    const holder = this.#sessions.isOpen(id) ? this.#holderOf(id) : null;
+    if (holder === null) {
       this.#end(id);
       return null;
     }
     requireOwnPage(req);
     return holder;
+  }
+
+  /** A question that may be asked often: whether the session of a request lasts. Asking does not prolong it. */
+  lasting(req: IncomingMessage): () => boolean {
+    const id = sessionIn(req) ?? '';
+    const lasts = this.#sessions.lasting(id);
+    return () => lasts() && this.#holderOf(id) !== null;
   }
 
   /** Whether a one-time code is valid; uses it up. */
@@ -64,6 +71,11 @@ export class DashboardSessions {
   async endAll(holder: string): Promise<void> {
     const ids = [...this.#holders].filter((entry) => entry[1] === holder).map(([id]) => id);
     for (const id of ids) await this.#end(id);
+  }
+
+  #holderOf(id: string): string | null {
+    const holder = this.#holders.get(id) ?? null;
+    return holder === null || holder === COMMAND || isActiveKey(this.store, holder) ? holder : null;
   }
 
   async #end(id: string): Promise<void> {

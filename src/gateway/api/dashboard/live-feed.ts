@@ -45,8 +45,7 @@ interface Source {
 
 /** Sends open dashboards what is online, as server-sent events. Without an open one, nothing runs. */
 export class DashboardFeed {
-  /** Each with whether it is still signed in. */
-  readonly #pages: EventStreams<() => boolean>;
+  readonly #pages: EventStreams;
   #sent = '';
   /** What was last sent of each endpoint with traffic, as one number that grows with all of its figures. */
   #traffic = new Map<string, number>();
@@ -56,7 +55,7 @@ export class DashboardFeed {
     this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#send());
   }
 
-  /** @param isSignedIn asked again before each event */
+  /** @param isSignedIn asked again before every event */
   open(res: Response, isSignedIn: () => boolean): void {
     if (this.#pages.isFull) {
       throw refuse(429, 226, `too many open dashboards: at most ${MAX_STREAMS}; close one`, { retryAfter: 10 });
@@ -64,7 +63,7 @@ export class DashboardFeed {
     // The figures of all endpoints come before changes to them.
     const endpoints = this.source.live.endpoints();
     const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints);
-    this.#pages.add(res, isSignedIn, first);
+    this.#pages.add(res, null, first, isSignedIn);
   }
 
   #send(): void {
@@ -74,10 +73,9 @@ export class DashboardFeed {
     const now = this.source.clock.now();
     const isNews = text !== this.#sent;
     const news = (isNews ? text : '') + traffic;
-    for (const [page, isSignedIn] of this.#pages) {
-      if (!isSignedIn()) page.end();
+    for (const [page] of this.#pages) {
       // A page that reads nothing gets nothing more; it notices the silence and reconnects.
-      else if (page.writableNeedDrain) page.destroy();
+      if (page.writableNeedDrain) page.destroy();
       else if (news !== '') page.write(news);
       else if (now - this.#lastEvent >= SILENCE_MS) page.write(eventText('alive', {}));
     }

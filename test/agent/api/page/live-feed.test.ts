@@ -28,7 +28,7 @@ async function setUp() {
     },
   });
   const server = createServer((req, res) => {
-    feed.handler(req as never, res as never, () => {});
+    feed.handler(req as never, Object.assign(res, { locals: {} }) as never, () => {});
   }).listen(0, '127.0.0.1');
   onTestFinished(() => {
     server.closeAllConnections();
