@@ -21,7 +21,7 @@ import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
 import { defaultPoliciesCheck } from './default-policies.ts';
 import { type Check, type Finding, failed, NotKnown, ok, type Result, skipped } from './finding.ts';
-import { gatewayCheck, type Reach } from './gateway-reach.ts';
+import { gatewayCheck, type Reach, Silence } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
 import { nodeVersionCheck } from './node-version.ts';
 import { portsCheck } from './ports.ts';
@@ -125,15 +125,19 @@ function linkTo(
 
 async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas | null, ms: number): Promise<Reach> {
   const signal = AbortSignal.timeout(ms);
+  const late = `no answer within ${ms / 1000} s`;
+  let isConnected = false;
   try {
     const socket = await dial(address, signal);
+    isConnected = true;
     try {
       return { presented: await probeTls(socket, address, { ca: Buffer.from(pemOf(authorities)), signal }) };
     } finally {
       socket.destroy();
     }
   } catch (error) {
-    return { error: signal.aborted ? new Error(`no answer within ${ms / 1000} s`) : error };
+    if (!signal.aborted) return { error };
+    return { error: isConnected ? new Silence(`accepts connections, but gives ${late}`) : new Error(late) };
   }
 }
 

@@ -1,5 +1,5 @@
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
-import { distrustKind, type TlsAnswer } from '../agent/connectors/tls-probe.ts';
+import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../agent/connectors/tls-probe.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { ProxyFailure } from '../lib/network/dial.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
@@ -8,6 +8,9 @@ import { type Check, check, failed, ok, type Result, skipped } from './finding.t
 
 /** The result of a TLS connection to the gateway's address. */
 export type Reach = { presented: TlsAnswer } | { error: unknown };
+
+/** Something accepts connections, but does not answer. */
+export class Silence extends Error {}
 
 const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
@@ -33,39 +36,38 @@ export function isTrusted(reach: Reach): boolean {
 
 function judge(where: string, answer: TlsAnswer, isCloud: boolean): Result {
   const { certificate, distrust } = answer;
+  const kind = distrustKind(answer);
+  const misled = isCloud ? PORTAL_ADVICE : `${PORTAL_ADVICE}; otherwise `;
   if (!certificate) {
-    return failed(
-      `${where} does not answer with TLS`,
-      'set NGROK_SERVER_ADDR to the port for agents; a proxy or captive portal may also intercept the connection',
-    );
+    const port = 'set NGROK_SERVER_ADDR to the port for agents';
+    if (kind === 'plain text') return failed(`${where} does not answer with TLS`, isCloud ? misled : misled + port);
+    return failed(`${where} breaks off the TLS handshake (${distrust})`, isCloud ? misled : misled + port);
   }
   const { subject, issuer } = certificate;
-  if (distrust === null) return ok(`${where} answers as ${subject}, signed by ${issuer}`);
   const who = `${where} answers as ${subject}, signed by ${issuer}`;
+  if (distrust === null) return ok(who);
   if (CLOCK_OR_AGE.has(distrust)) {
     return failed(
       `${who}, valid from ${day(certificate.validFrom)} to ${day(certificate.validTo)}`,
       'check the clock first; then renew the gateway’s certificate',
     );
   }
-  if (distrustKind(answer) === 'unknown CA' && !isCloud) {
+  if (kind === 'unknown CA' && !isCloud) {
     return failed(
       `${who}, a CA that NGROK_CA_CERT does not trust`,
       "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one already, something intercepts TLS",
     );
   }
-  const intercepted = 'a captive portal or proxy intercepts TLS: log in to it, or exempt this device';
-  const byName = 'set NGROK_SERVER_ADDR to a name in this certificate, such as connect.gateway.example.com; otherwise ';
-  return failed(
-    `${who}: this is not the gateway (${distrust})`,
-    distrustKind(answer) === 'other name' && !isCloud ? byName + intercepted : intercepted,
-  );
+  const name = 'set NGROK_SERVER_ADDR to a name in this certificate, such as connect.gateway.example.com';
+  const both = kind === 'foreign' ? `${name}, and NGROK_CA_CERT to a copy of the gateway's ca.pem` : name;
+  return failed(`${who}: this is not the gateway (${distrust})`, isCloud ? misled : misled + both);
 }
 
 function unreachable(where: string, error: unknown): Result {
   if (error instanceof ProxyFailure) {
     return failed(error.message, 'check HTTPS_PROXY and ALL_PROXY and what that proxy allows; NO_PROXY bypasses it');
   }
+  if (error instanceof Silence) return failed(`${where} ${error.message}`, SILENCE_ADVICE);
   return failed(`${where} is unreachable: ${messageOf(error)}`, adviceFor(error));
 }
 

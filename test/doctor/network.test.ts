@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'v
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { AgentProcess } from '../support/agent-process.ts';
+import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { freePort, takenPort } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
@@ -149,6 +150,20 @@ describe('when another server answers at the gateway’s address', () => {
     ]);
   });
 
+  it('a server that accepts connections and is silent may be a captive portal', async () => {
+    const portal = await FlakyProxy.start(gateway.sessionAddress);
+    onTestFinished(() => portal.close());
+    portal.silence();
+    const found = await examine(
+      temporaryFolder(),
+      { ...remote(), NGROK_SERVER_ADDR: portal.address },
+      { patience: 0.5 },
+    );
+    expect(found('gateway')).toEqual([
+      failure(/accepts connections, but gives no answer within/, /^a captive portal or firewall/),
+    ]);
+  });
+
   it('the certificate of a captive portal is named', async () => {
     const folder = temporaryFolder();
     const ca = await openLocalCa(folder, silentLog);
@@ -158,12 +173,14 @@ describe('when another server answers at the gateway’s address', () => {
     onTestFinished(() => void server.close());
     const address = `127.0.0.1:${(server.address() as { port: number }).port}`;
     const [unknown] = await reach({ NGROK_SERVER_ADDR: address });
-    expect(unknown).toEqual(failure(/CN=portal\.hotel\.example.*NGROK_CA_CERT does not trust/, /intercepts TLS/));
+    expect(unknown).toEqual(
+      failure(/CN=portal\.hotel\.example.*this is not the gateway/, /^a captive portal.*NGROK_CA_CERT/),
+    );
     // Signed by a trusted CA, but for another name.
     writeFileSync(join(folder, 'both.pem'), `${gateway.sessionCa}${ca.caPem}`);
     const [other] = await reach({ NGROK_SERVER_ADDR: address, NGROK_CA_CERT: join(folder, 'both.pem') });
     expect(other).toEqual(
-      failure(/CN=portal\.hotel\.example.*ERR_TLS_CERT_ALTNAME_INVALID/, /NGROK_SERVER_ADDR.*captive portal/),
+      failure(/CN=portal\.hotel\.example.*ERR_TLS_CERT_ALTNAME_INVALID/, /^a captive portal.*NGROK_SERVER_ADDR/),
     );
   });
 });

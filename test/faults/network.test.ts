@@ -1,18 +1,18 @@
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer, type Server } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { createServer } from 'node:tls';
+import { createServer as createTlsServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import type { AgentProcess } from '../support/agent-process.ts';
-import { seconds } from '../support/finding.ts';
+import { quantile, seconds } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { measured } from '../support/measured.ts';
 import { Network, NO_NETWORKS } from '../support/network.ts';
 import { processResources } from '../support/process-resources.ts';
 import { unless } from '../support/requirements.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { expectRecovery } from './recovery.ts';
-import { rounds } from './rounds.ts';
+import { expectRecovery, SLACK } from './recovery.ts';
+import { FULL, rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
 const ROUNDS = rounds({ short: 1, full: 3 });
@@ -23,6 +23,10 @@ const LENGTH_MS = rounds({ short: 4_000, full: 20_000 });
 const LIMIT_MS = 50_000;
 /** Lines that an outage may add to the log: the loss, five reasons, the return. */
 const MAX_LINES = 12;
+const PORTAL_LIMIT_MS = 6_000;
+/** Of 99 in 100 cuts; an attempt may be cut, too. */
+const CUT_LIMIT_MS = 3_000;
+const REDIRECT = 'HTTP/1.1 302 Found\r\nLocation: http://portal.hotel.example/\r\n\r\n';
 const MAX_GROWTH_MIB = 64;
 const LOST = 'session lost';
 const TRYING = 'session attempt failed; retrying';
@@ -120,6 +124,26 @@ const faults: Fault[] = [
   },
 ];
 
+/** Servers that a network leads connections to until somebody logs in, and how the agent's log names them. */
+const portals: { kind: string; named: RegExp; open(): Promise<Server> }[] = [
+  {
+    kind: 'presents a certificate of its own',
+    named: /CN=localhost.*captive portal/,
+    open: async () =>
+      createTlsServer(await selfSigned(), (socket) => socket.end(REDIRECT)).on('tlsClientError', () => {}),
+  },
+  {
+    kind: 'redirects what is not even HTTP',
+    named: /does not answer with TLS.*captive portal/,
+    open: async () => createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(REDIRECT))),
+  },
+  {
+    kind: 'accepts connections and is silent',
+    named: /no answer within.*captive portal/,
+    open: async () => createServer((socket) => socket.on('error', () => {}).resume()),
+  },
+];
+
 /** Cuts the session's connection; resolves when the agent has found that it cannot come back. */
 async function loseSession(scene: Scene, agent: AgentProcess): Promise<void> {
   const from = agent.lines.length;
@@ -204,29 +228,52 @@ describe.concurrent('the agent recovers automatically', () => {
     }),
   );
 
-  it('from behind a captive portal, and has logged the certificate presented there', { timeout: 240_000 }, () =>
-    Scene.play({ tunnels: TUNNELS }, async (scene) => {
-      const agent = await scene.startServing();
-      const portal = createServer(await selfSigned(), (socket) => socket.end('HTTP/1.1 302 Found\r\n\r\n'));
-      portal.on('tlsClientError', () => {});
-      portal.listen(0, '127.0.0.1');
-      await once(portal, 'listening');
-      const { port } = portal.address() as AddressInfo;
-      const [lines, knocks] = [agent.lines.length, scene.proxy.accepted];
-      scene.proxy.divert(() => `127.0.0.1:${port}`);
-      const { reason } = await agent.logged(TRYING, lines);
-      expect(reason).toContain('CN=localhost');
-      await delay(LENGTH_MS);
-      const knocked = scene.proxy.accepted - knocks;
-      scene.proxy.divert(() => scene.gateway.sessionAddress);
-      const fault = 'a captive portal with a certificate of its own';
-      measured({ fault, tried: 0, note: `${knocked} knocks meanwhile` });
-      expectRecovery(fault, await scene.recovered(), LIMIT_MS);
-      expect(agent.lines.length - lines).toBeLessThanOrEqual(MAX_LINES);
-      expectEachOnce(scene);
-      portal.close();
-    }),
-  );
+  for (const { kind, named, open } of portals) {
+    it(`from behind a captive portal that ${kind}, and names it`, { timeout: 240_000 }, () =>
+      Scene.play({ tunnels: TUNNELS }, async (scene) => {
+        const agent = await scene.startServing();
+        const portal = (await open()).listen(0, '127.0.0.1');
+        await once(portal, 'listening');
+        const { port } = portal.address() as AddressInfo;
+        const [lines, knocks] = [agent.lines.length, scene.proxy.accepted];
+        scene.proxy.divert(() => `127.0.0.1:${port}`);
+        const { reason } = await agent.logged(TRYING, lines);
+        expect(reason).toMatch(named);
+        await delay(LENGTH_MS);
+        const knocked = scene.proxy.accepted - knocks;
+        scene.proxy.divert(() => scene.gateway.sessionAddress);
+        const fault = `a captive portal that ${kind}`;
+        measured({ fault, tried: 0, note: `${knocked} knocks meanwhile` });
+        expectRecovery(fault, await scene.recovered(), PORTAL_LIMIT_MS);
+        expect(agent.lines.length - lines).toBeLessThanOrEqual(MAX_LINES);
+        expectEachOnce(scene);
+        portal.close();
+      }),
+    );
+  }
+
+  const CUTTING_MS = rounds({ short: 20_000, full: 600_000 });
+  for (const every of FULL ? [5, 15, 30] : [5]) {
+    it(
+      `within seconds of every cut of a link that is cut every ${every} s`,
+      { timeout: 2 * CUTTING_MS + 120_000 },
+      () =>
+        Scene.play({ tunnels: TUNNELS }, async (scene) => {
+          const agent = await scene.startServing();
+          const times: number[] = [];
+          for (const end = performance.now() + CUTTING_MS; performance.now() < end; ) {
+            await delay(every * 1000 - (times.at(-1) ?? 0));
+            const from = performance.now();
+            scene.proxy.cut();
+            times.push(Math.max(...(await scene.recovered(from))));
+          }
+            expectRecovery(`a link that is cut every ${every} s, until all tunnels serve`, times, LIMIT_MS, times.length);
+          expect(quantile(times, 0.99)).toBeLessThan(CUT_LIMIT_MS * SLACK);
+          expectEachOnce(scene);
+          expect(await agent.end()).toBe(0);
+        }),
+    );
+  }
 
   const FLAPS = rounds({ short: 12, full: 100 });
   it(`after ${FLAPS} flaps of the link`, { timeout: 240_000 + FLAPS * 2_000 }, () =>

@@ -1,6 +1,12 @@
 import type { Dial } from '../../lib/network/dial.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import { DeadlineExceeded, withSignal } from '../../lib/time/deadline.ts';
 import type { GatewayAddress } from './gateway-address.ts';
-import { distrustKind, probeTls, type TlsAnswer } from './tls-probe.ts';
+import { distrustKind, PORTAL_ADVICE, probeTls, SILENCE_ADVICE, type TlsAnswer } from './tls-probe.ts';
+
+/** Below the deadline of a probe, so that it ends with this reason. */
+const SILENT_MS = 12_000;
+const OTHERWISE = 'otherwise check NGROK_SERVER_ADDR';
 
 /** What certificates are verified with. */
 export interface ProbeTrust {
@@ -18,8 +24,17 @@ export interface ProbeAnswer {
   certificate: string | null;
   /** IP address that was connected to: the gateway's, or the proxy's; null when it had closed again. */
   peer: string | null;
-  /** Why an agent rejects the certificate, and what to do: clock, CA or name; null when it accepts it. */
+  /** Why an agent rejects the answer, and what to do: captive portal, clock, CA or name; null when it accepts it. */
   problem: string | null;
+}
+
+/** The same probe, but an answer with a problem fails it. */
+export function trustedOnly(probe: Probe): Probe {
+  return async (signal) => {
+    const answer = await probe(signal);
+    if (answer.problem !== null) throw new Error(answer.problem);
+    return answer;
+  };
 }
 
 /**
@@ -36,13 +51,18 @@ export async function probeGateway(
   dial: Dial,
   { ca, adviceOnCa }: ProbeTrust,
   signal: AbortSignal,
+  clock: Clock = systemClock,
 ): Promise<ProbeAnswer> {
   const socket = await dial(address, signal);
   const peer = socket.remoteAddress ?? null;
+  const handshake = (own: AbortSignal) => probeTls(socket, address, { ca: Buffer.from(ca), signal: own });
   try {
-    const answer = await probeTls(socket, address, { ca: Buffer.from(ca), signal });
+    const answer = await withSignal(handshake, 'the TLS handshake', SILENT_MS, signal, clock);
     const problem = certificateProblem(answer, new Date(), adviceOnCa);
     return { certificate: answer.certificate?.subject ?? null, problem, peer };
+  } catch (error) {
+    if (!(error instanceof DeadlineExceeded)) throw error;
+    throw new Error(`connected, but no answer within ${SILENT_MS / 1000} s: ${SILENCE_ADVICE}`, { cause: error });
   } finally {
     socket.destroy();
   }
@@ -50,12 +70,16 @@ export async function probeGateway(
 
 function certificateProblem(answer: TlsAnswer, now: Date, adviceOnCa: string): string | null {
   const { certificate } = answer;
-  if (certificate === null) return null;
   const kind = distrustKind(answer);
+  if (kind === 'plain text') return `it does not answer with TLS; ${PORTAL_ADVICE}; ${OTHERWISE}`;
+  if (certificate === null) return null;
+  if (kind === 'foreign') {
+    return `signed by ${certificate.issuer} for another name, which is not the gateway's; ${PORTAL_ADVICE}; ${OTHERWISE}`;
+  }
   if (kind === 'unknown CA') return `signed by ${certificate.issuer}, a CA that is not trusted here; ${adviceOnCa}`;
   const clock = clockProblem(certificate, now);
   if (clock !== null) return clock;
-  return kind === 'other name' ? 'the certificate is for another name; check NGROK_SERVER_ADDR' : null;
+  return kind === 'other name' ? `the certificate is for another name; ${PORTAL_ADVICE}; ${OTHERWISE}` : null;
 }
 
 function clockProblem({ validFrom, validTo }: { validFrom: Date; validTo: Date }, now: Date): string | null {

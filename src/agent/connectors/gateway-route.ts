@@ -5,6 +5,7 @@ import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gatew
 import { pemOf } from './gateway-ca.ts';
 import { type Probe, probeGateway } from './gateway-probe.ts';
 import { sharedLookup } from './shared-lookup.ts';
+import { PORTAL_ADVICE } from './tls-probe.ts';
 
 /** How to connect to a gateway. */
 export interface GatewayRoute {
@@ -16,7 +17,6 @@ export interface GatewayRoute {
 }
 
 const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one, something intercepts TLS";
-const CLOUD_CA = 'a captive portal or proxy intercepts TLS: log in to it, or exempt this device';
 
 /**
  * @param serverAddr `host[:port]`; null: ngrok's cloud
@@ -26,6 +26,6 @@ export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorit
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
   const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
-  const trust = { ca: pemOf(authorities), adviceOnCa: serverAddr === null ? CLOUD_CA : OWN_CA };
+  const trust = { ca: pemOf(authorities), adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
   return { address, proxy, dial, probe: (signal) => probeGateway(address, dial, trust, signal) };
 }

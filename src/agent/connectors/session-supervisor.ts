@@ -1,19 +1,24 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { backoffDelay } from '../../lib/time/backoff.ts';
+import { type BackoffPolicy, backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
-import type { Probe, ProbeAnswer } from './gateway-probe.ts';
+import { type Probe, type ProbeAnswer, trustedOnly } from './gateway-probe.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { OutageLog } from './outage-log.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 import { waitUntilReachable } from './reconnect-delay.ts';
 import { type FindRoute, untilRouteChanges } from './route-watch.ts';
 
-const BACKOFF = { baseMs: 500, maxMs: 30_000 };
-/** A session that lives this long resets the backoff. */
+/** After attempts that the gateway refused, or whose certificate is not trusted. */
+const REFUSED = { baseMs: 500, maxMs: 30_000 };
+/** After attempts that broke off: a bad link is more likely than a gateway that does not want this device. */
+const BROKEN_OFF = { baseMs: 500, maxMs: 5_000 };
+/** The next attempt follows a session of at least this length within half a second, and a shorter one within a pause. */
 const STABLE_MS = 30_000;
+const FIRST = { baseMs: 500, maxMs: 500 };
+const PAUSE_MS = 1_000;
 const CONNECT_DEADLINE_MS = 20_000;
 /** Pending attempts at a time: the SDK cannot abort one. */
 const MAX_PENDING = 8;
@@ -45,7 +50,7 @@ export class SessionSupervisor {
   #session: GatewaySession | null = null;
   #status: SessionStatus;
   #sessions = 0;
-  /** Failed attempts and short-lived sessions in a row while the gateway was reachable. */
+  /** Failed attempts in a row, since the last session, while the gateway was reachable. */
   #failures = 0;
   #pending = 0;
   /** Where the last attempt connected to. */
@@ -86,8 +91,9 @@ export class SessionSupervisor {
         this.#online(session);
         const reason = await this.#untilLost(session);
         this.#lost(reason);
-        this.#failures = this.deps.clock.now() - onlineSince >= STABLE_MS ? 0 : this.#failures + 1;
-        await this.#backOff(this.#stopping.signal);
+        this.#failures = 0;
+        const isStable = this.deps.clock.now() - onlineSince >= STABLE_MS;
+        await (isStable ? this.#backOff(FIRST, this.#stopping.signal) : this.#pause(this.#stopping.signal));
       }
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -154,15 +160,37 @@ export class SessionSupervisor {
       await this.#awaitPending(signal);
       try {
         await withDeadline(this.#attempt(), 'starting a session', CONNECT_DEADLINE_MS, undefined, this.deps.clock);
+        // Its session ends this loop.
+        await this.#pause(signal);
       } catch (error) {
         // Another attempt has succeeded meanwhile.
         signal.throwIfAborted();
-        const code = error instanceof SessionRefused ? error.code : null;
-        this.#failures += 1;
-        this.#noteFailure(code, code === null ? describe(error, answer) : messageOf(error));
+        await this.#untilNextAttempt(error, answer, signal);
       }
-      await this.#backOff(signal);
     }
+  }
+
+  async #untilNextAttempt(error: unknown, answer: ProbeAnswer, signal: AbortSignal): Promise<void> {
+    const code = error instanceof SessionRefused ? error.code : null;
+    this.#failures += 1;
+    this.#noteFailure(code, code === null ? describe(error, answer) : messageOf(error));
+    if (code !== null) return this.#backOff(REFUSED, signal);
+    return answer.problem === null ? this.#backOff(BROKEN_OFF, signal) : this.#untilTrusted(signal);
+  }
+
+  /**
+   * Waits until the probe trusts what answers: after a captive portal or a wrong clock, the device is back at once. Backs off
+   * at most, in case that the SDK trusts more than the probe.
+   */
+  async #untilTrusted(signal: AbortSignal): Promise<void> {
+    const { probe, clock } = this.deps;
+    await withOwnSignal(signal, (over) => {
+      const trusted = async () => {
+        await this.#pause(over);
+        await waitUntilReachable(trustedOnly(probe), clock, over, () => this.deps.progress.report());
+      };
+      return Promise.race([trusted(), this.#backOff(REFUSED, over)]);
+    });
   }
 
   async #waitUntilReachable(signal: AbortSignal): Promise<ProbeAnswer> {
@@ -201,9 +229,15 @@ export class SessionSupervisor {
     }
   }
 
-  #backOff(signal: AbortSignal): Promise<void> {
+  #backOff(policy: BackoffPolicy, signal: AbortSignal): Promise<void> {
     const { clock } = this.deps;
-    return clock.sleep(backoffDelay(this.#failures, BACKOFF, clock.random), signal);
+    return clock.sleep(backoffDelay(this.#failures, policy, clock.random), signal);
+  }
+
+  /** One to two seconds, so that a fleet does not retry in step. */
+  #pause(signal: AbortSignal): Promise<void> {
+    const { clock } = this.deps;
+    return clock.sleep(PAUSE_MS * (1 + clock.random()), signal);
   }
 
   #noteFailure(code: string | null, message: string): void {

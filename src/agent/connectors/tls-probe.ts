@@ -4,11 +4,17 @@ import { checkServerIdentity } from '../../lib/network/server-identity.ts';
 import type { GatewayAddress } from './gateway-address.ts';
 
 export interface TlsAnswer {
-  /** The certificate presented; null when the answer is not TLS. */
-  certificate: { subject: string; issuer: string; validFrom: Date; validTo: Date } | null;
-  /** Node's code for why the certificate is not trusted; null when it is. */
+  /** The certificate presented; null when the handshake failed before that. */
+  certificate: { subject: string; issuer: string; validFrom: Date; validTo: Date; isForName: boolean } | null;
+  /** Node's code for why the certificate is not trusted, or why the handshake failed; null when it is trusted. */
   distrust: string | null;
 }
+
+/** What to do about a captive portal, or a proxy that does the same. */
+export const PORTAL_ADVICE = 'a captive portal or proxy intercepts the connection: log in to it, or exempt this device';
+/** What to do where connections are accepted, but get no answer. */
+export const SILENCE_ADVICE =
+  'a captive portal or firewall may hold the connection: log in to it, or exempt this device; otherwise check the gateway';
 
 /** Node's codes for a valid certificate of an unknown CA. */
 const UNKNOWN_CA = new Set([
@@ -20,11 +26,17 @@ const UNKNOWN_CA = new Set([
 ]);
 /** A trusted CA signed the certificate, but for another name. */
 const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
+/** OpenSSL's errors for an answer that does not even begin like TLS, such as `HTTP/1.1 302 Found`. */
+const PLAIN_TEXT = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
 
-/** Why a certificate is not trusted, as far as an operator can do something about it. */
-export function distrustKind({ distrust }: TlsAnswer): 'unknown CA' | 'other name' | null {
+/** Why an answer is not trusted, as far as an operator can do something about it. `foreign`: somebody else answers. */
+export type DistrustKind = 'plain text' | 'foreign' | 'unknown CA' | 'other name';
+
+/** Judges an answer; null: it is trusted, or its certificate is too old or too new, or the handshake failed. */
+export function distrustKind({ certificate, distrust }: TlsAnswer): DistrustKind | null {
   if (distrust === null) return null;
-  if (UNKNOWN_CA.has(distrust)) return 'unknown CA';
+  if (PLAIN_TEXT.has(distrust)) return 'plain text';
+  if (UNKNOWN_CA.has(distrust)) return certificate?.isForName === false ? 'foreign' : 'unknown CA';
   return distrust === OTHER_NAME ? 'other name' : null;
 }
 
@@ -43,9 +55,9 @@ export function probeTls(
   // Bytes of a proxy's answer do not count.
   const before = socket.bytesRead;
   return new Promise((resolve, reject) => {
-    const failed = (error: Error) => {
+    const failed = (error: NodeJS.ErrnoException) => {
       // An answer that is not TLS is still an answer.
-      if (socket.bytesRead > before) resolve({ certificate: null, distrust: 'NOT_TLS' });
+      if (socket.bytesRead > before) resolve({ certificate: null, distrust: error.code ?? 'NOT_TLS' });
       else reject(error);
     };
     const aborted = () => reject(signal.reason);
@@ -65,11 +77,11 @@ export function probeTls(
       signal.removeEventListener('abort', aborted);
       failed(new Error('connection closed before the TLS handshake'));
     });
-    tls.on('secureConnect', () => resolve(describe(tls)));
+    tls.on('secureConnect', () => resolve(describe(tls, serverName ?? host)));
   });
 }
 
-function describe(tls: TLSSocket): TlsAnswer {
+function describe(tls: TLSSocket, name: string): TlsAnswer {
   const peer = tls.getPeerCertificate();
   return {
     certificate: {
@@ -77,6 +89,7 @@ function describe(tls: TLSSocket): TlsAnswer {
       issuer: nameOf(peer.issuer),
       validFrom: new Date(peer.valid_from),
       validTo: new Date(peer.valid_to),
+      isForName: checkServerIdentity(name, peer) === undefined,
     },
     // Node's types say Error, but it is a code.
     distrust: tls.authorized ? null : String(tls.authorizationError ?? 'not trusted'),

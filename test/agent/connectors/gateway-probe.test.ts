@@ -1,12 +1,34 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect } from 'node:net';
+import { type AddressInfo, connect, createServer as createPlainServer, type Server } from 'node:net';
 import { createServer } from 'node:tls';
-import { expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { CLOUD_CA as OTHER_CA } from '../../../src/agent/connectors/gateway-ca.ts';
 import { probeGateway } from '../../../src/agent/connectors/gateway-probe.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 
 const DAY_MS = 86_400_000;
+
+const CONNECTED = { host: 'gateway.test', serverName: 'gateway.test' };
+
+/** Probes a server on loopback as `gateway.test`. */
+async function probed(server: Server, ca: string | Uint8Array = OTHER_CA, clock?: SteeredClock) {
+  server.listen(0, '127.0.0.1');
+  onTestFinished(() => void server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const dial = async () => {
+    const socket = connect(port, '127.0.0.1');
+    await once(socket, 'connect');
+    return socket;
+  };
+  const trust = { ca, adviceOnCa: 'do this' };
+  const probing = probeGateway({ ...CONNECTED, port }, dial, trust, AbortSignal.timeout(60_000), clock);
+  return clock ? clock.advanceUntil(probing) : probing;
+}
+
+const tlsServer = (issued: { certificatePem: string; privateKeyPem: string }) =>
+  createServer({ cert: issued.certificatePem, key: issued.privateKeyPem });
 
 it.each<[string, number, number, RegExp | null, boolean?]>([
   ['a certificate that is not valid yet', 2, 30, /^the clock of this machine shows \S+, before .*; set the clock$/],
@@ -31,18 +53,29 @@ it.each<[string, number, number, RegExp | null, boolean?]>([
     notBefore: new Date(Date.now() + from * DAY_MS),
     notAfter: new Date(Date.now() + to * DAY_MS),
   });
-  const server = createServer({ cert: issued.certificatePem, key: issued.privateKeyPem }).listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close());
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const dial = async () => connect(port, '127.0.0.1');
-  const answer = await probeGateway(
-    { host: 'gateway.test', port, serverName: 'gateway.test' },
-    dial,
-    { ca: isTrusted ? issued.certificatePem : OTHER_CA, adviceOnCa: 'do this' },
-    AbortSignal.timeout(5_000),
-  );
+  const answer = await probed(tlsServer(issued), isTrusted ? issued.certificatePem : OTHER_CA);
   expect(answer.certificate).toBe('CN=gateway.test');
   if (problem === null) expect(answer.problem).toBeNull();
   else expect(answer.problem).toMatch(problem);
+});
+
+describe('names a captive portal that', () => {
+  it.each(['of its own CA', 'of a CA that is trusted'])('presents a certificate %s', async (which) => {
+    const issued = await issueCertificate({ subject: 'CN=portal.hotel.example', names: ['portal.hotel.example'] });
+    const { problem } = await probed(tlsServer(issued), which === 'of its own CA' ? OTHER_CA : issued.certificatePem);
+    expect(problem).toMatch(/for another name.*captive portal.*NGROK_SERVER_ADDR/);
+  });
+
+  it('redirects to its page', async () => {
+    const { certificate, problem } = await probed(
+      createPlainServer((socket) => socket.end('HTTP/1.1 302 Found\r\nLocation: http://portal.hotel.example/\r\n\r\n')),
+    );
+    expect(certificate).toBeNull();
+    expect(problem).toMatch(/does not answer with TLS.*captive portal.*NGROK_SERVER_ADDR/);
+  });
+
+  it('accepts connections and is silent', async () => {
+    const silent = createPlainServer((socket) => socket.on('error', () => {}).resume());
+    await expect(probed(silent, OTHER_CA, new SteeredClock())).rejects.toThrow(/no answer within 12 s.*captive portal/);
+  });
 });

@@ -5,6 +5,7 @@ import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.
 import type { Route } from '../../../src/agent/connectors/route-watch.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
 import { createLog } from '../../../src/lib/log/log.ts';
+import { seeded } from '../../support/seeded.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
 const MINUTE = 60_000;
@@ -41,6 +42,7 @@ async function supervised() {
   const log = await createLog('info', 'json', { write: (line) => void lines.push(JSON.parse(line)) });
   const world = {
     network: 'up' as Network,
+    problem: null as string | null,
     route: { address: '192.0.2.7', device: 'wlan0' } as Route | null,
     connect: async (): Promise<GatewaySession> => session(),
     probes: 0,
@@ -79,7 +81,7 @@ async function supervised() {
       try {
         if (world.network === 'refusing') throw new Error('connect ECONNREFUSED');
         if (world.network === 'black hole') await new Promise((_, reject) => signal.addEventListener('abort', reject));
-        return { certificate: 'CN=somebody', problem: null, peer: '203.0.113.1' };
+        return { certificate: 'CN=somebody', problem: world.problem, peer: '203.0.113.1' };
       } finally {
         world.probing -= 1;
       }
@@ -173,17 +175,52 @@ it('backs off from a gateway that refuses', async () => {
   expect(supervisor.status.lastError).toEqual({ code: 'ERR_NGROK_107', message: 'unknown authtoken' });
 });
 
-it('backs off from a gateway whose sessions end at once', async () => {
-  const { clock, world, supervisor, session } = await supervised();
-  clock.chance = Math.random;
-  world.connect = async () => {
-    const made = session();
-    queueMicrotask(() => made.lose('cut'));
-    return made;
-  };
+it.each([0, 5_000, 15_000, 29_000])('is back within 2 s of each session that was cut after %i ms', async (length) => {
+  const { clock, world, supervisor } = await supervised();
+  clock.chance = seeded(length);
   supervisor.start();
-  await clock.advance(HOUR);
-  expect(world.attempts).toBeLessThan(HOUR / 10_000);
+  await clock.advance(1);
+  for (let cut = 0; cut < 40; cut++) {
+    await clock.advance(length);
+    const { length: before } = world.sessions;
+    world.sessions.at(-1)?.lose('cut');
+    await clock.advance(900);
+    expect(world.sessions).toHaveLength(before);
+    await clock.advance(1_100);
+    expect(world.sessions).toHaveLength(before + 1);
+  }
+  await supervisor.stop();
+});
+
+it('is back within 6 s after ten minutes in which every attempt broke off', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  clock.chance = seeded(1);
+  world.connect = () => Promise.reject(new SessionRefused(null, 'connection reset'));
+  supervisor.start();
+  await clock.advance(10 * MINUTE);
+  world.connect = async () => session();
+  await clock.advance(6_000);
+  expect(supervisor.status.state).toBe('online');
+  await supervisor.stop();
+});
+
+it.each([
+  ['a captive portal', new SessionRefused(null, 'invalid peer certificate')],
+  ['a certificate that is not valid at this time', new SessionRefused(null, 'certificate has expired')],
+])('is back within 5 s of the end of %s', async (_, refusal) => {
+  const { clock, world, supervisor, session } = await supervised();
+  clock.chance = seeded(2);
+  world.problem = 'not the gateway';
+  world.connect = () => Promise.reject(refusal);
+  supervisor.start();
+  await clock.advance(30 * MINUTE);
+  expect(world.attempts).toBeLessThan(150);
+  expect(supervisor.status.lastError?.message).toContain('not the gateway');
+  world.problem = null;
+  world.connect = async () => session();
+  await clock.advance(5_000);
+  expect(supervisor.status.state).toBe('online');
+  await supervisor.stop();
 });
 
 it('logs a day without a network in a few lines', async () => {
