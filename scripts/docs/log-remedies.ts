@@ -45,7 +45,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'certificate job failed': 'report it as a bug',
   'certificate not issued': 'fix what `err` names, often a DNS record; the gateway retries',
   'changed settings need a restart': 'restart when convenient',
-  'damaged file set aside': 'check the disk; restore the copy in `kept` if it is needed',
+  'damaged file set aside':
+    'check the disk; after an edit by hand, see [Files on disk](files-on-disk.md#edit-tunnelsjson-by-hand)',
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
   'disk is read-only: existing accounts keep working, changes are rejected': 'check the disk, then restart',
   'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',

@@ -1,7 +1,9 @@
 import { basename } from 'node:path';
 import { backupOf } from '../agent/tunnels/durable-file.ts';
-import type { FileContent, TunnelFile } from '../agent/tunnels/tunnel-file.ts';
+import { type FileContent, type TunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
+
+type Good = Extract<FileContent, { state: 'good' }>;
 
 /** Checks the file of the tunnels and its backup copy for damage. */
 export function tunnelFileCheck(file: Promise<TunnelFile>): Check {
@@ -12,7 +14,7 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   const kept = damaged.length > 0 ? `; set aside earlier: ${damaged.join(', ')}` : '';
   const { problem: copy } = problemOf(backupOf(path), backup);
   if (main.state === 'good') {
-    const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main.leftOut)];
+    const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main, backup)];
     return copy === null ? found : [...found, failed(copy, 'the next start replaces it; check dmesg for disk errors')];
   }
   const { problem } = problemOf(path, main);
@@ -31,11 +33,12 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   );
 }
 
-function unusable(path: string, leftOut: readonly string[]): Result[] {
-  if (leftOut.length === 0) return [];
-  const remedy =
-    'correct it before the next start; otherwise the agent starts without these tunnels and keeps a copy of the file';
-  return [failed(`unusable tunnels in ${path}: ${leftOut.join('; ')}`, remedy)];
+function unusable(path: string, main: Good, backup: FileContent): Result[] {
+  if (main.leftOut.length === 0) return [];
+  const copied = tunnelsIn({ main, backup }).length - main.tunnels.length;
+  const start = copied > 0 ? `takes ${count(copied)} from ${backupOf(path)}` : 'starts without these tunnels';
+  const remedy = `correct it before the next start; otherwise the agent ${start} and keeps a copy of the file`;
+  return [failed(`unusable tunnels in ${path}: ${main.leftOut.join('; ')}`, remedy)];
 }
 
 function problemOf(path: string, content: FileContent): { problem: string | null } {

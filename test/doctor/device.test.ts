@@ -153,10 +153,29 @@ describe('check of the saved tunnels', () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const text = readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8');
-    write(folder, 'tunnels.json', text.replace('\n]', ',\n{"id":"b"}\n]'));
+    const edited = text.replace('\n]', ',\n{"id":"b"}\n]');
+    write(folder, 'tunnels.json', edited);
+    const kept = success(/^1 tunnel in/);
+    expect(await check(folder)).toEqual([
+      kept,
+      failure(
+        /tunnels\[1\] does not match its checksum; if you edited the file, delete .*"checksums"/,
+        /starts without/,
+      ),
+    ]);
+    write(folder, 'tunnels.json', edited.replace(/"checksums".*\n/, ''));
+    expect(await check(folder)).toEqual([kept, failure(/tunnels\[1\]\.url: .*/, /before the next start/)]);
+  });
+
+  it('counts a damaged tunnel that the copy has', async () => {
+    const folder = temporaryFolder();
+    await keepTunnels(folder, [{}, { domain: 'two.localhost' }]);
+    const text = readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8');
+    write(folder, 'tunnels.json.bak', text);
+    write(folder, 'tunnels.json', text.replace('localhost:8001', 'localhost:8003'));
     expect(await check(folder)).toEqual([
       success(/^1 tunnel in/),
-      failure(/tunnels\[1\]\.url: .*/, /before the next start/),
+      failure(/tunnels\[0\] does not match/, /takes 1 tunnel from .*tunnels\.json\.bak/),
     ]);
   });
 

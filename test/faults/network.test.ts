@@ -74,6 +74,19 @@ const faults: Fault[] = [
     },
   },
   {
+    name: 'a link that drops large packets without a word (MTU black hole)',
+    async provoke({ scene, network, agent }) {
+      const from = agent.lines.length;
+      const began = performance.now();
+      network.lose(100, 'meta length > 1000');
+      const [host = ''] = scene.hosts;
+      await Promise.all([agent.logged(LOST, from), scene.client.get(host, `/${'x'.repeat(6_000)}`)]);
+      measured({ fault: this.name, tried: 0, note: `noticed after ${seconds(performance.now() - began)}` });
+      network.restore();
+      return performance.now();
+    },
+  },
+  {
     name: 'a cable that is out for a while',
     async provoke({ network }) {
       network.unplug();
@@ -267,7 +280,7 @@ describe.concurrent('the agent recovers automatically', () => {
             scene.proxy.cut();
             times.push(Math.max(...(await scene.recovered(from))));
           }
-            expectRecovery(`a link that is cut every ${every} s, until all tunnels serve`, times, LIMIT_MS, times.length);
+          expectRecovery(`a link that is cut every ${every} s, until all tunnels serve`, times, LIMIT_MS, times.length);
           expect(quantile(times, 0.99)).toBeLessThan(CUT_LIMIT_MS * SLACK);
           expectEachOnce(scene);
           expect(await agent.end()).toBe(0);

@@ -20,14 +20,14 @@ export class PublicClient {
   ) {}
 
   /** The answer of the tunnel's upstream; null when something else or nothing answered. */
-  get(host: string): Promise<string | null> {
-    return this.#limiter.run(() => this.#get(host));
+  get(host: string, path = '/'): Promise<string | null> {
+    return this.#limiter.run(() => this.#get(host, path));
   }
 
-  #get(host: string): Promise<string | null> {
+  #get(host: string, path: string): Promise<string | null> {
     const { httpsPort, sessionCa } = this.gateway();
     return new Promise((resolve) => {
-      const address = { host: '127.0.0.1', port: httpsPort, servername: host, ca: sessionCa };
+      const address = { host: '127.0.0.1', port: httpsPort, servername: host, ca: sessionCa, path };
       const req = request({ ...address, agent: this.#agent, headers: { host: `${host}:${httpsPort}` } }, (res) => {
         text(res).then(
           (body) => resolve(res.statusCode === 200 ? body : null),

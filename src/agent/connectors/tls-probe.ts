@@ -14,7 +14,8 @@ export interface TlsAnswer {
 export const PORTAL_ADVICE = 'a captive portal or proxy intercepts the connection: log in to it, or exempt this device';
 /** What to do where connections are accepted, but get no answer. */
 export const SILENCE_ADVICE =
-  'a captive portal or firewall may hold the connection: log in to it, or exempt this device; otherwise check the gateway';
+  'a captive portal or firewall may hold the connection: log in to it, or exempt this device; if large packets are lost, ' +
+  'lower the MTU; otherwise check the gateway';
 
 /** Node's codes for a valid certificate of an unknown CA. */
 const UNKNOWN_CA = new Set([

@@ -15,11 +15,13 @@ import type { Log } from '../../lib/log/log.ts';
 export interface Codec<T> {
   encode(data: T): string;
   /**
-   * @param leaveOut called for each part of an intact text that is not valid, with the reason
+   * @param leaveOut called for each part of the text that is damaged or not valid, with the reason
    * @throws {OperatorError} when the text is intact but this program must not change it
-   * @throws anything else when the text is damaged
+   * @throws anything else when nothing of the text is usable
    */
   decode(text: string, leaveOut: (reason: string) => void): T;
+  /** Adds what was left out of the file and its copy still has. */
+  merge(data: T, copy: T): T;
 }
 
 export interface DurableFileOptions<T> {
@@ -29,10 +31,14 @@ export interface DurableFileOptions<T> {
   files?: FileOperations;
 }
 
-type Found<T> =
-  | { state: 'good'; text: string; data: T; leftOut: readonly string[] }
-  | { state: 'missing' }
-  | { state: 'damaged'; reason: string };
+interface Good<T> {
+  state: 'good';
+  text: string;
+  data: T;
+  leftOut: readonly string[];
+}
+
+type Found<T> = Good<T> | { state: 'missing' } | { state: 'damaged'; reason: string };
 
 const MODE = 0o600;
 /** Between the name of a damaged file and the time it was set aside. */
@@ -56,8 +62,8 @@ export class DurableFile<T> implements Adapter<T> {
   constructor(private readonly options: DurableFileOptions<T>) {}
 
   /**
-   * Reads the file or, when it is damaged or missing, its copy. Sets a damaged file aside, and a copy of a file with parts
-   * that are not valid.
+   * Reads the file. Takes parts that are damaged or not valid, or all of it, from its copy, and sets the damaged file
+   * aside.
    *
    * @returns null when neither exists
    * @throws {OperatorError} when a file is unreadable or of a newer version
@@ -66,9 +72,9 @@ export class DurableFile<T> implements Adapter<T> {
     const { path } = this.options;
     const main = await this.#load(path);
     if (main.state === 'good') {
+      if (main.leftOut.length > 0) return this.#mend(main);
       this.#text = main.text;
-      if (main.leftOut.length > 0) await this.#leaveOut(main.data, main.leftOut.join('; '));
-      else await this.#renewBackup(main.text);
+      await this.#renew(main);
       return main.data;
     }
     try {
@@ -138,32 +144,44 @@ export class DurableFile<T> implements Adapter<T> {
     else if (main.state === 'damaged') await this.#discard(path, main.reason);
     if (backup.state === 'damaged') await this.#discard(this.#backupPath, backup.reason);
     if (backup.state !== 'good') return null;
+    if (backup.leftOut.length > 0) return this.#mend(backup);
     const reason = main.state === 'damaged' ? main.reason : 'missing';
     log.error({ file: path, reason }, 'file missing or damaged; last good copy restored');
     return backup.data;
   }
 
-  /** Rewrites the file without the parts that are not valid, and keeps the original under another name. */
-  async #leaveOut(data: T, reason: string): Promise<void> {
-    const { path, log } = this.options;
+  /** Replaces what is damaged or not valid by what the copy has, and keeps the original under another name. */
+  async #mend({ data, leftOut }: Good<T>): Promise<T> {
+    const { path, log, codec } = this.options;
+    const reason = leftOut.join('; ');
+    const backup = await this.#load(this.#backupPath);
+    const whole = backup.state === 'good' ? codec.merge(data, backup.data) : data;
+    // A write that fails must not bring the damaged text back.
+    this.#text = codec.encode(whole);
+    this.#uncertain = true;
     try {
       await this.#setAside(path, reason);
-      await this.write(data);
+      if (backup.state === 'damaged') await this.#setAside(this.#backupPath, backup.reason);
+      await this.write(whole);
     } catch (err) {
       log.error({ err, file: path, reason }, 'unusable part of the file dropped; no copy could be kept');
     }
+    return whole;
   }
 
-  /** Gives the copy the file's content after a power cut between both, a change by hand, or damage. */
-  async #renewBackup(text: string): Promise<void> {
-    const path = this.#backupPath;
+  /** Gives both files the present form after a power cut between them, a change by hand, damage, or an upgrade. */
+  async #renew({ data, text: found }: Good<T>): Promise<void> {
+    const { path, codec } = this.options;
     try {
-      const backup = await this.#files.read(path).catch(() => null); // a copy that cannot be read is replaced
-      if (backup !== text) await this.#replace([path], text);
+      const backup = await this.#files.read(this.#backupPath).catch(() => null); // a copy that cannot be read is replaced
+      const text = codec.encode(data);
+      if (found !== text) await this.#replace([path, this.#backupPath], text);
+      else if (backup !== text) await this.#replace([this.#backupPath], text);
+      this.#text = text;
     } catch (err) {
       if (diskAdvice(err) === null) throw err;
       this.#uncertain = true;
-      this.options.log.error({ err, file: path }, 'copy of the file is out of date');
+      this.options.log.error({ err, file: this.#backupPath }, 'copy of the file is out of date');
     }
   }
 

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { backupOf, damagedIn } from './durable-file.ts';
 import type { Tunnel } from './tunnel.ts';
-import { tunnelsCodec } from './tunnel-store.ts';
+import { mergeTunnels, tunnelsCodec } from './tunnel-store.ts';
 
 /** Content of the tunnels' file or of its backup. */
 export type FileContent =
@@ -26,9 +26,11 @@ export async function readTunnelFile(path: string): Promise<TunnelFile> {
 }
 
 /** The tunnels an agent would start with. */
-export function tunnelsIn({ main, backup }: TunnelFile): readonly Tunnel[] {
-  if (main.state === 'good') return main.tunnels;
-  return main.state !== 'unusable' && backup.state === 'good' ? backup.tunnels : [];
+export function tunnelsIn({ main, backup }: Pick<TunnelFile, 'main' | 'backup'>): readonly Tunnel[] {
+  const copy = backup.state === 'good' ? backup.tunnels : [];
+  if (main.state === 'unusable') return [];
+  if (main.state !== 'good') return copy;
+  return main.leftOut.length === 0 ? main.tunnels : mergeTunnels(main.tunnels, copy);
 }
 
 async function load(path: string): Promise<FileContent> {

@@ -5,7 +5,7 @@ import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/tunnel-file.ts';
 import { differencesBetween, type ImportedTunnel, parseTunnels } from '../../agent/tunnels/tunnel-import.ts';
-import { TUNNELS_VERSION, tunnelsCodec, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
+import { exportText, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { agentSettings } from '../settings-place.ts';
@@ -36,7 +36,7 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
     throw new OperatorError(`${path} is damaged and has no good copy: ${main.reason}`);
   }
   const tunnels = tunnelsIn(found);
-  const text = tunnelsCodec.encode({ version: TUNNELS_VERSION, tunnels: [...tunnels] });
+  const text = exportText(tunnels);
   if (file === undefined || file === STANDARD) return void process.stdout.write(text);
   await writeExport(file, text);
   process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);

@@ -2,7 +2,10 @@ import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
+import type { Tunnel } from '../../../src/agent/tunnels/tunnel.ts';
+import { checksumOf, tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
+import { rounds } from '../../faults/rounds.ts';
 import { measured } from '../../support/measured.ts';
 import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
 import { seeded } from '../../support/seeded.ts';
@@ -16,6 +19,7 @@ const numbers: Codec<number[]> = {
     if (!Array.isArray(data)) throw new Error('not a list');
     return data as number[];
   },
+  merge: (data) => data,
 };
 
 const PATH = '/data/numbers.json';
@@ -73,6 +77,90 @@ describe('a power cut', () => {
       expect(await on(after).read()).toEqual([1, 2]);
       expect(after.paths().some((path) => after.textOf(path) === '[1, 2')).toBe(true);
     }
+  });
+});
+
+const TUNNELS = '/data/tunnels.json';
+const tunnels = (files: PowerCutFiles) =>
+  new DurableFile({ path: TUNNELS, codec: tunnelsCodec, log: silentLog, files });
+const CAMERAS: Tunnel[] = Array.from({ length: 5 }, (_, at) => ({
+  id: `0d3f5c1e-${at}`,
+  protocol: at === 4 ? 'tcp' : 'http',
+  forwards_to: `localhost:800${at}`,
+  domain: `camera-${at}.hotel.example`,
+  url: `https://camera-${at}.hotel.example`,
+  policy: at === 0 ? null : { on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 403 } }] }] },
+  created_at: `2026-08-01T00:00:0${at}.000Z`,
+  note: 'Empfang – Türkamera',
+}));
+
+const flipped = (text: string, chance: () => number): string => {
+  const bytes = Buffer.from(text);
+  const bit = Math.floor(chance() * bytes.length * 8);
+  bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
+  return bytes.toString();
+};
+
+describe('flipped bits', () => {
+  const FLIPS = rounds({ short: 400, full: 10_000 });
+
+  it.each([
+    ['in the file', true, false],
+    ['in its copy', false, true],
+    ['in both', true, true],
+  ])('%s change no tunnel, and lose none that one of them still has', async (where, inFile, inCopy) => {
+    const text = tunnelsCodec.encode({ version: 1, tunnels: CAMERAS });
+    // What remains of a tunnel is usable if both its own line and its checksum are intact.
+    const parts = CAMERAS.map((tunnel) => {
+      const line = JSON.stringify(tunnel);
+      return { line, checksum: JSON.stringify(checksumOf(line)) };
+    });
+    const chance = seeded(FLIPS);
+    let lost = 0;
+    for (let flip = 0; flip < FLIPS; flip++) {
+      const [main, copy] = [inFile ? flipped(text, chance) : text, inCopy ? flipped(text, chance) : text];
+      const files = new PowerCutFiles();
+      files.damage(TUNNELS, main);
+      files.damage(`${TUNNELS}.bak`, copy);
+      const found = (await tunnels(files).read())?.tunnels ?? [];
+      const isThere = ({ line, checksum }: (typeof parts)[number]) =>
+        [main, copy].some((each) => each.split(/,?\n/).includes(line) && each.includes(checksum));
+      const there = CAMERAS.filter((_tunnel, at) => isThere(parts[at] as (typeof parts)[number]));
+      expect(CAMERAS, main).toEqual(expect.arrayContaining([...found]));
+      expect(found, `${main}\n${copy}`).toEqual(expect.arrayContaining(there));
+      lost += CAMERAS.length - found.length;
+      // In order again, twice.
+      const after = [TUNNELS, `${TUNNELS}.bak`].map((path) => files.textOf(path));
+      expect(after).toEqual(Array(2).fill(tunnelsCodec.encode({ version: 1, tunnels: found })));
+    }
+    if (!(inFile && inCopy)) expect(lost).toBe(0);
+    measured({ fault: `a flipped bit ${where} of tunnels.json`, tried: FLIPS, lost });
+  });
+
+  it('are found in files of older versions where they leave no valid tunnel, and upgraded files have checksums', async () => {
+    const files = new PowerCutFiles();
+    const old = JSON.stringify({ version: 1, tunnels: CAMERAS });
+    files.damage(TUNNELS, old.replace('"domain":"camera-1', '"domaio":"camera-1'));
+    files.damage(`${TUNNELS}.bak`, old);
+    expect((await tunnels(files).read())?.tunnels).toEqual(CAMERAS);
+    const upgraded = files.textOf(TUNNELS);
+    expect(upgraded).toBe(tunnelsCodec.encode({ version: 1, tunnels: CAMERAS }));
+    expect(files.textOf(`${TUNNELS}.bak`)).toBe(upgraded);
+  });
+
+  it('and a disk that accepts no writes leave the whole tunnels in memory and the files as they are', async () => {
+    const text = tunnelsCodec.encode({ version: 1, tunnels: CAMERAS });
+    const files = new PowerCutFiles();
+    const damaged = text.replace('localhost:8001', 'localhost:8003');
+    files.damage(TUNNELS, damaged);
+    files.damage(`${TUNNELS}.bak`, text);
+    files.failure = { operation: 'write', code: 'EROFS' };
+    const file = tunnels(files);
+    expect((await file.read())?.tunnels).toEqual(CAMERAS);
+    expect([files.textOf(TUNNELS), files.textOf(`${TUNNELS}.bak`)]).toEqual([damaged, text]);
+    files.failure = null;
+    await file.write({ version: 1, tunnels: CAMERAS });
+    expect([files.textOf(TUNNELS), files.textOf(`${TUNNELS}.bak`)]).toEqual([text, text]);
   });
 });
 

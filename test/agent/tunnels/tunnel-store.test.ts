@@ -142,6 +142,35 @@ describe('tunnels.json', () => {
     expect((await openStore(path)).list()).toEqual([second]);
   });
 
+  it('takes an edit by hand once its line of checksums is deleted, and the copy until then', async () => {
+    const folder = temporaryFolder();
+    const path = join(folder, 'tunnels.json');
+    const store = await openStore(path);
+    for (const id of ['a', 'b']) await store.save(tunnel(id));
+    const text = await readFile(path, 'utf8');
+    const edited = text.replace('localhost:8001', 'localhost:9001');
+    await writeFile(path, edited);
+    expect((await openStore(path)).list()).toEqual([tunnel('a'), tunnel('b')]);
+    const [kept = ''] = (await readdir(folder)).filter((name) => name.includes('damaged'));
+    expect(await readFile(join(folder, kept), 'utf8')).toBe(edited);
+    await writeFile(path, edited.split('\n').toSpliced(1, 1).join('\n'));
+    const changed = [{ ...tunnel('a'), forwards_to: 'localhost:9001' }, tunnel('b')];
+    expect((await openStore(path)).list()).toEqual(changed);
+    // From now on it has checksums again.
+    await writeFile(path, (await readFile(path, 'utf8')).replace('localhost:9001', 'localhost:9000'));
+    expect((await openStore(path)).list()).toEqual(changed);
+  });
+
+  it('formatted by another program is the same', async () => {
+    const path = join(temporaryFolder(), 'tunnels.json');
+    const store = await openStore(path);
+    await store.save(tunnel('a'));
+    const text = await readFile(path, 'utf8');
+    await writeFile(path, JSON.stringify(JSON.parse(text), null, 2));
+    expect((await openStore(path)).list()).toEqual([tunnel('a')]);
+    expect(await readFile(path, 'utf8')).toBe(text);
+  });
+
   it('with one invalid tunnel keeps the others, and the original under another name', async () => {
     const folder = temporaryFolder();
     const path = join(folder, 'tunnels.json');
