@@ -52,6 +52,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',
   'endpoint refused': 'correct the authtoken’s ACL or the domain, as `code` says',
   'failed write could not be undone': 'check the disk',
+  'enrolment unreadable; this device keeps its settings':
+    'restore `enrolment.json` from a backup; without it, the device cannot renew its authtoken',
   'file missing or damaged; last good copy restored': 'check the disk',
   'copy of the file is out of date': 'make the disk writable; the next change or start writes the copy again',
   'gateway relay cannot accept connections': 'check the limit of open files, then restart',

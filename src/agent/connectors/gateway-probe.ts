@@ -24,7 +24,7 @@ export interface ProbeAnswer {
   certificate: string | null;
   /** IP address that was connected to: the gateway's, or the proxy's; null when it had closed again. */
   peer: string | null;
-  /** Why an agent rejects the answer, and what to do: captive portal, clock, CA or name; null when it accepts it. */
+  /** Why the answer is not trusted, and what to do: captive portal, clock, CA or name; null when it is. */
   problem: string | null;
 }
 
@@ -72,14 +72,16 @@ function certificateProblem(answer: TlsAnswer, now: Date, adviceOnCa: string): s
   const { certificate } = answer;
   const kind = distrustKind(answer);
   if (kind === 'plain text') return `it does not answer with TLS; ${PORTAL_ADVICE}; ${OTHERWISE}`;
-  if (certificate === null) return null;
+  if (answer.distrust === null) return null;
+  if (certificate === null) return `it breaks off the TLS handshake (${answer.distrust}); ${OTHERWISE}`;
   if (kind === 'foreign') {
     return `signed by ${certificate.issuer} for another name, which is not the gateway's; ${PORTAL_ADVICE}; ${OTHERWISE}`;
   }
   if (kind === 'unknown CA') return `signed by ${certificate.issuer}, a CA that is not trusted here; ${adviceOnCa}`;
   const clock = clockProblem(certificate, now);
   if (clock !== null) return clock;
-  return kind === 'other name' ? `the certificate is for another name; ${PORTAL_ADVICE}; ${OTHERWISE}` : null;
+  if (kind === 'other name') return `the certificate is for another name; ${PORTAL_ADVICE}; ${OTHERWISE}`;
+  return `the certificate is not trusted (${answer.distrust})`;
 }
 
 function clockProblem({ validFrom, validTo }: { validFrom: Date; validTo: Date }, now: Date): string | null {

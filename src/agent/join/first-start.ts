@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
@@ -16,13 +16,20 @@ import { machineId } from './machine.ts';
  * Joins a site at the first start of an agent that has a code but no authtoken, and of a copy of its card in another
  * machine. Waits for the network and for an approval as long as it takes.
  *
- * @throws {OperatorError} when the gateway refuses the device
+ * @throws {OperatorError} when the gateway refuses the device, or the file of its enrolment is damaged and it has no settings
  */
 export async function joinAtFirstStart(start: FirstStartSettings, log: Log, bootFile = BOOT_FILE): Promise<void> {
   const code = start.code ?? codeOf(bootFile, log);
   if (code === null) return;
   const files = filesIn(start.dataDir);
-  if (hasJoined(await readInstallation(files.installation), code, machineId())) return;
+  try {
+    if (hasJoined(await readInstallation(files.installation), code, machineId())) return;
+  } catch (err) {
+    // A device that has its settings is better online than waiting for somebody who restores the file.
+    if (!existsSync(files.settings)) throw err;
+    log.error({ err, file: files.installation }, 'enrolment unreadable; this device keeps its settings');
+    return;
+  }
   // Two processes that start at once must not both make a key.
   const folder = await openDataFolder(start.dataDir);
   try {

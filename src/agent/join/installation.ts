@@ -21,6 +21,9 @@ const Installation = z.object({
 /** What a device remembers of joining, so that it never joins twice. */
 export type Installation = z.infer<typeof Installation>;
 
+/** Older versions write none. With a flipped bit, the device would join again as another one. */
+const Checked = z.looseObject({ checksum: z.string().optional() });
+
 /**
  * Reads the file of an installation.
  *
@@ -34,7 +37,11 @@ export async function readInstallation(file: string): Promise<Installation | nul
   });
   if (text === null) return null;
   try {
-    return Installation.parse(JSON.parse(text));
+    const content: unknown = JSON.parse(text);
+    const { checksum } = Checked.parse(content);
+    const installation = Installation.parse(content);
+    if (checksum !== undefined && checksum !== checksumOf(installation)) throw new Error('wrong checksum');
+    return installation;
   } catch (cause) {
     throw new OperatorError(
       `${file} is damaged: restore it, or delete it to join as another device; delete the old one on the gateway`,
@@ -47,7 +54,14 @@ export async function readInstallation(file: string): Promise<Installation | nul
 /** Writes the file, readable only by its owner. */
 export async function writeInstallation(file: string, installation: Installation): Promise<void> {
   await createFolder(dirname(file), 0o700);
-  await writeDurably(file, `${JSON.stringify(installation, null, 2)}\n`, 0o600);
+  const content = { ...installation, checksum: checksumOf(installation) };
+  await writeDurably(file, `${JSON.stringify(content, null, 2)}\n`, 0o600);
+}
+
+function checksumOf(installation: Installation): string {
+  // Parsing orders the members.
+  const text = JSON.stringify(Installation.parse(installation));
+  return createHash('sha256').update(text).digest('hex').slice(0, 16);
 }
 
 /**

@@ -59,6 +59,12 @@ it.each<[string, number, number, RegExp | null, boolean?]>([
   else expect(answer.problem).toMatch(problem);
 });
 
+it('says when the handshake is broken off by an alert', async () => {
+  const alert = Buffer.from([21, 3, 1, 0, 2, 2, 40]);
+  const { problem } = await probed(createPlainServer((socket) => socket.end(alert)));
+  expect(problem).toMatch(/^it breaks off the TLS handshake \(ERR_SSL_.*ALERT.*NGROK_SERVER_ADDR/);
+});
+
 describe('names a captive portal that', () => {
   it.each(['of its own CA', 'of a CA that is trusted'])('presents a certificate %s', async (which) => {
     const issued = await issueCertificate({ subject: 'CN=portal.hotel.example', names: ['portal.hotel.example'] });

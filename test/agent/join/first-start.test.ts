@@ -35,6 +35,25 @@ it('a card with a code on its boot partition joins, and another card becomes ano
   expect(JSON.stringify(lines)).not.toContain(readFileSync(bootFile, 'utf8').trim().slice(-20));
 });
 
+it('a joined device whose enrolment is damaged keeps its settings, and does not join again', async () => {
+  const gateway = await startTestGateway();
+  onTestFinished(() => gateway.close());
+  const folder = temporaryFolder();
+  const env = { AGENT_JOIN_CODE: await inviteTo(gateway), AGENT_NAME: 'card' };
+  const { log, lines } = recordingLog();
+  const boot = async () => {
+    const start = loadFirstStart(env, folder);
+    if (start) await joinAtFirstStart(start, log, '');
+    return loadSettings(env, folder).site?.deviceName;
+  };
+  expect(await boot()).toBe('card');
+  const file = join(folder, 'data', 'enrolment.json');
+  writeFileSync(file, readFileSync(file, 'utf8').replace('"machine"', '"mbchine"'));
+  expect(await boot()).toBe('card');
+  expect(lines.at(-1)?.msg).toBe('enrolment unreadable; this device keeps its settings');
+  expect(lines.filter(({ msg }) => msg === 'site joined')).toHaveLength(1);
+});
+
 it('an agent with an authtoken or an embedded gateway does not join', () => {
   for (const env of [{ NGROK_AUTHTOKEN: 'a_b' }, { AGENT_GATEWAY: 'embedded' }, { NGROK_AUTHTOKEN_FILE: 'x' }]) {
     expect(loadFirstStart({ ...env, AGENT_JOIN_CODE: 'join-x' }, temporaryFolder())).toBeNull();

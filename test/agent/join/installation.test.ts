@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import {
@@ -60,6 +60,23 @@ it('a damaged file is reported, not replaced: the device would become another on
   expect(await readInstallation(file)).toEqual(written);
   writeFileSync(file, '{');
   await expect(readInstallation(file)).rejects.toThrow(/is damaged/);
+  // An older version wrote no checksum.
+  writeFileSync(file, JSON.stringify(written));
+  expect(await readInstallation(file)).toEqual(written);
+});
+
+it('no flipped bit of the file makes another device', async () => {
+  const file = join(temporaryFolder(), 'enrolment.json');
+  const written = installationFor(HERE, null, 'machine');
+  await writeInstallation(file, written);
+  const intact = readFileSync(file);
+  for (let bit = 0; bit < intact.length * 8; bit += 7) {
+    const bytes = Buffer.from(intact);
+    bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
+    writeFileSync(file, bytes);
+    const found = await readInstallation(file).catch(() => 'damaged');
+    if (found !== 'damaged') expect(found, bytes.toString()).toEqual(written);
+  }
 });
 
 it('a machine is told from others by its serial number, if it has one', () => {
