@@ -1,4 +1,6 @@
 import { messageOf } from '../lib/errors.ts';
+import { maskUrl } from '../lib/masking/mask-url.ts';
+import { MASK } from '../lib/masking/secret-names.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
 import { type Check, type Finding, failed, NotKnown, skipped } from './finding.ts';
 
@@ -8,7 +10,7 @@ const CHECK_MS = 9_500;
 /**
  * Runs all checks and returns their findings in order.
  *
- * @param secrets removed from the findings, even when an error quotes them
+ * @param secrets masked in the findings, even when an error quotes them, beside those in URLs
  * @param patience factor for all timeouts
  */
 export async function runChecks(
@@ -35,5 +37,5 @@ async function runCheck({ name, title, run }: Check, deadlineMs: number): Promis
 }
 
 function redact(text: string, secrets: readonly string[]): string {
-  return secrets.reduce((shown, secret) => (secret === '' ? shown : shown.replaceAll(secret, '(not shown)')), text);
+  return maskUrl(secrets.reduce((shown, secret) => (secret === '' ? shown : shown.replaceAll(secret, MASK)), text));
 }

@@ -24,11 +24,17 @@ it('reports all checks in order, even when one hangs or fails', async () => {
 
 it('never shows a secret, even when an error quotes it', async () => {
   const [finding] = await runChecks(
-    [check('A', async () => ({ status: 'failed', detail: 'bad token hush-hush', advice: 'not hush-hush' }))],
+    [
+      check('A', async () => ({
+        status: 'failed',
+        detail: 'bad token hush-hush of ws://a/?authtoken=x',
+        advice: 'not hush-hush',
+      })),
+    ],
     ['hush-hush', ''],
     1,
   );
-  expect(finding).toMatchObject({ detail: 'bad token (not shown)', advice: 'not (not shown)' });
+  expect(finding).toMatchObject({ detail: 'bad token [masked] of ws://a/?authtoken=[masked]', advice: 'not [masked]' });
 });
 
 it('the report has columns, with the remedy below each problem', () => {

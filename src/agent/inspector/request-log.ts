@@ -1,5 +1,5 @@
 import type { Log } from '../../lib/log/log.ts';
-import { maskUrl } from './masking/mask-headers.ts';
+import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import { headFacts, requestLineOf, statusLineOf } from './parsing/message-head.ts';
 import { type Following, MessageReader } from './parsing/message-reader.ts';

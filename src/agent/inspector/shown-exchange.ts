@@ -1,6 +1,7 @@
 import { trimSpace } from '../../lib/http/trim-space.ts';
+import { maskUrl } from '../../lib/masking/mask-url.ts';
 import type { Exchange } from './exchange.ts';
-import { maskHeaders, maskUrl } from './masking/mask-headers.ts';
+import { maskHeaders } from './masking/mask-headers.ts';
 import { type HeaderField, headerFields, headerValue } from './parsing/message-head.ts';
 
 /** The parts of an exchange that its heads have, for people. */

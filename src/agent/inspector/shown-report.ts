@@ -1,5 +1,5 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
-import { maskUrl } from './masking/mask-headers.ts';
+import { maskUrl } from '../../lib/masking/mask-url.ts';
 
 /** What the gateway has reported of a request, for people. */
 export interface ShownReport {

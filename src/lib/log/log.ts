@@ -1,4 +1,5 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
+import { isSecretField, MASK } from '../masking/secret-names.ts';
 import { LogOutput, openNonBlocking } from './log-output.ts';
 import type { LogTail } from './log-tail.ts';
 
@@ -9,8 +10,10 @@ export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', '
 export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFormat = 'json' | 'pretty';
 
-/** Fields that are redacted, also within other fields. */
-const SECRET_MEMBERS = ['authtoken', 'token', 'apiToken', 'password', 'secret', 'authorization', 'privateKey', 'key'];
+/** Of fields within fields; nobody nests deeper. */
+const MAX_DEPTH = 4;
+/** Of an API key or an authtoken, which `api_key` and `credential` name. */
+const ID = /^(?:ak|cr)_[0-9A-Za-z]{1,27}$/;
 
 /**
  * Creates the process's log: JSON lines, or readable lines for a terminal.
@@ -28,14 +31,18 @@ export async function createLog(
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
-    redact: SECRET_MEMBERS.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
+    formatters: { log: maskedFields },
+    serializers: { err: (error: Error) => maskedFields(pino.stdSerializers.err(error)) },
   };
   if (format === 'json') {
     const write = (line: string) => {
       tail?.add(line);
       destination.write(withoutControls(line));
     };
-    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, { write });
+    return pino(
+      { ...options, formatters: { ...options.formatters, level: (label: string) => ({ level: label }) } },
+      { write },
+    );
   }
   const { default: pretty } = await import('pino-pretty');
   const prettify = pretty.prettyFactory({
@@ -48,6 +55,24 @@ export async function createLog(
     destination.write(prettify(withVisibleEscapes(line)));
   };
   return pino(options, { write });
+}
+
+/** Masks fields that stand for secrets, also within other fields. */
+function maskedFields(fields: object): Record<string, unknown> {
+  return withoutSecrets(fields) as Record<string, unknown>;
+}
+
+function withoutSecrets(value: unknown, depth = 0): unknown {
+  if (typeof value !== 'object' || value === null || depth === MAX_DEPTH) return value;
+  if (Array.isArray(value)) return value.map((each) => withoutSecrets(each, depth + 1));
+  // Errors have their serializer; dates and the like say how they are written.
+  if (depth > 0 && (value instanceof Error || 'toJSON' in value)) return value;
+  const shown: Record<string, unknown> = {};
+  for (const [name, each] of Object.entries(value)) {
+    const isShown = each === undefined || each === null || !isSecretField(name) || ID.test(String(each));
+    shown[name] = isShown ? withoutSecrets(each, depth + 1) : MASK;
+  }
+  return shown;
 }
 
 /**

@@ -77,6 +77,11 @@ export class InspectionApi {
 
   constructor(private readonly options: InspectionOptions) {
     this.#feed = new RequestsFeed(options.inspector, options.clock);
+    // Traffic of others, with secrets if they are asked for: nothing on the way may keep it.
+    this.router.use(['/tunnels/:url_part/requests', '/tunnels/:url_part/requests.har'], (_req, res, next) => {
+      res.set('Cache-Control', 'no-store');
+      next();
+    });
     this.#switch();
     this.#lists();
     this.#details();

@@ -1,16 +1,6 @@
+import { maskUrl } from '../../../lib/masking/mask-url.ts';
+import { isSecretHeader, MASK } from '../../../lib/masking/secret-names.ts';
 import type { HeaderField } from '../parsing/message-head.ts';
-import { isSecretHeader, isSecretParameter, MASK } from './secret-names.ts';
-
-/** One `name=value` in a query or in a header that holds a URL. */
-const PARAMETER = /([?&;#])([^=&;#?\s"'<>]{1,200})=([^&;#\s"'<>]*)/g;
-
-/** Masks the secrets in a URL or in its path and query. */
-export function maskUrl(url: string): string {
-  const masked = url.replace(PARAMETER, (all, before: string, name: string, value: string) =>
-    value !== '' && isSecretParameter(decoded(name)) ? `${before}${name}=${MASK}` : all,
-  );
-  return masked.replace(/(\/\/[^/?#\s:@]*):[^/?#\s@]+@/g, `$1:${MASK}@`);
-}
 
 /** Masks header values that are secrets, and those in URLs of any other header. */
 export function maskHeaders(fields: readonly HeaderField[]): HeaderField[] {
@@ -40,12 +30,4 @@ function maskCookie(cookie: string): string {
   const at = cookie.indexOf('=');
   if (at === -1) return cookie === '' ? '' : MASK;
   return `${cookie.slice(0, at)}=${MASK}`;
-}
-
-function decoded(name: string): string {
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name;
-  }
 }

@@ -1,28 +1,59 @@
-import { maskUrl } from './mask-headers.ts';
-import { isSecretMember, isSecretParameter, MASK } from './secret-names.ts';
-
-/** The name of a part in multipart/form-data, and where its value begins. */
-const FORM_PART = /(\bname="([^"\r\n]{1,200})"[^\r\n]{0,1000}\r?\n(?:[^\r\n]{1,1000}\r?\n){0,8}\r?\n)([^\r\n]+)/g;
+import { maskUrl } from '../../../lib/masking/mask-url.ts';
+import { isSecretMember, isSecretParameter, MASK } from '../../../lib/masking/secret-names.ts';
+import { maskMultipart } from './mask-multipart.ts';
 
 /**
- * Masks values of password-like names in the text of a body or a message: in forms and in what looks like JSON. Text in
- * other formats is shown as it is, but for URLs. Cut text is masked as well.
+ * Masks values of password-like names in the text of a body or a message: in forms, in server-sent events, and in what looks
+ * like members of JSON, wherever it begins. Of other formats, it masks URLs. Cut text is masked as well. Takes time in
+ * proportion to the text.
  *
  * @param contentType as in the header; null: decided by the text
  */
 export function maskText(text: string, contentType: string | null): string {
   const type = contentType?.toLowerCase() ?? '';
   if (type.startsWith('application/x-www-form-urlencoded')) return maskForm(text);
-  if (type.startsWith('multipart/')) {
-    return text.replace(FORM_PART, (all, head: string, name: string) =>
-      isSecretMember(name) ? `${head}${MASK}` : all,
-    );
-  }
-  return isJson(type, text) ? maskJson(text) : maskUrl(text);
+  if (type.startsWith('multipart/')) return maskMultipart(text, contentType ?? '', maskPart);
+  if (type.startsWith('text/event-stream')) return maskEvents(text);
+  return maskMembers(maskUrl(text));
 }
 
-function isJson(type: string, text: string): boolean {
-  return /[/+]json\b|ndjson/.test(type) || /^\s*[[{]/.test(text);
+/** Parts that have parts themselves are masked as other text: nobody nests without an end. */
+function maskPart(text: string, contentType: string | null): string {
+  return /^multipart\//i.test(contentType ?? '') ? maskMembers(maskUrl(text)) : maskText(text, contentType);
+}
+
+/** The lines of an event's data are one text, which may be JSON. */
+function maskEvents(text: string): string {
+  const masked: string[] = [];
+  let data: { prefix: string; value: string; ending: string }[] = [];
+  const dataEnds = () => {
+    if (data.length === 0) return;
+    const sent = data.map(({ value }) => value).join('\n');
+    const shown = maskText(sent, null);
+    const [{ prefix = '', ending = '' } = {}] = data;
+    if (shown === sent) for (const line of data) masked.push(line.prefix, line.value, line.ending);
+    else masked.push(prefix, shown.replaceAll('\n', `${ending}${prefix}`), data.at(-1)?.ending ?? '');
+    data = [];
+  };
+  const pieces = text.split(/(\r\n|\n|\r)/);
+  for (let at = 0; at < pieces.length; at += 2) {
+    const [line = '', ending = ''] = [pieces[at], pieces[at + 1]];
+    const prefix = dataPrefix(line);
+    if (prefix !== null) data.push({ prefix, value: line.slice(prefix.length), ending });
+    else {
+      dataEnds();
+      masked.push(maskUrl(line), ending);
+    }
+  }
+  dataEnds();
+  return masked.join('');
+}
+
+function dataPrefix(line: string): string | null {
+  if (line.startsWith('data: ')) return 'data: ';
+  if (line.startsWith('data:')) return 'data:';
+  // At the beginning of the stream.
+  return /^\ufeffdata: ?/.exec(line)?.[0] ?? null;
 }
 
 function maskForm(text: string): string {
@@ -43,31 +74,24 @@ function decodedField(name: string): string {
   }
 }
 
-/** Changes nothing but the values, so that numbers, spaces and the order stay as they were sent. */
-function maskJson(text: string): string {
+/**
+ * Masks members of JSON, also behind what is none, as in frames of Socket.IO. Changes nothing but the values, so that numbers,
+ * spaces and the order stay as they were sent.
+ */
+function maskMembers(text: string): string {
   const parts: string[] = [];
   let copied = 0;
-  let at = 0;
-  while (at < text.length) {
-    if (text[at] !== '"') {
-      at++;
-      continue;
-    }
+  for (let at = text.indexOf('"'); at !== -1; at = text.indexOf('"', at)) {
     const end = endOfString(text, at);
-    const token = text.slice(at, end);
     const value = startOfValue(text, end);
-    if (value !== null && isSecretMember(stringIn(token))) {
+    if (value !== null && isSecretMember(stringIn(text.slice(at, end)))) {
       const after = endOfValue(text, value);
       parts.push(text.slice(copied, value), after > value ? `"${MASK}"` : '');
       copied = at = after;
       continue;
     }
-    if (value === null && token.includes('?')) {
-      // A URL in a value may have a token in its query.
-      parts.push(text.slice(copied, at), maskUrl(token));
-      copied = end;
-    }
-    at = end;
+    // In other text, quotes need not come in pairs: what ends one string may begin the next.
+    at = end === text.length ? end : end - 1;
   }
   return parts.length === 0 ? text : parts.join('') + text.slice(copied);
 }

@@ -292,6 +292,7 @@ describe('the HAR', () => {
     );
     pass('GET /open HTTP/1.1\r\n\r\n', '');
     const { body, headers } = await request(local).get(`${REQUESTS}.har?reveal=true`);
+    expect(headers['cache-control']).toBe('no-store');
     expect(headers['content-disposition']).toBe('attachment; filename="cam.localhost.har"');
     expect(body.log).toMatchObject({ version: '1.2', creator: { name: 'device-agent', version: '1.2.3' } });
     const [first, image, open] = body.log.entries;
@@ -350,6 +351,7 @@ describe('replay', () => {
     expect(status).toBe(200);
     expect(body).toMatchObject({ id: '2', replay_of: '1', state: 'complete', status: 200, path: '/a?token=[masked]' });
     const revealed = await request(local).get(`${REQUESTS}/2?reveal=true`);
+    expect(revealed.headers['cache-control']).toBe('no-store');
     expect(revealed.body.response.body.text).toBe('POST /a?token=abc {"a":1}');
     expect(service.received[0]?.headers).toMatchObject({
       authorization: 'Bearer abc',
