@@ -37,10 +37,12 @@ export class RegularExpression {
     return this.compiled.test(text);
   }
 
-  first(text: string): string[] | null {
+  /** @returns where the first match starts, and its text and groups; null without a match */
+  first(text: string): { start: number; groups: string[] } | null {
     const matcher = this.compiled.matcher(text);
     if (!matcher.find()) return null;
-    return Array.from({ length: matcher.groupCount() + 1 }, (_, group) => matcher.group(group) ?? '');
+    const groups = Array.from({ length: matcher.groupCount() + 1 }, (_, group) => matcher.group(group) ?? '');
+    return { start: matcher.start(), groups };
   }
 
   /**

@@ -1,5 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { ApiError } from '../../lib/errors.ts';
+import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
 import type { HttpResponseBackendRow } from '../store/backends.ts';
 
 /** For the request and its response together. */
@@ -20,6 +22,10 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
 export class FixedResponses {
   readonly #server: Server = createServer((req, res) => this.#answer(req, res));
   readonly #backends = new WeakMap<Socket, HttpResponseBackendRow>();
+
+  constructor() {
+    answerProtocolErrors(this.#server, (status, message) => new ApiError(status, 'ERR_NGROK_3004', message));
+  }
 
   /** Takes a connection over. */
   serve(socket: Socket, backend: HttpResponseBackendRow): void {

@@ -2,11 +2,14 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Duplex } from 'node:stream';
 import { type ApiError, errorBody } from '../errors.ts';
 
+/** Milliseconds for the client to read the last response. */
+const LINGER_MS = 1000;
+
 /** Statuses other than 400, by the code of Node's error. */
 const STATUSES: Readonly<Record<string, number>> = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 };
 
 /**
- * Gives an error body to what Node's HTTP server answers on its own and without one: malformed requests, and
+ * Gives an error body to what Node's HTTP server answers on its own and without one: malformed requests, CONNECT, and
  * expectations it does not know.
  *
  * @param refusal the API's error for such a request
@@ -23,8 +26,25 @@ export function answerProtocolErrors(server: Server, refusal: (status: number, m
     else if (response?.headersSent && !(response.req.complete && response.writableFinished)) socket.end();
     else socket.end(wholeResponse(refusal(STATUSES[error.code ?? ''] ?? 400, reason(error))));
   });
+  // Node would close the connection without an answer.
+  server.on('connect', (_req, socket) => {
+    // An error is followed by 'close'.
+    socket.on('error', () => {});
+    const before = latest.get(socket);
+    const refuse = () => close(socket, refusal(400, 'CONNECT is not supported: this server is not a proxy'));
+    if (before === undefined || before.writableFinished) refuse();
+    else before.once('close', refuse);
+  });
   // Replaces Node's 417: a server may ignore expectations it does not support (RFC 9110, 10.1.1).
   server.on('checkExpectation', (req, res) => server.emit('request', req, res));
+}
+
+/** Sends a last response, and discards what the client still sends: unread, it would reset the connection. */
+function close(socket: Duplex, error: ApiError): void {
+  socket.resume().end(wholeResponse(error), () => {
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    socket.once('close', () => clearTimeout(timer));
+  });
 }
 
 function reason({ code, message }: NodeJS.ErrnoException): string {

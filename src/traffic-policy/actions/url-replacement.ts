@@ -6,6 +6,8 @@ import { checkedPattern, compileCost, type RegularExpression, regularExpression 
 /** Servers reject longer URLs anyway. */
 const MAX_URL = 16 * 1024;
 
+const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\//i;
+
 /** Memory of a compiled pattern. */
 const BYTES_PER_INSTRUCTION = 200;
 
@@ -43,8 +45,11 @@ export class UrlReplacement {
     if (this.#pattern === null) return { url: to, matches: [] };
     const pattern = this.#pattern(scope);
     scope.budget.spend(pattern.size * url.length);
-    const matches = pattern.first(url);
-    return matches && { url: pattern.replace(url, to, this.#all, scope.budget), matches };
+    const first = pattern.first(url);
+    if (first === null) return null;
+    const replaced = pattern.replace(url, to, this.#all, scope.budget);
+    // An absolute URL cannot follow the beginning of another: `https://a.comhttps://b.com/` names the host `a.comhttps`.
+    return { url: ABSOLUTE.test(to) ? replaced.slice(first.start) : replaced, matches: first.groups };
   }
 }
 

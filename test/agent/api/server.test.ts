@@ -120,6 +120,20 @@ it('an unknown Expect header is ignored', async () => {
 /** Resolves when the socket closes, in whatever way. */
 const closing = (socket: net.Socket) => new Promise((resolve) => socket.once('close', resolve));
 
+it('CONNECT is answered with 400, after the answer to the request before it', async () => {
+  const server = await start((_req, res) => setTimeout(() => res.end('hello'), 10));
+  const asked = async (before: string): Promise<string> => {
+    const socket = net.connect(server.port ?? 0, '127.0.0.1');
+    socket.write(`${before}CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\ntunnelled`);
+    return text(socket);
+  };
+  const refused = /HTTP\/1\.1 400 .*Connection: close\r\n.*\{"error_code":"ERR_AGENT_INVALID_REQUEST".*CONNECT.*\}\n$/s;
+  expect(await asked('')).toMatch(refused);
+  const both = await asked('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  expect(both).toMatch(/^HTTP\/1\.1 200 .*hello/s);
+  expect(both).toMatch(refused);
+});
+
 describe('a slow client', () => {
   const limits = { headersMs: 200, requestMs: 400, idleMs: 10_000, checkMs: 50, connections: 3 };
   const app: RequestListener = (req, res) => req.resume().on('end', () => res.end('hello'));

@@ -48,6 +48,11 @@ describe("the gateway's own service answers", () => {
     expect(answers(text)).toEqual(['<cam>', '<POST /b ok>', '<GET /c >', 'HTTP/1.1 421']);
   });
 
+  it('CONNECT with 400', async () => {
+    const text = await send(await startEdge(), `CONNECT api.localhost:443 HTTP/1.1\r\n${API}\r\n`);
+    expect(text).toMatch(/^HTTP\/1\.1 400 .*ERR_NGROK_3004/s);
+  });
+
   it('a request with Expect: 100-continue', async () => {
     const edge = await startEdge();
     const head = `POST /d HTTP/1.1\r\n${API}Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n`;

@@ -245,6 +245,7 @@ describe('a fixed response', () => {
     const answer = await ask();
     expect(answer).toMatch(/^HTTP\/1\.1 418 .*\r\nx-kind: teapot\r\n.*\r\n\r\nshort and stout$/s);
     expect(answer).toContain('content-length: 15\r\n');
+    expect(await ask(`CONNECT ${host}:443 HTTP/1.1\r\nHost: ${host}\r\n\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
     const post = `POST /brew HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 6\r\n\r\ncoffee`;
     expect(await ask(post)).toMatch(/^HTTP\/1\.1 418 .*short and stout$/s);
     await scene.change('PATCH', `/backends/http_response/${backend_id}`, { body: 'later', status_code: 503 });

@@ -11,6 +11,15 @@ describe('redirect', () => {
     ['only the first match', { from: 'a', to: 'b' }, '/a', 'https://cbm.example.com/a'],
     ['with an inline flag', { from: '(?i)/OLD', to: '/new' }, '/old', 'https://cam.example.com/new'],
     ['with an expression', { from: '/x', to: `/\${req.method.lower()}` }, '/x', 'https://cam.example.com/get'],
+    ['a path to another site', { from: '/old', to: 'https://b.com' }, '/old/a?b=1', 'https://b.com/a?b=1'],
+    ['a host to another site', { from: '[^/]+/v1', to: 'HTTP://b.com/v2' }, '/v1/a', 'http://b.com/v2/a'],
+    ['in the query to another site', { from: '/.*q=(.*)', to: 'https://b.com/$1' }, '/s?q=x', 'https://b.com/x'],
+    [
+      'a group that is a URL',
+      { from: '/go/(.*)', to: '/$1' },
+      '/go/http://b.com/',
+      'https://cam.example.com/http://b.com/',
+    ],
     ['in its authority', { from: `\${req.url.authority}/`, to: 'b.com/' }, '/p', 'https://b.com/p'],
   ])('redirects to %s', async (_, config, target, location) => {
     const { outcome } = await runRequest(onRequest({ type: 'redirect', config }), { target });
@@ -50,6 +59,7 @@ describe('url-rewrite', () => {
     ['all matches', { from: 'a/', to: 'b/' }, '/a/a/x', '/b/b/x', 'cam.example.com'],
     ['groups', { from: '/api/(\\w+)/(\\w+)', to: '/$2/$1' }, '/api/x/y?z=1', '/y/x?z=1', 'cam.example.com'],
     ['the whole URL', { to: '/only' }, '/x', '/only', 'cam.example.com'],
+    ['a path by another host', { from: '/old', to: 'http://inner.local/new' }, '/old/x', '/new/x', 'inner.local'],
     ['the host', { from: 'cam.example.com', to: 'inner.local' }, '/x', '/x', 'inner.local'],
     ['what would break the request line', { to: '/a b\r\nx\u00e9' }, '/x', '/a%20b%0D%0Ax%C3%A9', 'cam.example.com'],
     ['all of it once', { from: '.*', to: '/new' }, '/x', '/new', 'cam.example.com'],

@@ -85,7 +85,7 @@ function appendTo(headers: string[], at: number, name: string, value: string): v
  *
  * @param raw flat name, value list
  * @param connection the response's Connection header
- * @param status of the response: a 204 has neither body nor length (RFC 9110, 8.6)
+ * @param status of the response: 1xx and 204 have neither body nor length (RFC 9110, 8.6)
  */
 export function responseHeaders(raw: readonly string[], connection: string | undefined, status: number): string[] {
   const dropped = namedIn(connection);
@@ -94,7 +94,7 @@ export function responseHeaders(raw: readonly string[], connection: string | und
     const name = raw[at] as string;
     const lower = name.toLowerCase();
     if (HOP_BY_HOP.has(lower) || lower === ERROR_CODE_HEADER || dropped?.has(hyphenated(lower))) continue;
-    if (status === 204 && lower === 'content-length') continue;
+    if ((status < 200 || status === 204) && lower === 'content-length') continue;
     headers.push(name, raw[at + 1] as string);
   }
   return headers;

@@ -1,4 +1,5 @@
 import type { ClientRequest } from './client-message.ts';
+import { hostNameOf } from './host-name.ts';
 
 /** More header lines than any client sends. */
 export const MAX_HEADER_LINES = 200;
@@ -10,6 +11,8 @@ export function faultOf(req: ClientRequest): string | null {
   const hosts = countOf(rawHeaders, 'host');
   if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'exactly one Host header is required';
   if (!HOST.test(req.headers.host ?? '')) return 'malformed Host header';
+  // HTTP/1.0 clients may leave it out, and others may leave it empty (RFC 9112, 3.2).
+  if (hostNameOf(req.headers.host ?? '') === '') return 'a Host header with a name is required';
   // After CONNECT, the upstream would no longer read HTTP.
   if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the request target must be a path';
   // Only clients use fragments (RFC 9110, 4.1).
@@ -17,7 +20,7 @@ export function faultOf(req: ClientRequest): string | null {
   return null;
 }
 
-/** A name or address, perhaps with a port (RFC 9110, 7.2); empty when the client has none. */
+/** A name or address, perhaps with a port (RFC 9110, 7.2). */
 const HOST = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i;
 const SLASH = 0x2f;
 

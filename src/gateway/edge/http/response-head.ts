@@ -20,7 +20,8 @@ export interface ResponseHead {
   readonly connection: string | undefined;
 }
 
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
+/** Other statuses than 1xx to 5xx are invalid (RFC 9110, 15), and Node cannot send them with HTTP/2. */
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 const STATUS_START = 'HTTP/1.';
 /** Text without control characters. CR and LF are valid as a pair only: lone ones enable response splitting. */
 const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;

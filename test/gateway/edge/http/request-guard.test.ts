@@ -26,6 +26,17 @@ it('rejects more than 200 headers with 400', async () => {
   expect(await edge.raw(`GET / HTTP/1.1\r\n${HOST}${many}\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
 });
 
+it.each([
+  'HTTP/1.0\r\n',
+  'HTTP/1.0\r\nHost:\r\n',
+  'HTTP/1.1\r\nHost:\r\n',
+  'HTTP/1.1\r\nHost: :80\r\n',
+  'HTTP/1.1\r\nHost: .\r\n',
+])('rejects %j, which names no host, with 400', async (rest) => {
+  const text = await edge.raw(`GET / ${rest}Connection: close\r\n\r\n`);
+  expect(text).toMatch(/^HTTP\/1\.1 400 .*a Host header with a name is required/s);
+});
+
 describe.each(['1.1', '2'])('HTTP/%s: a request', (version) => {
   const path = '/a?b=c';
   const asked = async (host: string, target = path): Promise<number> => {

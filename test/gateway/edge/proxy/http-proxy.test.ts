@@ -2,10 +2,11 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { createServer as createRawServer } from 'node:net';
 import { Duplex } from 'node:stream';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
+import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
 
 let edge: TestEdge;
 let names = 0;
@@ -136,6 +137,24 @@ describe('responses', () => {
     expect(text.match(new RegExp(`HTTP/1.1 ${status}`, 'g'))).toHaveLength(2);
     if (status === 200) expect(text).toContain('content-length: 5');
     else expect(text.toLowerCase()).not.toMatch(/content-length|transfer-encoding/);
+  });
+
+  it('that are interim lose a length, which only final ones have', async () => {
+    const interim = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 5\r\n\r\n';
+    const { host } = await serveBytes(`${interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`, false);
+    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    expect(text).toMatch(/^HTTP\/1\.1 103 Early Hints\r\nLink: <\/a>\r\n\r\nHTTP\/1\.1 200 .*\r\n\r\nok$/s);
+  });
+
+  it.each([600, 999])('with the invalid status %i become 502 in both versions', async (status) => {
+    const endpoint = await serve((_req, res) => res.writeHead(status).end('ok'));
+    const secure = await edge.serve(newHost(), (_req, res) => res.writeHead(status).end('ok'), { protocol: 'https' });
+    const session = await openHttp2(edge, secure.host);
+    onTestFinished(() => session.destroy());
+    const answers = [await ask(edge.httpPort, endpoint.host), await askHttp2(session, {})];
+    const statuses = answers.map(({ headers }) => headers['ngrok-error-code']);
+    expect([statuses, answers[0]?.body]).toEqual([['ERR_NGROK_3004', 'ERR_NGROK_3004'], answers[1]?.body]);
+    expect(JSON.parse(answers[0]?.body ?? '')).toMatchObject({ status_code: 502 });
   });
 
   it('delimited by the end of the connection are complete', async () => {

@@ -2,13 +2,15 @@ import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOption
 import { Progress } from '../../../../lib/time/progress.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
-import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
 import { unsentBytes } from '../client-memory.ts';
 
 /** Bytes that a client takes between two checks when it is not slow. */
 const FAST = 262_144;
+
+/** Statuses that Node sends without a body. */
+const WITHOUT_BODY: ReadonlySet<number> = new Set([204, 205, 304]);
 
 export class Http2Response implements ClientResponse {
   /** Ignored: the end of a stream does not close the connection. */
@@ -81,14 +83,16 @@ export class Http2Response implements ClientResponse {
     return this.#waitingBytes + unsentBytes(this.#stream);
   }
 
-  /** @throws {MalformedMessage} for an invalid status; Node would throw only later, when no error can be sent any more */
   writeHead(status: number, headers: readonly string[]): void {
-    if (status < 200 || status > 599) throw new MalformedMessage(`invalid HTTP/2 status ${status}`);
     const head = http2Headers(headers);
     head[':status'] = status;
     this.#head = head;
     this.#counters.responded(status);
-    this.#bodyless ||= status === 204 || status === 304;
+    if (WITHOUT_BODY.has(status)) {
+      this.#bodyless = true;
+      // Go's client would wait for a body of that length, although a 304 may state one (RFC 9110, 8.6).
+      delete head['content-length'];
+    }
     if (this.onHead !== null) this.onHead(status, headers);
   }
 
