@@ -146,7 +146,7 @@ const portals: { kind: string; named: RegExp; open(): Promise<Server> }[] = [
       createTlsServer(await selfSigned(), (socket) => socket.end(REDIRECT)).on('tlsClientError', () => {}),
   },
   {
-    kind: 'redirects what is not even HTTP',
+    kind: 'answers with a redirect in plain text',
     named: /does not answer with TLS.*captive portal/,
     open: async () => createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(REDIRECT))),
   },

@@ -179,8 +179,8 @@ export class SessionSupervisor {
   }
 
   /**
-   * Waits until the probe trusts what answers: after a captive portal or a wrong clock, the device is back at once. Backs off
-   * at most, in case that the SDK trusts more than the probe.
+   * Waits until the probe trusts what answers, so that the device is back soon after a captive portal or a wrong clock. Waits
+   * no longer than a backoff, in case the SDK trusts more than the probe.
    */
   async #untilTrusted(signal: AbortSignal): Promise<void> {
     const { probe, clock } = this.deps;
