@@ -1,4 +1,5 @@
 import type { CaptureStore } from './capture-store.ts';
+import type { CaptureTime } from './capture-time.ts';
 import { CapturedMessage, type Exchange } from './exchange.ts';
 import { EventStreamReader } from './parsing/event-stream-reader.ts';
 import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
@@ -18,6 +19,8 @@ import { type WebSocketMessage, WebSocketReader } from './parsing/web-socket-rea
 export interface CaptureOptions {
   tunnelId: string;
   store: CaptureStore;
+  /** Shared by all captures. */
+  time: CaptureTime;
   /** The exchange that this connection repeats. */
   replayOf?: number | null;
   /** Called with each request. */
@@ -109,13 +112,20 @@ export class ConnectionCapture {
   #read(reader: MessageReader, bytes: Buffer): void {
     if (this.#isOver) return;
     this.#now = performance.now();
+    this.options.time.begin();
     try {
       reader.read(bytes);
+      this.#checkTime();
     } catch (error) {
       const reason = error instanceof ParseFailure ? error.message : 'unexpected error of the inspector';
       if (this.#unanswered.length === 0 && reader === this.#requests) this.#addUnreadable(bytes);
       this.#end('failed', `not inspected: ${reason}`);
     }
+  }
+
+  /** Call this for each part of what arrives at once: there may be thousands. */
+  #checkTime(): void {
+    if (this.options.time.step() === 'overdrawn') throw new ParseFailure('it takes too much processor time');
   }
 
   /** Shows that something arrived which is no request. */
@@ -141,6 +151,7 @@ export class ConnectionCapture {
 
   #requestBody(bytes: Buffer, from: number, to: number): void {
     const exchange = this.#requesting;
+    this.#checkTime();
     if (exchange !== null) this.options.store.takeBody(exchange, exchange.request, bytes, from, to);
   }
 
@@ -169,6 +180,7 @@ export class ConnectionCapture {
   #responseBody(bytes: Buffer, from: number, to: number): void {
     const exchange = this.#unanswered[0];
     if (!exchange?.response) return;
+    this.#checkTime();
     this.options.store.takeBody(exchange, exchange.response, bytes, from, to);
     this.#events?.read(bytes.subarray(from, to));
   }
@@ -198,6 +210,7 @@ export class ConnectionCapture {
     if (!/^(?:identity)?$/i.test(headerValue(fields, 'content-encoding') ?? '')) return;
     const { store } = this.options;
     this.#events = new EventStreamReader(store, ({ event, data, size, truncated }) => {
+      this.#checkTime();
       const message = { from: 'upstream', type: 'event', size, truncated, event, error: null } as const;
       store.takeMessage(exchange, { ...message, data: Buffer.from(data) });
     });
@@ -216,13 +229,16 @@ export class ConnectionCapture {
   }
 
   #webSocketReader(exchange: Exchange, from: 'client' | 'upstream', head: readonly HeaderField[]): WebSocketReader {
-    const { store } = this.options;
+    const { store, time } = this.options;
     const extensions = headerValue(head, 'sec-websocket-extensions') ?? '';
     const forgets = from === 'client' ? 'client_no_context_takeover' : 'server_no_context_takeover';
     const inflater = /\bpermessage-deflate\b/i.test(extensions)
-      ? new WebSocketInflater(!extensions.toLowerCase().includes(forgets), store)
+      ? new WebSocketInflater(!extensions.toLowerCase().includes(forgets), store, () => time.step() === 'some')
       : null;
-    const onMessage = (message: WebSocketMessage) => store.takeMessage(exchange, { ...message, from, event: null });
+    const onMessage = (message: WebSocketMessage) => {
+      this.#checkTime();
+      store.takeMessage(exchange, { ...message, from, event: null });
+    };
     return new WebSocketReader(inflater, store, onMessage);
   }
 

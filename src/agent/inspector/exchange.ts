@@ -31,7 +31,7 @@ export interface ExchangeMessage {
   truncated: boolean;
   /** Name of a server-sent event. */
   event: string | null;
-  /** Why the data is missing. */
+  /** Why the data is as it was sent, compressed, or missing. */
   error: string | null;
 }
 

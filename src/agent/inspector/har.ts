@@ -110,13 +110,14 @@ function content(response: CapturedMessage<unknown> | null, body: BodyContent | 
   };
 }
 
-function webSocketMessage({ from, type, at, data }: ExchangeMessage, reveal: boolean): object {
+function webSocketMessage({ from, type, at, data, error }: ExchangeMessage, reveal: boolean): object {
   const text = data.toString('utf8');
   return {
     type: from === 'client' ? 'send' : 'receive',
     time: at / 1_000,
     opcode: WEBSOCKET_OPCODES[type],
-    data: type === 'binary' ? data.toString('base64') : reveal ? text : maskText(text, null),
+    data: type === 'binary' || error !== null ? data.toString('base64') : reveal ? text : maskText(text, null),
+    ...(error !== null && { _error: error }),
   };
 }
 

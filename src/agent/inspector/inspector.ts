@@ -1,5 +1,6 @@
 import type { Clock } from '../../lib/time/clock.ts';
 import { CaptureStore } from './capture-store.ts';
+import { CaptureTime } from './capture-time.ts';
 import { ConnectionCapture } from './connection-capture.ts';
 import type { Exchange } from './exchange.ts';
 import { GatewayReports } from './gateway-reports.ts';
@@ -39,6 +40,7 @@ const KEPT_MS = 3_600_000;
 export class Inspector {
   readonly store: CaptureStore;
   readonly reports: GatewayReports;
+  readonly #time = new CaptureTime();
   readonly #inspections = new Map<string, Inspection>();
   /** Forget the exchanges of tunnels that are no longer inspected. */
   readonly #kept = new Map<string, () => void>();
@@ -120,7 +122,14 @@ export class Inspector {
       // Replays bypass the gateway.
       if (replayOf === null && this.isReported(tunnelId)) this.reports.captured(exchange);
     };
-    const capture = new ConnectionCapture({ tunnelId, store: this.store, replayOf, onRequest, onOver });
+    const capture = new ConnectionCapture({
+      tunnelId,
+      store: this.store,
+      time: this.#time,
+      replayOf,
+      onRequest,
+      onOver,
+    });
     captures?.add(capture);
     return capture;
   }

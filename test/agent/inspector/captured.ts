@@ -1,11 +1,12 @@
 import { CaptureStore } from '../../../src/agent/inspector/capture-store.ts';
+import { CaptureTime } from '../../../src/agent/inspector/capture-time.ts';
 import { ConnectionCapture } from '../../../src/agent/inspector/connection-capture.ts';
 
 export const TUNNEL = 'tunnel';
 
 /** A captured connection, to which bytes are given as text, one byte a character. */
-export function setUpCapture(store = new CaptureStore()) {
-  const capture = new ConnectionCapture({ tunnelId: TUNNEL, store });
+export function setUpCapture(store = new CaptureStore(), time = new CaptureTime(() => 0)) {
+  const capture = new ConnectionCapture({ tunnelId: TUNNEL, store, time });
   return {
     store,
     capture,

@@ -1,6 +1,7 @@
 import { deflateRawSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { CaptureStore } from '../../../src/agent/inspector/capture-store.ts';
+import { CaptureTime } from '../../../src/agent/inspector/capture-time.ts';
 import type { Exchange } from '../../../src/agent/inspector/exchange.ts';
 import { setUpCapture } from './captured.ts';
 
@@ -242,8 +243,8 @@ describe('server-sent events', () => {
 describe('a WebSocket', () => {
   const upgrade = (extensions = '') =>
     `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n${extensions}\r\n`;
-  const setUp = (extensions?: string) => {
-    const connection = setUpCapture();
+  const setUp = (extensions?: string, time?: CaptureTime) => {
+    const connection = setUpCapture(undefined, time);
     connection.client('GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
     connection.upstream(upgrade(extensions));
     const messages = () => connection.exchanges()[0]?.messages ?? [];
@@ -290,10 +291,35 @@ describe('a WebSocket', () => {
   it('says so when a compressed message is a bomb', () => {
     const { upstream, messages } = setUp('Sec-WebSocket-Extensions: permessage-deflate\r\n');
     upstream(frame(0xc1, deflated('0'.repeat(10_000_000))), frame(0xc1, deflated('a')));
-    expect(messages().map(({ error, data }) => [error, data.length])).toEqual([
-      ['cannot be decompressed', 0],
-      ['cannot be decompressed', 0],
+    expect(messages().map(({ error, data }) => [error, data.length < 20_000])).toEqual([
+      ['cannot be decompressed', true],
+      ['cannot be decompressed', true],
     ]);
+  });
+
+  it('that takes more processor time than there is has its messages as they were sent, and at last none', () => {
+    let now = 0;
+    // Each step takes a millisecond.
+    const time = new CaptureTime(() => now++);
+    const extensions = 'Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n';
+    const { upstream, messages, exchanges } = setUp(extensions, time);
+    const sent = deflated('hello');
+    for (let count = 0; count < 300; count++) upstream(frame(0xc1, sent));
+    const shown = messages().map(({ data, error, truncated }) => [data.toString('latin1'), error, truncated]);
+    const decoded = shown.filter(([, error]) => error === null);
+    expect(decoded).toEqual(decoded.map(() => ['hello', null, false]));
+    expect(decoded.length).toBeGreaterThan(5);
+    const undecoded = shown.slice(decoded.length);
+    const reason = 'not decompressed: capturing takes too much processor time';
+    expect(undecoded).toEqual(undecoded.map(() => [sent, reason, false]));
+    expect(undecoded.length).toBeGreaterThan(5);
+    expect(shown.length).toBeLessThan(300);
+    expect(exchanges()[0]).toMatchObject({ state: 'failed', error: 'not inspected: it takes too much processor time' });
+    // Later, there is time again.
+    now += 10_000;
+    const later = setUp(extensions, time);
+    later.upstream(frame(0xc1, sent));
+    expect(later.texts()).toEqual([['upstream', 'hello']]);
   });
 
   it.each([

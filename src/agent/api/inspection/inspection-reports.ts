@@ -122,7 +122,7 @@ export const MessageReport = z.object({
   text: z.string().nullable(),
   base64: z.string().nullable(),
   event: z.string().nullable(),
-  error: z.string().nullable(),
+  error: z.string().nullable().meta({ description: 'Why `base64` is what was sent, still compressed, or nothing.' }),
 });
 export type MessageReport = z.infer<typeof MessageReport>;
 

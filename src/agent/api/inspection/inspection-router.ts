@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type Request, type Response, Router } from 'express';
 import { z } from 'zod';
 import { trimSpace } from '../../../lib/http/trim-space.ts';
@@ -18,7 +19,7 @@ import type { TunnelManager } from '../../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from '../error-handler.ts';
 import { jsonBody } from '../json-body.ts';
 import { noQuery, parseInput, querySchema } from '../parse-input.ts';
-import type { RequestSummary } from './inspection-reports.ts';
+import type { MessageReport, RequestSummary } from './inspection-reports.ts';
 import { presentExchange, presentInspection, presentMessage, presentSummary } from './present-exchange.ts';
 import { RequestsFeed } from './requests-feed.ts';
 
@@ -32,6 +33,7 @@ export interface InspectionOptions {
 }
 
 const MAX_DURATION_S = 86_400;
+const MESSAGES_AT_ONCE = 16;
 const DEFAULT_DURATION_S = 900;
 
 /** Body of `PUT /tunnels/{url_part}/inspection`. */
@@ -168,11 +170,15 @@ export class InspectionApi {
       .all(methodNotAllowed('GET, HEAD'));
     this.router
       .route(`${one}/messages`)
-      .get((req, res) => {
+      .get(async (req, res) => {
         const { after, reveal } = parseInput(MessagesQuery, req.query);
         const messages = this.#exchange(req).messages ?? [];
-        const wanted = messages.filter(({ number }) => number > after);
-        res.json(wanted.map((message) => presentMessage(message, reveal === 'true')));
+        const shown: MessageReport[] = [];
+        for (const message of messages.filter(({ number }) => number > after)) {
+          // All of them may be 16 MiB, which takes a while to mask.
+          if (shown.push(presentMessage(message, reveal === 'true')) % MESSAGES_AT_ONCE === 0) await nextTurn();
+        }
+        res.json(shown);
       })
       .all(methodNotAllowed('GET, HEAD'));
     for (const side of ['request', 'response'] as const) {

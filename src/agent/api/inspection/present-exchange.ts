@@ -76,7 +76,7 @@ export async function presentExchange(exchange: Exchange, reveal: boolean): Prom
 /** @param reveal whether to show secrets */
 export function presentMessage(message: ExchangeMessage, reveal: boolean): MessageReport {
   const { number, from, type, at, size, data, truncated, event, error } = message;
-  const isText = type === 'text' || type === 'event';
+  const isText = error === null && (type === 'text' || type === 'event');
   const text = data.toString('utf8');
   return {
     number,

@@ -70,6 +70,7 @@ export class EventStreamReader {
     this.#block.clear();
     this.#size = 0;
     this.#truncated = false;
+    if (!text.includes('data')) return;
     const { event, data } = fieldsOf(text);
     if (data !== null) this.onEvent({ event, data, size, truncated });
   }

@@ -2,6 +2,7 @@ import { constants, inflateRawSync } from 'node:zlib';
 import type { PendingMemory } from './pending-bytes.ts';
 
 export interface Inflated {
+  /** As it was sent when it could not be decompressed. */
   data: Buffer;
   truncated: boolean;
   error: string | null;
@@ -21,16 +22,21 @@ export class WebSocketInflater {
   #failure: string | null = null;
   #held = 0;
 
-  /** @param keepsContext whether messages may refer to earlier ones */
+  /**
+   * @param keepsContext whether messages may refer to earlier ones
+   * @param hasTime whether there is processor time for a further one
+   */
   constructor(
     private readonly keepsContext: boolean,
     private readonly memory: PendingMemory,
+    private readonly hasTime: () => boolean,
   ) {}
 
   /** @param data null for a message that was too large to keep */
   inflate(data: Buffer | null): Inflated {
-    if (this.#failure !== null) return nothing(this.#failure);
-    if (data === null) return this.#fail('too large to decompress');
+    if (this.#failure !== null) return undecoded(data, this.#failure);
+    if (data === null) return this.#fail(data, 'too large to decompress');
+    if (!this.hasTime()) return this.#fail(data, 'not decompressed: capturing takes too much processor time');
     try {
       const inflated = inflateRawSync(Buffer.concat([data, TAIL]), {
         finishFlush: constants.Z_SYNC_FLUSH,
@@ -40,7 +46,7 @@ export class WebSocketInflater {
       if (this.keepsContext) this.#remember(inflated);
       return { data: inflated, truncated: false, error: null };
     } catch {
-      return this.#fail('cannot be decompressed');
+      return this.#fail(data, 'cannot be decompressed');
     }
   }
 
@@ -53,7 +59,7 @@ export class WebSocketInflater {
   #remember(inflated: Buffer): void {
     if (this.#held === 0) {
       if (!this.memory.hold(WINDOW)) {
-        this.#fail('too many compressed connections to decompress all');
+        this.#fail(null, 'too many compressed connections to decompress all');
         return;
       }
       this.#held = WINDOW;
@@ -63,15 +69,15 @@ export class WebSocketInflater {
   }
 
   /** Without context, each message stands alone; with it, none can be read after one that was not. */
-  #fail(reason: string): Inflated {
+  #fail(data: Buffer | null, reason: string): Inflated {
     if (this.keepsContext) {
       this.#failure = reason;
       this.release();
     }
-    return nothing(reason);
+    return undecoded(data, reason);
   }
 }
 
-function nothing(error: string): Inflated {
-  return { data: NO_DATA, truncated: true, error };
+function undecoded(data: Buffer | null, error: string): Inflated {
+  return { data: data ?? NO_DATA, truncated: data === null, error };
 }

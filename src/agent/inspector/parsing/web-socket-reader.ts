@@ -10,7 +10,7 @@ export interface WebSocketMessage {
   data: Buffer;
   /** Whether more was sent than `data`. */
   truncated: boolean;
-  /** Why the payload is missing; null when it is not. */
+  /** Why the payload is as it was sent, or missing; null when it is neither. */
   error: string | null;
 }
 
