@@ -6,14 +6,16 @@ const LEFT_OUT =
   /^(?:host|content-length|connection|keep-alive|transfer-encoding|te|expect|upgrade|accept-encoding|x-forwarded-.*|forwarded|via)$/i;
 
 /**
- * The curl command that sends a captured request to the tunnel again.
+ * The curl command that sends a captured request to the tunnel again, without a body that was not captured whole.
  *
  * @param url the tunnel's public URL
  */
 export function curlCommand({ method, path, request }: RequestDetail, url: string): string {
-  const { headers, body } = request;
-  const isDecoded = body?.content_encoding != null && body.error === null;
-  const sent = headers.filter(({ name }) => !LEFT_OUT.test(name) && !(isDecoded && /^content-encoding$/i.test(name)));
+  const { headers } = request;
+  const body = request.body?.truncated ? null : request.body;
+  // What could not be decoded is sent as it was captured.
+  const isEncoded = body !== null && body.error !== null;
+  const sent = headers.filter(({ name }) => !LEFT_OUT.test(name) && (isEncoded || !/^content-encoding$/i.test(name)));
   const acceptsCompressed = headers.some(({ name }) => /^accept-encoding$/i.test(name));
   const binary = body !== null && body.text === null;
   const words = [

@@ -40,8 +40,11 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
   switch (action) {
     case 'har':
       return exportHar(tunnel, options);
-    case 'curl':
-      return print(curlCommand(await detailOf(tunnel, options.curl), url));
+    case 'curl': {
+      const detail = await detailOf(tunnel, options.curl);
+      if (detail.request.body?.truncated) process.stderr.write('body left out: it was not captured whole\n');
+      return print(curlCommand(detail, url));
+    }
     case 'replay': {
       const path = `${requestPath(tunnel, options.replay)}/replay${tunnel.query}`;
       return printDetail(tunnel, await callAgent<RequestDetail>(settings, 'POST', path, { body: {} }), json);

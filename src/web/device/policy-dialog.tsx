@@ -39,8 +39,9 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
       if (!isDefault) await draft.locate(error);
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   return (
     <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>

@@ -65,8 +65,9 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
       if (hasPolicy.value) await draft.locate(error);
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
     // The field that is wrong, which may be out of view.
     window.requestAnimationFrame(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
   };

@@ -40,8 +40,9 @@ function DeleteDialog({ tunnel: { url, url_part: name, forwards_to: upstream } }
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   return (
     <Dialog title={text.title(name)} onClose={goHome}>

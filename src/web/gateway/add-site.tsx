@@ -54,8 +54,9 @@ function ChooseDomain(): JSX.Element {
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   return (
     <Step number={1} title={text.domain.title}>

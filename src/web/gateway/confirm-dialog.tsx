@@ -56,8 +56,9 @@ function ConfirmDialog({
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   return (
     <Dialog title={title} onClose={close}>

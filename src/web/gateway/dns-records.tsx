@@ -51,8 +51,9 @@ export function DnsRecords({ domain, changed }: { domain: ReservedDomain; change
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   const records = recordsOf(domain);
   const found = check.value?.records ?? [];

@@ -50,8 +50,9 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   if (secret.value) {
     const { once, answer } = secret.value;

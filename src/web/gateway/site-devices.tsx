@@ -54,8 +54,9 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   return (
     <>

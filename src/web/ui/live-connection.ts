@@ -50,7 +50,9 @@ export function connectLive({ url, on, shouldRetry }: LiveOptions): LiveConnecti
   const retry = async () => {
     disconnect();
     if (state.value === 'live') state.value = 'lost';
-    if (!(await shouldRetry()) || closed) return;
+    // It may have connected meanwhile, as the network came back.
+    if (!(await shouldRetry()) || closed || source !== null) return;
+    window.clearTimeout(timer);
     const ceiling = Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures++);
     // Jitter, so that all open pages do not reconnect in step.
     timer = window.setTimeout(connect, ceiling * (0.5 + Math.random() / 2));

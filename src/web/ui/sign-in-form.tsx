@@ -30,8 +30,11 @@ export function SignInForm({ text, problem, signIn }: SignInFormProps): JSX.Elem
     const given = credential.value.trim();
     if (busy.value || given === '') return;
     busy.value = true;
-    await signIn(given);
-    busy.value = false;
+    try {
+      await signIn(given);
+    } finally {
+      busy.value = false;
+    }
     credential.value = '';
   };
   return (

@@ -194,6 +194,14 @@ describe('the curl command', () => {
     expect(curlCommand(detail({ method: 'PUT', request: { headers, trailers: [], body: zipped } }), 'https://a')).toBe(
       'curl -X PUT https://a/a --compressed --data-raw abc',
     );
+    const broken = { ...zipped, error: 'invalid gzip' };
+    expect(curlCommand(detail({ method: 'PUT', request: { headers, trailers: [], body: broken } }), 'https://a')).toBe(
+      "curl -X PUT https://a/a -H 'Content-Encoding: gzip' --compressed --data-raw abc",
+    );
+    const cut = { ...zipped, truncated: true };
+    expect(curlCommand(detail({ method: 'POST', request: { headers, trailers: [], body: cut } }), 'https://a')).toBe(
+      'curl -X POST https://a/a --compressed',
+    );
     const binary = { ...BODY, text: null, base64: 'AAE=' };
     expect(
       curlCommand(detail({ method: 'POST', request: { headers: [], trailers: [], body: binary } }), 'https://a'),

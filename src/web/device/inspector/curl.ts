@@ -1,14 +1,7 @@
 import type { BodyReport, RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 
 /** Headers that curl sets by itself, or that belong to one connection. */
-const OMITTED = new Set([
-  'host',
-  'connection',
-  'content-length',
-  'transfer-encoding',
-  'accept-encoding',
-  'content-encoding', // the body is decoded
-]);
+const OMITTED = new Set(['host', 'connection', 'content-length', 'transfer-encoding', 'accept-encoding']);
 /** What a shell or a terminal could take for something else. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: that is the point
 const CONTROL = /[\x00-\x08\x0b-\x1f\x7f]/;
@@ -23,7 +16,10 @@ export function toCurl({ method, path, request }: RequestDetail, url: string): s
   const data = body === null || body.truncated ? null : dataOf(body);
   const isDefault = method === (data === null ? 'GET' : 'POST');
   const compressed = headers.some(({ name }) => name.toLowerCase() === 'accept-encoding');
-  const sent = headers.filter(({ name }) => !OMITTED.has(name.toLowerCase()) && !name.startsWith(':'));
+  // What could not be decoded is sent as it was captured.
+  const isEncoded = data !== null && body?.error != null;
+  const isSent = (name: string) => !OMITTED.has(name) && (isEncoded || name !== 'content-encoding');
+  const sent = headers.filter(({ name }) => isSent(name.toLowerCase()) && !name.startsWith(':'));
   const parts = [
     `curl --globoff --path-as-is ${quote(new URL(url).origin + path)}`,
     ...(method === 'HEAD' ? ['--head'] : isDefault ? [] : [`--request ${quote(method)}`]),

@@ -52,8 +52,9 @@ export function ReplayForm({
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   const details = problem.value?.details ?? {};
   return (

@@ -38,8 +38,9 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
       } catch (error) {
         if (!(error instanceof ApiProblem)) throw error;
         problem.value = error;
+      } finally {
+        busy.value = false;
       }
-      busy.value = false;
     }
     shown.value += PAGE;
   };

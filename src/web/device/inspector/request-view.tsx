@@ -157,8 +157,9 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       problem.value = error;
+    } finally {
+      busy.value = false;
     }
-    busy.value = false;
   };
   const isHttp = detail.captured && (detail.kind === 'http' || detail.kind === 'events');
   return (

@@ -56,6 +56,16 @@ it.each(["'; touch /tmp/x; '", '$(id)', '`id`', '\\', '!!', '"', "it's\nover\ttw
   },
 );
 
+it.each([
+  ['decoded', null, []],
+  ['sent as it was captured when it could not be decoded', 'invalid gzip', ['--header', 'Content-Encoding: gzip']],
+])('a compressed body is %s', (_, error, expected) => {
+  const headers = [{ name: 'Content-Encoding', value: 'gzip' }];
+  const body = { text: 'abc', base64: null, truncated: false, error } as RequestDetail['request']['body'];
+  const { args } = run(toCurl(detail({ method: 'POST' }, { headers, body }), URL));
+  expect(args.slice(3)).toEqual([...expected, '--data-raw', 'abc']);
+});
+
 it('a body that could control a terminal is encoded', () => {
   const hostile = '\u001b]0;title\u0007\rrm -rf ~ü';
   const command = toCurl(detail({ method: 'POST' }, { body: textBody(hostile) }), URL);
