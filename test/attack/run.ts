@@ -19,7 +19,7 @@ import { attackReport, isWithstood, type Outcome } from './report.ts';
 import { brokenUpstream, honestUpstream } from './upstreams.ts';
 
 const HEAP_MIB = 256;
-const DESCRIPTORS = 256;
+const DESCRIPTORS = '256';
 /** Honest clients alone, to compare with. */
 const QUIET_SECONDS = 15;
 const HONEST = ['honest-1.localhost', 'honest-2.localhost'];
@@ -28,9 +28,9 @@ const REPORT = 'test/attack/last-run.md';
 const PAGE = 'docs/reliability.md';
 
 /**
- * `npm run attack [-- minutes] [--only name] [--report] [--trace]`: a small gateway under a mixed attack, with honest agents
+ * `npm run attack [-- minutes] [--only name] [--descriptors 256] [--report] [--trace]`: a small gateway under a mixed attack, with honest agents
  * and clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
- * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure and slow answer as it comes, what
+ * text, `--descriptors` is the gateway's limit of open files, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure and slow answer as it comes, what
  * the gateway and the agents warn of, and why sessions end.
  */
 async function main(args: string[]): Promise<number> {
@@ -38,6 +38,7 @@ async function main(args: string[]): Promise<number> {
     args,
     options: {
       only: { type: 'string', default: '' },
+      descriptors: { type: 'string', default: DESCRIPTORS },
       report: { type: 'boolean', default: false },
       trace: { type: 'boolean', default: false },
     },
@@ -45,18 +46,18 @@ async function main(args: string[]): Promise<number> {
   });
   const minutes = Number(positionals[0] ?? 30);
   if (!(minutes > 0) || positionals.length > 1 || (values.report && values.only !== ''))
-    throw new Error('usage: npm run attack -- [minutes] [--only name | --report] [--trace]');
+    throw new Error('usage: npm run attack -- [minutes] [--only name [--descriptors n] | --report] [--trace]');
   if (process.platform !== 'linux' || cpus().length < 2) throw new Error('the attack needs Linux and two cores');
   // The gateway has a core of its own; everything that starts from here shares another one.
   execFileSync('taskset', ['-cp', '1', String(process.pid)], { stdio: 'ignore' });
-  const outcome = await attack(minutes, values.only, values.trace);
+  const outcome = await attack(minutes, values.only, Number(values.descriptors), values.trace);
   const report = attackReport(outcome);
   process.stdout.write(`\n${report}\n`);
   if (values.report) writeReport(report);
   return isWithstood(outcome) ? 0 : 1;
 }
 
-async function attack(minutes: number, only: string, trace: boolean): Promise<Outcome> {
+async function attack(minutes: number, only: string, descriptors: number, trace: boolean): Promise<Outcome> {
   const folder = mkdtempSync(join(tmpdir(), 'attack-'));
   const ends: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
   try {
@@ -65,7 +66,7 @@ async function attack(minutes: number, only: string, trace: boolean): Promise<Ou
       folder,
       { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}` },
       {
-        launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${DESCRIPTORS}`],
+        launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${descriptors}`],
         prepare: (store) => {
           authtoken = issueCredential(store, { acl: [], owner_id: null, description: 'hostile tenant' }).token;
         },
@@ -126,7 +127,7 @@ async function attack(minutes: number, only: string, trace: boolean): Promise<Ou
       date: new Date().toISOString().slice(0, 10),
       minutes,
       heapMib: HEAP_MIB,
-      descriptors: DESCRIPTORS,
+      descriptors,
       quiet,
       underAttack,
       results,

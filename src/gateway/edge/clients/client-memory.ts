@@ -11,12 +11,15 @@ const [LEAST, MOST] = [16 * MIB, 512 * MIB];
 /** Milliseconds between looks at what no event reports: unfinished heads of HTTP/2, and responses. */
 export const MEMORY_SWEEP_MS = 1000;
 
-/** Smaller changes are not reported: a client with one ordinary request at a time costs nothing. */
+/** Smaller changes are reported by the next sweep only: a client with one ordinary request at a time costs nothing. */
 const STEP = 8192;
 
 /** Memory of a buffer besides its bytes, and of one that waits to be written. */
 const BUFFER_BYTES = 128;
 const WRITE_BYTES = 384;
+
+/** Times that TLS takes what waits to be written: as text and encrypted, each in buffers that were allocated for more. */
+const TLS_COPIES = 4;
 
 /** A connection whose client makes the gateway hold something. */
 export interface MemoryHolder {
@@ -71,6 +74,11 @@ export class ConnectionMemory implements MemoryUser {
     this.#report(bytes < STEP ? 0 : bytes);
   }
 
+  /** @param bytes that the connection has held for a while */
+  settle(bytes: number): void {
+    if (!this.#released && bytes !== this.#reported) this.#report(bytes);
+  }
+
   /** Whether a head of this size changes what is reported. */
   isAffectedBy(bytes: number): boolean {
     return bytes >= STEP || this.#reported > 0;
@@ -105,9 +113,9 @@ export function unreadBytes(stream: Pick<Readable, 'readableLength'>): number {
 }
 
 /** Bytes of memory that a stream takes for what was written to it and has not left. Measured with Node.js 20. */
-export function unsentBytes(stream: Pick<Writable, 'writableLength'>): number {
-  const { writableLength } = stream;
-  return writableLength === 0 ? 0 : writableLength + unsentPieces(stream) * WRITE_BYTES;
+export function unsentBytes(stream: Pick<Writable, 'writableLength'> & { encrypted?: boolean }): number {
+  const { writableLength, encrypted = false } = stream;
+  return writableLength === 0 ? 0 : writableLength * (encrypted ? TLS_COPIES : 1) + unsentPieces(stream) * WRITE_BYTES;
 }
 
 /** Node does not publish the number; the front of the array may be empty. */

@@ -38,6 +38,11 @@ export class ChunkedDecoder {
     this.#strict = strict;
   }
 
+  /** Bytes of memory that unfinished trailers take. */
+  get held(): number {
+    return this.#block.held;
+  }
+
   start(): void {
     this.trailers = null;
     this.#state = 'size';

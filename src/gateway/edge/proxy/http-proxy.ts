@@ -74,14 +74,20 @@ export class HttpProxy {
   }
 
   #awaitOutcome(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
-    const { req, res, endpoint } = request;
+    const { req, res, endpoint, body } = request;
     outcome
       .then((settled) => {
-        if (res.destroyed) return;
-        if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
-        else this.#applyOutcome(settled, request);
+        if (!res.destroyed && !this.#removed.has(endpoint)) {
+          this.#applyOutcome(settled, request);
+          return;
+        }
+        body?.stop();
+        answerError(req, res, endpointRemoved());
       })
-      .catch((error: unknown) => this.options.onFailure(req, res, error));
+      .catch((error: unknown) => {
+        body?.stop();
+        this.options.onFailure(req, res, error);
+      });
   }
 
   #applyOutcome(outcome: RequestOutcome | undefined, request: EdgeRequest): void {

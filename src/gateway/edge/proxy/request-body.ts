@@ -1,5 +1,6 @@
 import { FairMemory } from '../../../lib/fair-memory.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import { ByteBlocks } from '../http/byte-blocks.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
@@ -20,8 +21,7 @@ export class RequestBody {
   readonly #from: ClientBody;
   #to: UpstreamLink | null = null;
   /** Read for a policy, and not yet sent. */
-  #buffered: Buffer[] = [];
-  #bufferedSize = 0;
+  readonly #buffered = new ByteBlocks();
   #readToEnd = false;
   #gaveUp = false;
   /** Bytes counted in the memory of all. */
@@ -48,8 +48,8 @@ export class RequestBody {
    */
   async read(limit: number): Promise<Buffer | null> {
     if (Number(this.#req.headers['content-length'] ?? 0) > limit) return null;
-    if (!this.#readToEnd && !this.#gaveUp && this.#bufferedSize <= limit) await this.#readAhead(limit);
-    return this.#readToEnd && this.#bufferedSize <= limit ? Buffer.concat(this.#buffered) : null;
+    if (!this.#readToEnd && !this.#gaveUp && this.#buffered.length <= limit) await this.#readAhead(limit);
+    return this.#readToEnd && this.#buffered.length <= limit ? this.#buffered.joined() : null;
   }
 
   #readAhead(limit: number): Promise<void> {
@@ -63,14 +63,15 @@ export class RequestBody {
         resolve();
       };
       const onData = (chunk: Buffer) => {
-        this.#buffered.push(chunk);
-        this.#bufferedSize += chunk.length;
-        const isTooMuch = !memory.hasRoom(this.#network, chunk.length);
+        const before = this.#buffered.held;
+        this.#buffered.add(chunk);
+        const bytes = this.#buffered.held - before;
+        const isTooMuch = !memory.hasRoom(this.#network, bytes);
         // It is held all the same, until it is sent on.
-        memory.take(this.#network, chunk.length);
-        this.#counted += chunk.length;
+        memory.take(this.#network, bytes);
+        this.#counted += bytes;
         if (isTooMuch) giveUp();
-        else if (this.#bufferedSize > limit) finish();
+        else if (this.#buffered.length > limit) finish();
       };
       const giveUp = () => {
         this.#gaveUp = true;
@@ -86,19 +87,16 @@ export class RequestBody {
         .on('end', onEnd)
         .on('close', finish)
         .on('error', () => {})
-        .on('close', () => this.#release());
+        .on('close', () => {
+          // A body that arrived whole is held until it is sent or not wanted any more.
+          if (!this.#readToEnd) this.#release();
+        });
       from.resume();
     });
   }
 
-  #takeBuffered(): Buffer[] {
-    const buffered = this.#buffered;
-    this.#buffered = [];
-    this.#release();
-    return buffered;
-  }
-
   #release(): void {
+    this.#buffered.clear();
     memory.release(this.#network, this.#counted);
     this.#counted = 0;
   }
@@ -106,8 +104,9 @@ export class RequestBody {
   /** Starts sending, as fast as the upstream reads. */
   sendTo(connection: UpstreamLink): void {
     this.#to = connection;
-    const buffered = this.#takeBuffered();
-    for (const chunk of buffered) this.#onData(chunk);
+    const buffered = this.#buffered.joined();
+    this.#release();
+    if (buffered.length > 0) this.#onData(buffered);
     if (this.#readToEnd) {
       this.#onEnd();
       return;
@@ -128,7 +127,7 @@ export class RequestBody {
   /** Stops sending. The rest is read and discarded, so that the client's connection can serve the next request. */
   stop(): void {
     this.#to = null;
-    this.#takeBuffered();
+    this.#release();
     this.#from.off('data', this.#onData).off('end', this.#onEnd);
     if (!this.#from.destroyed) this.#from.resume();
   }

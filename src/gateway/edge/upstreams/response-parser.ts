@@ -18,6 +18,8 @@ type State = 'idle' | 'head' | 'length' | 'chunked' | 'close' | 'upgraded';
 
 /** Interim responses to one request; servers use them to report progress. */
 export const MAX_INTERIM = 100;
+/** Bytes of an unfinished head that are checked piece by piece. */
+const CHECKED = 1024;
 const NO_TRAILERS: string[] = [];
 
 /**
@@ -122,10 +124,14 @@ export class ResponseParser {
   }
 
   #takeHead(bytes: Buffer, at: number): number {
-    const next = this.#block.take(bytes, at);
-    const { text } = this.#block;
-    if (this.#block.complete) this.#headOf(parseResponseHead(text));
-    else if (cannotBecomeHead(text)) throw new MalformedMessage('not HTTP');
+    const block = this.#block;
+    const isBeginning = block.length < CHECKED;
+    const next = block.take(bytes, at);
+    if (block.complete) {
+      const { text } = block;
+      block.start('');
+      this.#headOf(parseResponseHead(text));
+    } else if (isBeginning && cannotBecomeHead(block.begun)) throw new MalformedMessage('not HTTP');
     return next;
   }
 
@@ -139,7 +145,6 @@ export class ResponseParser {
     }
     if (status < 200) {
       if (++this.#interim > MAX_INTERIM) throw new MalformedMessage('too many interim responses');
-      this.#block.start('');
       this.#events?.onInterim(head);
       return;
     }

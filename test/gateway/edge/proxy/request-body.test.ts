@@ -20,6 +20,18 @@ it('a policy waits only once for a body that does not arrive', async () => {
   body.stop();
 });
 
+it('a body that arrived whole counts until it is sent or stopped', async () => {
+  const held = Array.from({ length: 32 }, () => bodyOf());
+  for (const { from } of held) from.end(Buffer.alloc(LIMIT));
+  expect((await Promise.all(held.map(({ body }) => body.read(LIMIT)))).filter((body) => body !== null)).toHaveLength(
+    32,
+  );
+  const late = bodyOf();
+  late.from.end('one too many');
+  expect(await late.body.read(LIMIT)).toBeNull();
+  for (const { body } of [...held, late]) body.stop();
+});
+
 it('buffered bodies share one memory limit, of which a client leaves a part for others', async () => {
   const waiting = Array.from({ length: 32 }, () => bodyOf());
   const reads = waiting.map(({ from, body }) => {

@@ -11,7 +11,13 @@ import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { BodyProgress } from '../body-progress.ts';
-import { type ClientMemory, type ConnectionMemory, type MemoryHolder, unsentBytes } from '../client-memory.ts';
+import {
+  type ClientMemory,
+  type ConnectionMemory,
+  type MemoryHolder,
+  unreadBytes,
+  unsentBytes,
+} from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
@@ -23,6 +29,9 @@ const LINGER_MS = 1000;
 
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 4;
+
+/** Memory that a request takes besides its head and body. */
+const REQUEST_BYTES = 5120;
 
 export interface Http1Handler {
   /** Answers a request; throws nothing. */
@@ -110,14 +119,15 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   countHeld(): number {
     const { socket } = this;
-    const unread = this.#block.text.length + this.#postponed.length + (this.#request?.unreadBytes ?? 0);
-    return unread + this.#headBytes + unsentBytes(socket);
+    const unread = unreadBytes(socket) + this.#postponed.held + (this.#request?.unreadBytes ?? 0);
+    const open = this.#request === null ? 0 : REQUEST_BYTES + this.#headBytes;
+    return unread + open + this.#block.held + (this.#chunks?.held ?? 0) + unsentBytes(socket);
   }
 
   /** Ends a connection whose request is overdue, or that has been idle for too long. */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
-    this.#countMemory();
+    this.#memory.settle(this.countHeld());
     if (this.#isIdle(now)) {
       this.#abort();
       return;
@@ -224,7 +234,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     const block = this.#block;
     const end = block.take(bytes, at);
     if (!block.complete) {
-      this.#headStarted(block.text);
+      if (!this.#headersBegun) this.#headStarted(block.begun);
       this.#countMemory();
       return end;
     }
@@ -251,7 +261,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
   #headStarted(text: string): void {
     if (!/^[A-Z\r]/.test(text)) throw new MalformedMessage('not HTTP');
     // The empty line that some clients send after a body.
-    if (this.#headersBegun || text === '\r\n') return;
+    if (text === '\r\n') return;
     this.#headersBegun = true;
     if (this.#headersDue) return;
     this.#headersDue = true;
@@ -278,6 +288,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   #readBody(request: Http1Request, bytes: Buffer, at: number): number {
     const end = request.take(bytes, at);
+    if (this.#chunks !== null && this.#chunks.held > 0) this.#countMemory();
     if (request.complete && this.#response?.destroyed) this.#next();
     return end;
   }

@@ -1,18 +1,17 @@
 import type { Socket } from 'node:net';
 import { clientNetwork } from '../../../../lib/network/ip-address.ts';
 import { runInTurn } from '../../../../lib/time/fair-turns.ts';
+import { ByteBlocks } from '../../http/byte-blocks.ts';
 
 /** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
 const MAX_BYTES = 16_384;
-
-const NOTHING = Buffer.alloc(0);
 
 /**
  * What a client has sent and the connection cannot process yet: it waits for the response to the current request, for the
  * client to read the last one, or for its turn. Too much of it pauses the socket.
  */
 export class PostponedInput {
-  #bytes: Buffer = NOTHING;
+  readonly #bytes = new ByteBlocks();
   #continues = false;
   /** When there was too much to read on, in milliseconds of `performance.now()`; infinite while there is not. */
   fullSince = Number.POSITIVE_INFINITY;
@@ -27,9 +26,14 @@ export class PostponedInput {
     return this.#bytes.length;
   }
 
+  /** Bytes of memory. */
+  get held(): number {
+    return this.#bytes.held;
+  }
+
   /** Adds bytes behind those that wait. */
   add(bytes: Buffer): void {
-    this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes]);
+    this.#bytes.add(bytes);
     if (this.#bytes.length <= MAX_BYTES) return;
     this.fullSince = Math.min(this.fullSince, performance.now());
     this.socket.pause();
@@ -50,8 +54,8 @@ export class PostponedInput {
 
   readonly #onTurn = (): void => {
     this.#continues = false;
-    const bytes = this.#bytes;
-    this.#bytes = NOTHING;
+    const bytes = this.#bytes.joined();
+    this.#bytes.clear();
     if (this.fullSince < Number.POSITIVE_INFINITY) this.socket.resume();
     this.fullSince = Number.POSITIVE_INFINITY;
     this.process(bytes);

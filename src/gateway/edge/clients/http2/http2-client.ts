@@ -30,7 +30,7 @@ const CONNECTION_WINDOW = 1_048_576;
 const REQUESTS_PER_TURN = 8;
 
 /** Memory that an open stream takes besides its head and bodies. */
-const STREAM_BYTES = 6144;
+const STREAM_BYTES = 8192;
 
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
@@ -115,7 +115,7 @@ export class Http2Client implements IdleClient, MemoryHolder {
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
     this.#watchHead();
-    this.#memory.update(this.countHeld());
+    this.#memory.settle(this.countHeld());
     if (this.#exchanges.size > 0) {
       for (const exchange of this.#exchanges) this.#checkExchange(exchange, now);
       this.#checkPresence(now);

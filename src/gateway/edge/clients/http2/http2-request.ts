@@ -4,6 +4,10 @@ import type { ClientBody, ClientRequest } from '../../http/client-message.ts';
 import type { ReceivedRequest } from '../body-progress.ts';
 import { unreadBytes } from '../client-memory.ts';
 
+/** Bytes of memory that small pieces of a body share. */
+const SMALL = 2048;
+const NOTHING = Buffer.alloc(0);
+
 /**
  * An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1), so that the proxy has to know one form only. nghttp2 has
  * already rejected requests that RFC 9113 calls malformed.
@@ -21,6 +25,8 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   unread = 0;
   /** Bytes of the head. */
   headBytes = 0;
+  /** Free memory for small pieces. */
+  #small: Buffer = NOTHING;
 
   /**
    * @param headers as parsed by Node; modified here
@@ -66,11 +72,26 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
     const push = stream.push;
     stream.push = (chunk: Buffer | null, encoding) => {
       this.received += chunk?.length ?? 0;
-      const goOn = push.call(stream, chunk, encoding);
+      // A reader that keeps up gets it at once.
+      const waits = stream.readableFlowing !== true || stream.readableLength > 0;
+      const goOn = push.call(stream, chunk !== null && waits ? this.#withoutRest(chunk) : chunk, encoding);
       if (stream.readableLength > 0) this.onUnread(this.countUnread());
       return goOn;
     };
     return stream;
+  }
+
+  /** A copy of a small piece: it would keep up to 64 KiB alive that were read with it. */
+  #withoutRest(piece: Buffer): Buffer {
+    const { length } = piece;
+    if (length * 2 >= piece.buffer.byteLength) return piece;
+    if (length > SMALL / 4) return Buffer.allocUnsafeSlow(length).fill(piece);
+    // Tiny ones share memory, which a stream's reader frees in the order of arrival.
+    if (this.#small.length < length) this.#small = Buffer.allocUnsafeSlow(SMALL);
+    const own = this.#small.subarray(0, length);
+    this.#small = this.#small.subarray(length);
+    piece.copy(own);
+    return own;
   }
 }
 

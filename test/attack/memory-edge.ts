@@ -1,0 +1,69 @@
+/**
+ * An edge in its own process that counts what it holds and closes nobody for it. Prints its ports; then, for each line of its
+ * input, what it counts and uses. Argument: the port of an upstream that answers.
+ */
+import { connect } from 'node:net';
+import { createInterface } from 'node:readline';
+import { Duplex } from 'node:stream';
+import { FairMemory } from '../../src/lib/fair-memory.ts';
+import { MemoryBudget } from '../../src/lib/memory-budget.ts';
+import { TestEdge } from '../support/edge.ts';
+import { processResources } from '../support/process-resources.ts';
+
+const answering = Number(process.argv[2]);
+const GIB = 1024 ** 3;
+
+/** Bytes in all budgets; those of client networks are parts of the whole. */
+let counted = () => 0;
+const report = MemoryBudget.prototype.report;
+MemoryBudget.prototype.report = function (this: MemoryBudget, user, bytes) {
+  if ((this as unknown as { whole: MemoryBudget | null }).whole === null) counted = () => this.held;
+  report.call(this, user, bytes);
+};
+let taken = 0;
+const { take, release } = FairMemory.prototype;
+FairMemory.prototype.take = function (owner, bytes) {
+  taken += bytes;
+  take.call(this, owner, bytes);
+};
+FairMemory.prototype.release = function (owner, bytes) {
+  taken -= bytes;
+  release.call(this, owner, bytes);
+};
+
+const edge = await TestEdge.start({
+  httpLimits: { memory: 8 * GIB, headersTimeout: 600_000, progressTimeout: 600_000, idleTimeout: 600_000 },
+  tlsLimits: { handshakeTimeout: 600_000, hellos: 8192, connections: 8192 },
+});
+const webhook = { type: 'verify-webhook', config: { provider: 'github', secret: 'x' } };
+const answered = () => connect({ port: answering, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
+const endpoints = [
+  ['silent', () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }), {}],
+  ['answering', answered, {}],
+  ['webhook', answered, { policy: { on_http_request: [{ actions: [webhook] }] } }],
+] as const;
+/** They stand in for the streams of agents, which count what they hold. */
+const upstreams = new Set<Duplex>();
+for (const [name, open, options] of endpoints) {
+  for (const protocol of ['http', 'https'] as const) {
+    const host = `${name}${protocol === 'https' ? 's' : ''}.localhost`;
+    const endpoint = await edge.serve(host, () => {}, { protocol, ...options });
+    endpoint.open = () => {
+      const upstream = open();
+      upstreams.add(upstream);
+      return upstream.once('close', () => upstreams.delete(upstream));
+    };
+  }
+}
+print({ httpPort: edge.httpPort, httpsPort: edge.httpsPort });
+
+createInterface({ input: process.stdin }).on('line', () => {
+  globalThis.gc?.();
+  let streams = 0;
+  for (const { readableLength, writableLength } of upstreams) streams += readableLength + writableLength;
+  print({ counted: counted() + taken + streams, used: processResources(process.pid).rssMib * 2 ** 20 });
+});
+
+function print(facts: object): void {
+  process.stdout.write(`${JSON.stringify(facts)}\n`);
+}
