@@ -32,9 +32,11 @@ import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
 import { parseUpstream } from './upstreams/upstream.ts';
+import { checkHttp } from './upstreams/upstream-check.ts';
 import { connectUpstream } from './upstreams/upstream-connection.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
+import type { UpstreamHealth } from './upstreams/upstream-health.ts';
 import { UpstreamMonitor } from './upstreams/upstream-monitor.ts';
 
 /** The agent's status in brief. */
@@ -141,9 +143,11 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
   const connection = { guard, verifyTls: settings.verifyUpstreamTls, upstreamCas: settings.systemCas };
   const dialer = new UpstreamDialer({ ...connection, log, socketFolder, connectMs: UPSTREAM_CONNECT_MS });
+  const checking = { ...connection, connectMs: UPSTREAM_CHECK_MS };
   const monitor = new UpstreamMonitor({
     healths: dialer.healths,
-    connect: (upstream) => connectUpstream(upstream, { ...connection, connectMs: UPSTREAM_CHECK_MS }),
+    connect: (upstream) => connectUpstream(upstream, checking),
+    request: (socket, upstream) => checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(dataDir) }),
     isOnline: () => connector.status.state === 'online',
     clock,
   });
@@ -192,7 +196,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   let metrics: Promise<Metrics> | null = null;
   const health = {
     tunnels,
-    refreshUpstreams: () => monitor.refresh(),
+    refreshUpstreams: (only?: UpstreamHealth) => monitor.refresh(only),
     remoteApi: own,
     session,
     version: VERSION,

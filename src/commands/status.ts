@@ -2,7 +2,14 @@ import { existsSync } from 'node:fs';
 import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel } from '../agent/api/present.ts';
 import { callAgent } from '../agent/api-client.ts';
-import { because, endpointAdvice, type Name, START_UPSTREAM, sessionAdvice } from '../doctor/advice.ts';
+import {
+  because,
+  CHANGE_UPSTREAM,
+  endpointAdvice,
+  type Name,
+  START_UPSTREAM,
+  sessionAdvice,
+} from '../doctor/advice.ts';
 import { wantsColor } from '../doctor/report.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
 import { durationText } from '../lib/time/duration-text.ts';
@@ -71,12 +78,13 @@ export function problemsOf({ session, remote_api: own }: StatusReport, tunnels: 
   ];
 }
 
-type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'>;
+type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'> & Partial<Pick<ListedTunnel, 'upstream'>>;
 
-function problemOf({ url, status, last_error }: Endpoint, name: Name): Problem | null {
+function problemOf({ url, status, last_error, upstream }: Endpoint, name: Name): Problem | null {
   if (status === 'online') return null;
   const problem = `${url} is ${status}${because(last_error)}`;
-  if (status === 'degraded') return { problem, remedy: START_UPSTREAM };
+  if (status === 'degraded')
+    return { problem, remedy: upstream?.state === 'wrong_protocol' ? CHANGE_UPSTREAM : START_UPSTREAM };
   return { problem, remedy: last_error?.code ? endpointAdvice(last_error.code, name) : null };
 }
 

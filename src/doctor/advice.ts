@@ -11,7 +11,8 @@ type Failure = { code: string | null; message: string } | null;
 
 export const NEW_AUTHTOKEN =
   'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard';
-export const START_UPSTREAM = 'start the upstream, or change what the tunnel forwards to';
+export const CHANGE_UPSTREAM = 'change it with device-agent tunnels change <tunnel> --forwards-to <upstream>';
+export const START_UPSTREAM = `start the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;
 
 /** The authtoken's ACL or reservations do not allow a domain or an address. */
 const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
@@ -44,6 +45,6 @@ export function endpointAdvice(code: string, { domain, isOwn }: Name): string | 
 /** What to do about an upstream that the agent rejects, by error code. */
 export function upstreamAdvice(code: string | null): string {
   if (code === 'ERR_AGENT_UPSTREAM_UNKNOWN')
-    return 'check the name and the name server, or change what the tunnel forwards to';
-  return 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to';
+    return `check the name and the name server, or forward to another one: ${CHANGE_UPSTREAM}`;
+  return `change AGENT_ALLOW_UPSTREAMS, or forward to another one: ${CHANGE_UPSTREAM}`;
 }

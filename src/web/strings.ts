@@ -99,6 +99,7 @@ export const device = {
       answers: 'answers',
       refused: 'refuses connections',
       unreachable: 'does not answer',
+      wrong_protocol: 'speaks another protocol',
       unknown: 'not checked yet',
     },
     requests: (count: number) => (count === 1 ? '1 request' : `${count.toLocaleString('en')} requests`),

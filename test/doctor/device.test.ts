@@ -1,6 +1,5 @@
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createHttp } from 'node:http';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openDataFolder } from '../../src/agent/folders/data-folder.ts';
@@ -250,25 +249,26 @@ describe('check of the clock', () => {
 });
 
 describe('check of the upstreams', () => {
-  it('reports upstreams that answer, are unreachable or are not allowed', async () => {
+  it('reports upstreams that answer, are unreachable, speak another protocol or are not allowed', async () => {
     const folder = temporaryFolder();
-    const [up, down] = [await takenPort(), await freePort()];
+    const [other, down] = [await takenPort(), await freePort()];
     const web = createHttp((_request, response) => response.end());
     await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void web.close());
     const plain = web.address() as { port: number };
     const socket = join(folder, 'app.sock');
-    const app = createServer((client) => client.destroy());
+    const app = createHttp((_request, response) => response.end());
     await new Promise<void>((resolve) => app.listen(socket, resolve));
     onTestFinished(() => void app.close());
     const upstreams = [
-      `localhost:${up}`,
-      `http://127.0.0.1:${up}`,
+      `localhost:${plain.port}`,
+      `http://127.0.0.1:${plain.port}`,
       `unix:${socket}`,
       `127.0.0.1:${down}`,
       '8.8.8.8:53',
       `https://127.0.0.1:${down}`,
       `https://127.0.0.1:${plain.port}`,
+      `localhost:${other}`,
     ];
     await keepTunnels(
       folder,
@@ -280,6 +280,7 @@ describe('check of the upstreams', () => {
       failure(/^8\.8\.8\.8:53: upstream not allowed/, /AGENT_ALLOW_UPSTREAMS/),
       failure(/^https:\/\/127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the upstream/),
       failure(/^https:\/\/127\.0\.0\.1:\d+: TLS failed \(wrong version number\)$/, /to http:\/\//),
+      failure(/^localhost:\d+ closes connections without an answer to HTTP/, /tunnels change/),
     ]);
     expect(upstreamAdvice('ERR_AGENT_UPSTREAM_UNKNOWN')).toMatch(/^check the name/);
   });

@@ -248,6 +248,10 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.getByLabel('Forward to').waitFor();
     await page.keyboard.type('8001');
     await page.keyboard.press('Enter');
+    await page.getByText('nothing listens at localhost:8001').waitFor();
+    await focusOn('Close');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
     await page.getByRole('link', { name: /^Delete: / }).waitFor();
 
     await focusOn('APolicy');

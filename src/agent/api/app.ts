@@ -3,6 +3,7 @@ import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
 import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
@@ -18,7 +19,7 @@ export interface AppOptions extends HealthSource {
   page: DevicePage;
   inspection: Pick<LazyInspection, 'router' | 'stop'>;
   /** Checks upstreams that were not checked lately, for those who look at them. */
-  refreshUpstreams: () => Promise<void>;
+  refreshUpstreams: RefreshUpstreams;
   log: Log;
 }
 

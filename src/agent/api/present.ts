@@ -17,7 +17,10 @@ const TunnelMembers = z.object({
 /** A tunnel in the answer to the request that created it; its policy as it was sent. */
 export const CreatedTunnel = TunnelMembers.extend({
   policy: z.record(z.string(), z.unknown()).nullable(),
-  notice: z.string().optional().meta({ description: 'Why the domain is not the one that was asked for.' }),
+  notice: z
+    .string()
+    .optional()
+    .meta({ description: 'Why the domain is not the one that was asked for, or why the upstream will not work.' }),
 });
 export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
 

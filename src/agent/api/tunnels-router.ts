@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
+import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import { jsonBody } from './json-body.ts';
 import { noQuery, parseInput, querySchema } from './parse-input.ts';
@@ -15,7 +16,7 @@ export const ListQuery = querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).option
  *
  * @param refreshUpstreams checks upstreams that were not checked lately
  */
-export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: () => Promise<void>): Router {
+export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: RefreshUpstreams): Router {
   const router = Router();
   router
     .route('/tunnels')
@@ -28,7 +29,10 @@ export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: () => Pr
     .post(noQuery, ...jsonBody, async (req, res) => {
       const notices: string[] = [];
       const view = await tunnels.create(parseInput(TunnelRequest, req.body), (text) => notices.push(text));
-      res.json(presentCreated(view, notices[0] ?? null));
+      await refreshUpstreams(tunnels.reports.health(view) ?? undefined);
+      const ofUpstream = tunnels.reports.notice(view);
+      if (ofUpstream !== null) notices.push(ofUpstream);
+      res.json(presentCreated(view, notices.length > 0 ? notices.join('; ') : null));
     })
     .all(methodNotAllowed('GET, HEAD, POST'));
   router
@@ -41,6 +45,7 @@ export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: () => Pr
       const change = parseInput(TunnelChange, req.body);
       const view = tunnels.find(req.params.url_part);
       await tunnels.change(view, change);
+      if (change.forwards_to) await refreshUpstreams(tunnels.reports.health(view) ?? undefined);
       res.json(presentDetail(view, tunnels));
     })
     .delete(noQuery, async (req, res) => {

@@ -1,6 +1,12 @@
 import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
-import { isDown, type UpstreamHealths, type UpstreamStatus } from '../upstreams/upstream-health.ts';
+import {
+  isDown,
+  UNKNOWN,
+  type UpstreamHealth,
+  type UpstreamHealths,
+  type UpstreamStatus,
+} from '../upstreams/upstream-health.ts';
 import type { ShownState, ShownStatus, Tunnel } from './tunnel.ts';
 import type { TunnelView } from './tunnel-list.ts';
 
@@ -21,15 +27,15 @@ export class TunnelReports {
   ) {}
 
   /** From now on, the tunnel's upstream is checked when it has no traffic. */
-  watch({ id, forwards_to }: Tunnel, traffic: TrafficCounters): void {
+  watch({ id, forwards_to, protocol }: Tunnel, traffic: TrafficCounters): void {
     const upstream = upstreamOf(forwards_to);
-    if (upstream) this.healths.hold(upstream);
+    if (upstream) this.healths.hold({ upstream, protocol });
     this.#watched.set(id, { traffic, upstream });
   }
 
-  unwatch({ id }: Tunnel): void {
+  unwatch({ id, protocol }: Tunnel): void {
     const upstream = this.#watched.get(id)?.upstream;
-    if (upstream) this.healths.release(upstream);
+    if (upstream) this.healths.release({ upstream, protocol });
     this.#watched.delete(id);
   }
 
@@ -41,8 +47,25 @@ export class TunnelReports {
     this.watch(tunnel, traffic);
   }
 
-  upstream({ tunnel }: TunnelView): UpstreamStatus {
-    return this.healths.statusOf(tunnel.forwards_to);
+  upstream(view: TunnelView): UpstreamStatus {
+    return this.health(view)?.status ?? UNKNOWN;
+  }
+
+  /** Null for an upstream that this version does not support. */
+  health({ tunnel: { forwards_to, protocol } }: TunnelView): UpstreamHealth | null {
+    return this.healths.find(forwards_to, protocol);
+  }
+
+  /** What the person who has just created the tunnel should know of its upstream; null: nothing. */
+  notice(view: TunnelView): string | null {
+    const at = view.tunnel.forwards_to;
+    const { state, reason } = this.upstream(view);
+    if (state === 'refused') return `nothing listens at ${at}; clients get errors until something does`;
+    if (state === 'unreachable') return `${at} does not answer (${reason}); clients get errors until it does`;
+    if (state === 'wrong_protocol') return `${at} ${reason}`;
+    const path = this.health(view)?.exposedPath ?? null;
+    if (path === null) return null;
+    return `the upstream serves this agent's data folder with its secrets at ${path}; serve another folder`;
   }
 
   /** Null when connections bypass the agent, and the gateway does not tell. */
@@ -60,8 +83,7 @@ export class TunnelReports {
     const { state, since, lastError } = view.status;
     const upstream = this.upstream(view);
     if (state !== 'online' || !isDown(upstream)) return { state, since, lastError };
-    const problem = upstream.state === 'refused' ? 'refuses connections' : 'is unreachable';
-    const message = `upstream ${view.tunnel.forwards_to} ${problem}: ${upstream.reason}`;
+    const message = `upstream ${view.tunnel.forwards_to} ${problemOf(upstream)}`;
     return { state: 'degraded', since: upstream.since ?? since, lastError: { code: null, message } };
   }
 
@@ -70,6 +92,11 @@ export class TunnelReports {
     for (const view of views) counts[this.status(view).state]++;
     return counts;
   }
+}
+
+function problemOf({ state, reason }: UpstreamStatus): string {
+  if (state === 'wrong_protocol') return String(reason);
+  return `${state === 'refused' ? 'refuses connections' : 'is unreachable'}: ${reason}`;
 }
 
 function upstreamOf(forwardsTo: string): Upstream | null {

@@ -46,7 +46,7 @@ export class PreparedUpstream implements EndpointUpstream {
     private readonly tunnel: TunnelUpstream,
     private readonly options: DialerOptions,
   ) {
-    this.#health = tunnel.healths.hold(tunnel.upstream);
+    this.#health = tunnel.healths.hold(tunnel);
   }
 
   async connect(): Promise<Socket> {
@@ -91,7 +91,7 @@ export class PreparedUpstream implements EndpointUpstream {
 
   /** Closes the relay, if there is one. */
   async release(): Promise<void> {
-    if (!this.#isReleased) this.tunnel.healths.release(this.tunnel.upstream);
+    if (!this.#isReleased) this.tunnel.healths.release(this.tunnel);
     this.#isReleased = true;
     await this.#relay?.close();
   }

@@ -2,9 +2,13 @@ import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, type Upstream } from './upstream.ts';
+import type { HttpFindings } from './upstream-check.ts';
 
-export const UPSTREAM_STATES = ['unknown', 'answers', 'refused', 'unreachable'] as const;
-/** `refused`: nothing listens there; `unreachable`: any other failure, such as no answer; `unknown`: not checked yet. */
+export const UPSTREAM_STATES = ['unknown', 'answers', 'refused', 'unreachable', 'wrong_protocol'] as const;
+/**
+ * `refused`: nothing listens there; `unreachable`: any other failure, such as no answer; `wrong_protocol`: accepts
+ * connections, but does not speak the tunnel's protocol; `unknown`: not checked yet.
+ */
 export type UpstreamState = (typeof UPSTREAM_STATES)[number];
 
 export interface UpstreamStatus {
@@ -13,18 +17,18 @@ export interface UpstreamStatus {
   readonly since: Date | null;
   /** The last connection that succeeded or failed; null while unknown. */
   readonly checkedAt: Date | null;
-  /** Why the last connection failed; null when it did not. */
+  /** Why the last connection failed, or what the upstream speaks instead; null when it works. */
   readonly reason: string | null;
 }
 
 /** Between two log lines about an upstream that stays unreachable. */
 const REPEAT_MS = 10 * 60_000;
 
-const UNKNOWN: UpstreamStatus = { state: 'unknown', since: null, checkedAt: null, reason: null };
+export const UNKNOWN: UpstreamStatus = { state: 'unknown', since: null, checkedAt: null, reason: null };
 
 /** Whether an upstream with this state keeps its tunnels from working. */
 export function isDown({ state }: UpstreamStatus): boolean {
-  return state === 'refused' || state === 'unreachable';
+  return state === 'refused' || state === 'unreachable' || state === 'wrong_protocol';
 }
 
 /**
@@ -39,9 +43,14 @@ export class UpstreamHealth {
   #loggedAt = Number.NEGATIVE_INFINITY;
   /** Warns once: the operator does not always control what a name resolves to. */
   #warned = false;
+  /** Whether a request has shown what the upstream speaks since it last failed. */
+  #spoken = false;
+  #exposedPath: string | null = null;
 
   constructor(
     readonly upstream: Upstream,
+    /** Of an http tunnel. */
+    readonly isHttp: boolean,
     private readonly log: Log,
     private readonly now: () => number = () => performance.now(),
   ) {}
@@ -55,7 +64,42 @@ export class UpstreamHealth {
     return this.now() - this.#checkedAt;
   }
 
+  /** Where the upstream serves the agent's data folder; null: nowhere that is known. */
+  get exposedPath(): string | null {
+    return this.#exposedPath;
+  }
+
+  /** Whether a check should send a request. Without a reader, what speaks another protocol is left alone: it may log each. */
+  asksRequest(forReader: boolean): boolean {
+    return this.isHttp && (!this.#spoken || (forReader && this.#status.state === 'wrong_protocol'));
+  }
+
+  /** A request of a check has been answered. */
+  spoke({ problem, exposedPath }: HttpFindings): void {
+    this.#spoken = true;
+    const upstream = displayUpstream(this.upstream);
+    if (exposedPath !== null && this.#exposedPath === null)
+      this.log.warn(
+        { upstream, path: exposedPath },
+        'upstream serves the data folder with its secrets; serve another folder',
+      );
+    this.#exposedPath = exposedPath;
+    if (problem === null) {
+      this.#works();
+      return;
+    }
+    if (this.#status.state !== 'wrong_protocol')
+      this.log.warn({ upstream, reason: problem }, 'upstream speaks another protocol');
+    this.#set('wrong_protocol', problem);
+  }
+
+  /** A connection has been accepted. */
   answered(): void {
+    if (this.#status.state === 'wrong_protocol') this.#checkedAt = this.now();
+    else this.#works();
+  }
+
+  #works(): void {
     const wasDown = isDown(this.#status);
     this.#set('answers', null);
     if (!wasDown) return;
@@ -67,6 +111,7 @@ export class UpstreamHealth {
   failed(error: unknown, forClient: boolean): void {
     const wasDown = isDown(this.#status);
     const reason = messageOf(error);
+    this.#spoken = false;
     this.#set(isRefusal(error) ? 'refused' : 'unreachable', reason);
     const upstream = displayUpstream(this.upstream);
     if (error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED') {
@@ -95,6 +140,12 @@ function isRefusal(error: unknown): boolean {
   return hasErrno(error, 'ECONNREFUSED') || hasErrno(error, 'ENOENT');
 }
 
+/** What of a tunnel decides how its upstream is checked. */
+export interface CheckedUpstream {
+  upstream: Upstream;
+  protocol: string;
+}
+
 /** The upstreams in use, each with its health. */
 export class UpstreamHealths {
   readonly #held = new Map<string, { health: UpstreamHealth; holders: number }>();
@@ -112,23 +163,33 @@ export class UpstreamHealths {
     return this.#held.size;
   }
 
-  /** @param forwardsTo as {@link displayUpstream} shows it */
-  statusOf(forwardsTo: string): UpstreamStatus {
-    return this.#held.get(forwardsTo)?.health.status ?? UNKNOWN;
+  /**
+   * @param forwardsTo as {@link displayUpstream} shows it
+   * @param protocol of the tunnel
+   */
+  find(forwardsTo: string, protocol: string): UpstreamHealth | null {
+    return this.#held.get(keyOf(forwardsTo, protocol))?.health ?? null;
   }
 
   /** Remembers an upstream until {@link release} was called as often as this. */
-  hold(upstream: Upstream): UpstreamHealth {
-    const key = displayUpstream(upstream);
-    const held = this.#held.get(key) ?? { health: new UpstreamHealth(upstream, this.log, this.now), holders: 0 };
+  hold({ upstream, protocol }: CheckedUpstream): UpstreamHealth {
+    const key = keyOf(displayUpstream(upstream), protocol);
+    const held = this.#held.get(key) ?? {
+      health: new UpstreamHealth(upstream, protocol === 'http', this.log, this.now),
+      holders: 0,
+    };
     held.holders++;
     this.#held.set(key, held);
     return held.health;
   }
 
-  release(upstream: Upstream): void {
-    const key = displayUpstream(upstream);
+  release({ upstream, protocol }: CheckedUpstream): void {
+    const key = keyOf(displayUpstream(upstream), protocol);
     const held = this.#held.get(key);
     if (held && --held.holders === 0) this.#held.delete(key);
   }
+}
+
+function keyOf(forwardsTo: string, protocol: string): string {
+  return `${protocol === 'http' ? 'http' : 'bytes'} ${forwardsTo}`;
 }

@@ -2,16 +2,22 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { Upstream } from './upstream.ts';
+import type { HttpFindings } from './upstream-check.ts';
 import type { UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 
 export interface UpstreamMonitorOptions {
   healths: UpstreamHealths;
   /** Connects to an upstream as a tunnel would; has a deadline. */
   connect: (upstream: Upstream) => Promise<Socket>;
+  /** Sends a request over such a connection, which it uses up; has a deadline. */
+  request: (socket: Socket, upstream: Upstream) => Promise<HttpFindings>;
   /** Whether clients can arrive. Without a session, checks would only wake the device. */
   isOnline: () => boolean;
   clock: Clock;
 }
+
+/** Checks upstreams now, for somebody who looks; omitted: all that were not checked lately. */
+export type RefreshUpstreams = (only?: UpstreamHealth) => Promise<void>;
 
 /** Checks come in batches: a device that sleeps between them needs less power. */
 const BATCH_MS = 15_000;
@@ -26,7 +32,7 @@ const READER_WAIT_MS = 300;
 
 /**
  * Checks upstreams without traffic by a connection that carries no data: each one every 30 to 60 seconds, with more than 256
- * of them less often.
+ * of them less often. The first connection to an upstream of an http tunnel that works (again) carries a request.
  */
 export class UpstreamMonitor {
   readonly #stopped = new AbortController();
@@ -42,10 +48,16 @@ export class UpstreamMonitor {
     this.#stopped.abort();
   }
 
-  /** Checks what was not checked in the last seconds, and waits shortly for the results. */
-  async refresh(): Promise<void> {
+  /**
+   * Checks what was not checked in the last seconds, and waits shortly for the results.
+   *
+   * @param only omitted: all upstreams
+   */
+  async refresh(only?: UpstreamHealth): Promise<void> {
     if (!this.options.isOnline()) return;
-    const checks = this.#oldest(FRESH_FOR_READER_MS, MAX_BATCH).map((health) => this.#check(health));
+    const checks = this.#oldest(FRESH_FOR_READER_MS, only ? this.options.healths.size : MAX_BATCH)
+      .filter((health) => only === undefined || health === only)
+      .map((health) => this.#check(health, true));
     if (checks.length === 0) return;
     await withDeadline(Promise.all(checks), 'checking upstreams', READER_WAIT_MS).catch(() => {}); // still old, and dated
   }
@@ -56,7 +68,7 @@ export class UpstreamMonitor {
       await clock.sleep(BATCH_MS, this.#stopped.signal);
       if (!isOnline()) continue;
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
-      for (const health of this.#oldest(FRESH_MS, size)) void this.#check(health);
+      for (const health of this.#oldest(FRESH_MS, size)) void this.#check(health, false);
     }
   }
 
@@ -68,23 +80,25 @@ export class UpstreamMonitor {
       .slice(0, max);
   }
 
-  #check(health: UpstreamHealth): Promise<void> {
+  #check(health: UpstreamHealth, forReader: boolean): Promise<void> {
     const running = this.#checks.get(health);
     if (running) return running;
-    const check = this.options
-      .connect(health.upstream)
-      .then(
-        (socket) => {
-          socket.destroy();
-          health.answered();
-        },
-        (error: unknown) => {
-          // A session that ended meanwhile may have taken the network with it.
-          if (this.options.isOnline() && !this.#stopped.signal.aborted) health.failed(error, false);
-        },
-      )
-      .finally(() => this.#checks.delete(health));
+    const check = this.#try(health, forReader).finally(() => this.#checks.delete(health));
     this.#checks.set(health, check);
     return check;
+  }
+
+  async #try(health: UpstreamHealth, forReader: boolean): Promise<void> {
+    const { connect, request, isOnline } = this.options;
+    try {
+      const socket = await connect(health.upstream);
+      const asks = health.asksRequest(forReader);
+      health.answered();
+      if (asks) health.spoke(await request(socket, health.upstream));
+      else socket.destroy();
+    } catch (error) {
+      // A session that ended meanwhile may have taken the network with it.
+      if (isOnline() && !this.#stopped.signal.aborted) health.failed(error, false);
+    }
   }
 }

@@ -39,6 +39,15 @@ export function addTunnelsCommand(program: Command): void {
     .option('--json', API_RESPONSE)
     .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
   tunnels
+    .command('change')
+    .description('Change what a tunnel forwards to, or its policy; its URL stays')
+    .argument('<tunnel>', TUNNEL)
+    .option('-f, --forwards-to <upstream>', UPSTREAM)
+    .option('--policy <file>', 'File with the new traffic policy, YAML or JSON')
+    .option('--default-policies', 'Use the default policies from now on')
+    .option('--json', API_RESPONSE)
+    .action(async (tunnel, options) => (await load()).changeTunnel(tunnel, options));
+  tunnels
     .command('delete')
     .alias('rm')
     .description('Close and delete a tunnel')

@@ -66,7 +66,8 @@ export function renderTunnels(tunnels: readonly ListedTunnel[], { now, width, co
   return renderTable(COLUMNS, rows, width);
 }
 
-function upstreamText({ state, since, checked_at }: ListedTunnel['upstream'], now: number): string {
+function upstreamText({ state: shown, since, checked_at }: ListedTunnel['upstream'], now: number): string {
+  const state = shown.replace('_', ' ');
   if (checked_at === null || since === null) return '-';
   if (now - Date.parse(checked_at) > STALE_MS) return `${state} ${ago(checked_at, now)} ago`;
   return state === 'answers' ? state : `${state} for ${ago(since, now)}`;

@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
-import type { Settings } from '../../settings/agent-settings.ts';
 import { agentSettings } from '../settings-place.ts';
 import { printable } from '../terminal-text.ts';
 
@@ -11,7 +10,7 @@ interface JsonOption {
 }
 
 /**
- * Starts a tunnel and prints its URL. Warns when nothing answers at the upstream.
+ * Starts a tunnel and prints its URL, with a note when its upstream will not work.
  *
  * @throws {OperatorError} exit code 2 when the policy file is unusable, 1 when the agent refuses
  */
@@ -19,8 +18,7 @@ export async function startTunnel(
   forwardsTo: string,
   options: JsonOption & { domain?: string; protocol: string; policy?: string },
 ): Promise<void> {
-  const settings = agentSettings('api');
-  const tunnel = await callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', {
+  const tunnel = await callAgent<CreatedTunnel>(agentSettings('api'), 'POST', '/tunnels', {
     body: {
       protocol: options.protocol,
       forwards_to: forwardsTo,
@@ -29,18 +27,30 @@ export async function startTunnel(
     },
   });
   print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
-  if (tunnel.notice !== undefined) process.stderr.write(`device-agent: note: ${printable(tunnel.notice)}\n`);
-  await warnOfUpstream(tunnel.url, settings);
+  if (tunnel.notice !== undefined) note(tunnel.notice);
 }
 
-/** A tunnel is useful before its upstream starts, so this is no failure. */
-async function warnOfUpstream(url: string, settings: Settings): Promise<void> {
-  const tunnel = await callAgent<TunnelDetail>(settings, 'GET', tunnelPath(url)).catch(() => null);
-  if (tunnel?.status !== 'degraded') return;
-  const { forwards_to, upstream } = tunnel;
-  process.stderr.write(
-    `device-agent: warning: nothing answers at ${forwards_to} (${upstream.reason}); clients get errors until it does\n`,
-  );
+/**
+ * Changes what a tunnel forwards to, or its policy; its URL stays.
+ *
+ * @throws {OperatorError} exit code 2 when there is nothing to change or the policy file is unusable, 1 when the agent refuses
+ */
+export async function changeTunnel(
+  name: string,
+  options: JsonOption & { forwardsTo?: string; policy?: string; defaultPolicies?: boolean },
+): Promise<void> {
+  const { forwardsTo, policy, defaultPolicies } = options;
+  if (policy !== undefined && defaultPolicies) throw new OperatorError('give --policy or --default-policies', 2);
+  const change = {
+    ...(forwardsTo !== undefined && { forwards_to: forwardsTo }),
+    ...(policy !== undefined && { policy: await readPolicy(policy) }),
+    ...(defaultPolicies && { policy: null }),
+  };
+  if (Object.keys(change).length === 0)
+    throw new OperatorError('nothing to change: give --forwards-to, --policy or --default-policies', 2);
+  const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
+  print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
+  if (tunnel.status === 'degraded') note(`${tunnel.last_error?.message}; clients get errors until that is mended`);
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
@@ -66,7 +76,9 @@ export async function deleteTunnel(name: string, options: JsonOption): Promise<v
 }
 
 function upstreamText({ upstream: { state, since, checked_at } }: TunnelDetail): string {
-  return checked_at === null ? 'not checked yet' : `${state} since ${since}, checked at ${checked_at}`;
+  return checked_at === null
+    ? 'not checked yet'
+    : `${state.replace('_', ' ')} since ${since}, checked at ${checked_at}`;
 }
 
 function trafficText({ requests, bytes_in, bytes_out, last_at }: NonNullable<TunnelDetail['traffic']>): string {
@@ -81,6 +93,10 @@ async function readPolicy(file: string): Promise<unknown> {
   } catch (error) {
     throw new OperatorError(`cannot use the policy file ${file}: ${messageOf(error)}`, 2);
   }
+}
+
+function note(text: string): void {
+  process.stderr.write(`device-agent: note: ${printable(text)}\n`);
 }
 
 function print(text: string): void {

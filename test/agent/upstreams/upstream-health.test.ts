@@ -13,10 +13,13 @@ import { until } from '../../support/until.ts';
 
 const refused = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:8001'), { code: 'ECONNREFUSED' });
 
+const tcp = (port: number) => ({ upstream: parseUpstream(port), protocol: 'tcp' });
+const never = () => new Promise<never>(() => {});
+
 it('an unreachable upstream is logged at once, every ten minutes while clients ask for it, and when it answers again', () => {
   const { log, lines } = recordingLog();
   let minutes = 0;
-  const health = new UpstreamHealth(parseUpstream(8001), log, () => minutes * 60_000);
+  const health = new UpstreamHealth(parseUpstream(8001), false, log, () => minutes * 60_000);
   health.answered();
   for (; minutes < 15; minutes++) health.failed(refused, true);
   for (; minutes < 60; minutes++) health.failed(refused, false);
@@ -32,7 +35,7 @@ it('an unreachable upstream is logged at once, every ten minutes while clients a
 });
 
 it('an upstream is refused when nothing listens, and unreachable when it does not answer', () => {
-  const health = new UpstreamHealth(parseUpstream(8001), recordingLog().log);
+  const health = new UpstreamHealth(parseUpstream(8001), false, recordingLog().log);
   expect(health.status).toMatchObject({ state: 'unknown', since: null });
   health.failed(new AggregateError([refused]), false);
   const { since } = health.status;
@@ -51,12 +54,12 @@ function setUp(upstreams: number) {
   const healths = new UpstreamHealths(recordingLog().log, clock.now);
   const checked: Upstream[] = [];
   const online = { is: true };
-  for (let port = 1; port <= upstreams; port++) healths.hold(parseUpstream(port));
+  for (let port = 1; port <= upstreams; port++) healths.hold(tcp(port));
   const connect = async (upstream: Upstream) => {
     checked.push(upstream);
     throw refused;
   };
-  const monitor = new UpstreamMonitor({ healths, connect, isOnline: () => online.is, clock });
+  const monitor = new UpstreamMonitor({ healths, connect, request: never, isOnline: () => online.is, clock });
   monitor.start();
   onTestFinished(() => monitor.stop());
   return { clock, healths, checked, online, monitor };
@@ -90,7 +93,7 @@ it('nothing is checked without a session, or after the last tunnel is gone', asy
   online.is = false;
   await clock.advance(300_000);
   online.is = true;
-  healths.release(parseUpstream(1));
+  healths.release(tcp(1));
   await clock.advance(300_000);
   expect(checked).toEqual([]);
 });
@@ -104,10 +107,10 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
   const clock = new SteeredClock();
   const { log } = recordingLog();
   const healths = new UpstreamHealths(log, clock.now);
-  const health = healths.hold(parseUpstream(port));
+  const health = healths.hold(tcp(port));
   const options = { guard: new UpstreamGuard(parseUpstreamRules('loopback')), verifyTls: true, connectMs: 2_000 };
   const connect = (upstream: Upstream) => connectUpstream(upstream, options);
-  const monitor = new UpstreamMonitor({ healths, connect, isOnline: () => true, clock });
+  const monitor = new UpstreamMonitor({ healths, connect, request: never, isOnline: () => true, clock });
   await monitor.refresh();
   expect(health.status.state).toBe('refused');
   server.listen(port, '127.0.0.1');
@@ -120,11 +123,54 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
   await until(() => health.status.state === 'answers', 'the upstream answers');
 });
 
+it('the upstream of an http tunnel gets a request when it works again, and later only for a reader who sees a mismatch', async () => {
+  const clock = new SteeredClock();
+  const { log, lines } = recordingLog();
+  const healths = new UpstreamHealths(log, clock.now);
+  const health = healths.hold({ upstream: parseUpstream(1), protocol: 'http' });
+  const findings = { problem: 'answers with SSH' as string | null, exposedPath: null };
+  let [up, requests] = [true, 0];
+  const monitor = new UpstreamMonitor({
+    healths,
+    connect: async () => {
+      if (!up) throw refused;
+      return new net.Socket();
+    },
+    request: async () => {
+      requests++;
+      return findings;
+    },
+    isOnline: () => true,
+    clock,
+  });
+  monitor.start();
+  onTestFinished(() => monitor.stop());
+  await clock.advance(120_000);
+  health.answered();
+  expect(health.status).toMatchObject({ state: 'wrong_protocol', reason: 'answers with SSH' });
+  expect(requests).toBe(1);
+  findings.problem = null;
+  await clock.advance(5_000);
+  await monitor.refresh();
+  expect(health.status.state).toBe('answers');
+  up = false;
+  await clock.advance(60_000);
+  up = true;
+  await clock.advance(120_000);
+  expect(requests).toBe(3);
+  expect(lines.map(({ msg }) => msg)).toEqual([
+    'upstream speaks another protocol',
+    'upstream reachable again',
+    'upstream unreachable',
+    'upstream reachable again',
+  ]);
+});
+
 it('refresh() does not wait for an upstream that never answers', async () => {
   const clock = new SteeredClock();
   const healths = new UpstreamHealths(recordingLog().log, clock.now);
-  const health = healths.hold(parseUpstream(1));
-  const monitor = new UpstreamMonitor({ healths, connect: () => new Promise(() => {}), isOnline: () => true, clock });
+  const health = healths.hold(tcp(1));
+  const monitor = new UpstreamMonitor({ healths, connect: never, request: never, isOnline: () => true, clock });
   await monitor.refresh();
   expect(health.status.state).toBe('unknown');
 });

@@ -47,10 +47,17 @@ it('tunnels start prints the URL, or the response with --json', async () => {
   expect(JSON.parse(scripts.stdout)).toMatchObject({ domain: 'two-is-longer.localhost', policy: null });
 });
 
-it('tunnels start warns when nothing answers at the upstream', async () => {
+it('tunnels start notes that nothing listens at the upstream, and tunnels change forwards elsewhere', async () => {
   const { code, stderr } = await tunnels('start', '1', '-d', 'one.localhost');
   expect(code).toBe(0);
-  expect(stderr).toMatch(/^device-agent: warning: nothing answers at localhost:1 \(connect ECONNREFUSED .*\n$/);
+  expect(stderr).toBe('device-agent: note: nothing listens at localhost:1; clients get errors until something does\n');
+  expect(await tunnels('change', 'one')).toMatchObject({ code: 2, stderr: expect.stringMatching(/nothing to change/) });
+  const changed = await tunnels('change', 'one', '--forwards-to', upstream);
+  expect(changed).toMatchObject({
+    code: 0,
+    stderr: '',
+    stdout: expect.stringMatching(/^https:.* -> localhost:\d+\n$/),
+  });
 });
 
 it('tunnels list prints an aligned table with states, or JSON', async () => {

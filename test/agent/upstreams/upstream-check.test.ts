@@ -1,0 +1,82 @@
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import net, { type AddressInfo, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import tls from 'node:tls';
+import { expect, it, onTestFinished } from 'vitest';
+import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
+import { checkHttp } from '../../../src/agent/upstreams/upstream-check.ts';
+import { connectUpstream } from '../../../src/agent/upstreams/upstream-connection.ts';
+import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
+import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { selfSigned } from '../../support/self-signed.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+async function check(server: Server, privateFile = '/nowhere/tunnels.json') {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const guard = new UpstreamGuard(parseUpstreamRules('loopback'));
+  const options = { guard, verifyTls: true, connectMs: 1_000, privateFile };
+  const upstream = parseUpstream(`127.0.0.1:${port}`);
+  const { problem, exposedPath } = await checkHttp(await connectUpstream(upstream, options), upstream, options);
+  return { problem: problem?.replace(String(port), 'PORT') ?? null, exposedPath };
+}
+
+const says = (text: string) => (socket: Socket) => void socket.on('error', () => {}).end(text);
+const TLS = 'answers with TLS: forward to https://127.0.0.1:PORT';
+const OTHERWISE = ': forward to an HTTP server, or use a tcp tunnel';
+
+it.each<[string, () => Server | Promise<Server>, string | null]>([
+  ['an HTTP server', () => createServer((_, res) => void res.end('hello')), null],
+  ['a server that rejects OPTIONS', () => net.createServer(says('HTTP/1.1 400 Bad Request\r\n\r\n')), null],
+  ['a server that says nothing', () => net.createServer((socket) => void socket.resume()), null],
+  ['a TLS server', async () => tls.createServer(await selfSigned('camera.local')), TLS],
+  ['an SSH server', () => net.createServer(says('SSH-2.0-OpenSSH_9.2\r\n')), `answers with SSH${OTHERWISE}`],
+  [
+    'another server',
+    () => net.createServer(says('220 ready\r\n')),
+    `answers with another protocol than HTTP${OTHERWISE}`,
+  ],
+  [
+    'a server that resets connections',
+    () => net.createServer((socket) => void socket.once('data', () => socket.resetAndDestroy())),
+    `closes connections without an answer to HTTP${OTHERWISE}`,
+  ],
+])('a check of %s tells whether HTTP requests work there', async (_, start, problem) => {
+  expect((await check(await start())).problem).toBe(problem);
+});
+
+it('a TLS server that answers plain requests with 400, as nginx does, is recognised', async () => {
+  const { key, cert } = await selfSigned('camera.local');
+  const secure = tls.createServer({ key, cert });
+  const server = net.createServer((socket) => {
+    socket.once('readable', () => {
+      const start = socket.read() as Buffer | null;
+      if (start?.[0] === 0x16) {
+        socket.unshift(start);
+        secure.emit('connection', socket);
+      } else socket.end('HTTP/1.1 400 Bad Request\r\n\r\nThe plain HTTP request was sent to HTTPS port');
+    });
+  });
+  expect((await check(server)).problem).toBe(TLS);
+});
+
+it('a server that was started above the data folder is recognised, one that answers every path with a page is not', async () => {
+  const folder = temporaryFolder();
+  mkdirSync(join(folder, 'my agent/data'), { recursive: true });
+  const file = join(folder, 'my agent/data/tunnels.json');
+  writeFileSync(file, '{"version":1,"tunnels":[]}\n');
+  const files = createServer((req, res) => {
+    try {
+      res.end(readFileSync(join(folder, decodeURIComponent(req.url ?? ''))));
+    } catch {
+      res.writeHead(404).end();
+    }
+  });
+  expect(await check(files, file)).toEqual({ problem: null, exposedPath: '/my%20agent/data/' });
+  const page = createServer((_, res) => void res.end('<!doctype html>'));
+  expect(await check(page, file)).toEqual({ problem: null, exposedPath: null });
+});
