@@ -13,6 +13,7 @@ import { loadManagementSettings } from '../settings/management-settings.ts';
 import { unknownSettings } from '../settings/unknown-settings.ts';
 import { VERSION } from '../version.ts';
 import { gatewayPlace } from './settings-place.ts';
+import { colouredLines, jsonText } from './terminal-text.ts';
 
 interface DoctorOptions {
   json?: boolean;
@@ -53,8 +54,8 @@ export async function gatewayDoctor(options: { json?: boolean; from?: string }):
 async function endWith(findings: readonly Finding[], { json }: { json?: boolean }): Promise<never> {
   const isSound = findings.every(({ status }) => status !== 'failed');
   const text = json
-    ? JSON.stringify({ ok: isSound, version: VERSION, findings }, null, 2)
-    : renderReport(findings, wantsColor(process.stdout, process.env));
+    ? jsonText({ ok: isSound, version: VERSION, findings })
+    : colouredLines(renderReport(findings, wantsColor(process.stdout, process.env)));
   await new Promise((resolve) => process.stdout.write(`${text}\n`, resolve));
   // A check that timed out may have left a connection attempt behind.
   process.exit(isSound ? 0 : 1);

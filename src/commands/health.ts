@@ -1,5 +1,6 @@
 import { callAgent } from '../agent/api-client.ts';
 import { agentSettings } from './settings-place.ts';
+import { jsonText, print } from './terminal-text.ts';
 
 const DEADLINE_MS = 5000;
 
@@ -10,5 +11,5 @@ const DEADLINE_MS = 5000;
  */
 export async function health({ json }: { json?: boolean }): Promise<void> {
   const answer = await callAgent(agentSettings('api'), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
-  process.stdout.write(json ? `${JSON.stringify(answer)}\n` : 'alive\n');
+  print(json ? jsonText(answer, 0) : 'alive');
 }

@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
+import { createInterface } from 'node:readline';
 import type { StatusReport } from '../agent/api/health-router.ts';
 import { callAgent } from '../agent/api-client.ts';
 import { openDataFolder } from '../agent/folders/data-folder.ts';
@@ -17,12 +18,14 @@ import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import { run } from './run.ts';
 import { agentSettings } from './settings-place.ts';
+import { note, print } from './terminal-text.ts';
 
 export interface JoinOptions {
   name?: string;
   service: boolean;
 }
 
+const STANDARD_INPUT = '-';
 /** How long an unreachable gateway is tried again. */
 const REACH_MS = 60_000;
 const ONLINE_MS = 60_000;
@@ -30,17 +33,18 @@ const POLL_MS = 200;
 /** Exit code: not ready in time. */
 const NOT_READY = 5;
 
-const print = (line: string) => void process.stdout.write(`${line}\n`);
-
 /**
  * Joins a site, writes the settings and starts the agent: as a service, or in the foreground without root or systemd.
  * Interrupted at any point, it can be repeated; the device stays the same one.
  *
- * @param code null: that of the last time, to take a new name or authtoken
+ * @param given the code, or `-` to read it from standard input; null: that of the last time, to take a new name or authtoken
  * @throws {OperatorError} exit code 2 for a damaged or missing code, 3 when the gateway is unreachable, 1 when it refuses
  *   the device, 5 when the agent is not online in time
  */
-export async function join(code: string | null, { name, service }: JoinOptions): Promise<void> {
+export async function join(given: string | null, { name, service }: JoinOptions): Promise<void> {
+  const code = given === STANDARD_INPUT ? await codeFromInput() : given;
+  // On Linux, the title takes the place of the arguments, which all users of the machine can read.
+  if (code !== null) process.title = 'device-agent join';
   const host = thisHost();
   const isRoot = process.geteuid?.() === 0;
   if (!service || !isRoot || !host.isBooted) return joinHere(code, name, service);
@@ -50,6 +54,16 @@ export async function join(code: string | null, { name, service }: JoinOptions):
   if (await isActive(host)) await host.run('systemctl', 'stop', AGENT_SERVICE.name);
   await installService(AGENT_SERVICE, thisProgram(), host, print);
   await reportOnline(device);
+}
+
+async function codeFromInput(): Promise<string> {
+  if (process.stdin.isTTY) process.stderr.write('Code: ');
+  const lines = createInterface({ input: process.stdin });
+  for await (const line of lines) {
+    lines.close();
+    return line.trim();
+  }
+  throw new OperatorError('no code on standard input; give the one that device-agent gateway invite has printed', 2);
 }
 
 /** systemctl fails for a service that is not active, or unknown. */
@@ -127,7 +141,7 @@ function tellOnce(): EnrolOptions['onWait'] {
     if (reason === last) return;
     last = reason;
     const advice = isPending ? ': run `device-agent gateway devices approve` on the gateway' : '; trying again';
-    process.stderr.write(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}\n`);
+    note(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}`);
   };
 }
 

@@ -4,6 +4,7 @@ import { apiTokenIfAny } from '../agent/api-token.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { CODE_MINUTES, issueCode } from '../lib/http/one-time-code.ts';
 import { agentSettings } from './settings-place.ts';
+import { jsonText } from './terminal-text.ts';
 
 /** What `device-agent page --json` prints. */
 interface PageAddresses {
@@ -31,7 +32,8 @@ export async function showPage(options: { json?: boolean }): Promise<void> {
     link,
     expires_at: link?.includes('#') ? new Date(now + CODE_MINUTES * 60_000).toISOString() : null,
   };
-  print(options.json ? JSON.stringify(page, null, 2) : await describe(page, own));
+  // A picture of the link needs sequences that print() does not let through.
+  process.stdout.write(`${options.json ? jsonText(page) : await describe(page, own)}\n`);
 }
 
 function newCode(settings: Parameters<typeof apiTokenIfAny>[0], now: number): string {
@@ -52,8 +54,4 @@ async function describe({ local, link, expires_at }: PageAddresses, own: StatusR
     lines.push(`The domain is not online now (${own.status}); see: device-agent doctor`);
   if (process.stdout.isTTY) lines.push('', (await import('uqr')).renderANSI(link, { border: 4 }));
   return lines.join('\n');
-}
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
 }

@@ -87,7 +87,7 @@ export function buildProgram(): Command {
   command
     .command('join')
     .description('Join a site with a code: enrol this device, write its settings and start the agent')
-    .argument('[code]', 'code of device-agent gateway invite (default: the one of the last time)')
+    .argument('[code]', 'code of device-agent gateway invite; - for standard input (default: the one of the last time)')
     .option('-n, --name <name>', 'Name of the device at its site (default: its hostname)')
     .option('--no-service', 'Settings and data in the current folder, and the agent in the foreground')
     .action(async (code: string | undefined, options) => (await import('./join.ts')).join(code ?? null, options));

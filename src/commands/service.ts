@@ -5,6 +5,7 @@ import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf } from '../
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { leaveWithService } from './leave-site.ts';
+import { jsonText, print } from './terminal-text.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
@@ -17,7 +18,6 @@ interface ServiceOptions {
 const EXIT_CODES: Partial<Record<ServiceState['state'], number>> = { running: 0, 'not installed': 4 };
 
 const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERVICE : AGENT_SERVICE);
-const print = (line: string) => void process.stdout.write(`${line}\n`);
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
@@ -48,7 +48,7 @@ async function confirmPurge(service: Service): Promise<void> {
 /** Prints the state and sets the exit code. */
 export async function status(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
-  if (options.json) print(JSON.stringify({ state, lines }, null, 2));
+  if (options.json) print(jsonText({ state, lines }));
   else for (const line of lines) print(line);
   process.exitCode = EXIT_CODES[state] ?? 3;
 }

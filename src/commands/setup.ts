@@ -9,6 +9,7 @@ import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
 import { parsed } from './option-values.ts';
 import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
+import { jsonText } from './terminal-text.ts';
 
 interface SetupOptions {
   domain: string;
@@ -112,7 +113,7 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
     throw error instanceof ManagementError ? explained(error) : error;
   });
   const env = envLines(result, gateway);
-  const text = options.json ? JSON.stringify({ ...result, env }, null, 2) : describeResult(result, env);
+  const text = options.json ? jsonText({ ...result, env }) : describeResult(result, env);
   output.stdout.write(`${text}\n`);
 }
 

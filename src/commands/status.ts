@@ -16,6 +16,7 @@ import { durationText } from '../lib/time/duration-text.ts';
 import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { agentSettings } from './settings-place.ts';
+import { jsonText, print } from './terminal-text.ts';
 
 /** What keeps the agent or a tunnel from working, and what to do. */
 interface Problem {
@@ -42,9 +43,9 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   const problems = problemsOf(report, tunnels);
   const page = pageOf(report);
   const text = json
-    ? JSON.stringify({ ok: problems.length === 0, ...report, page, problems }, null, 2)
+    ? jsonText({ ok: problems.length === 0, ...report, page, problems })
     : render(report, problems, { page, now: Date.now(), color: wantsColor(process.stdout, process.env) });
-  process.stdout.write(`${text}\n`);
+  print(text);
   process.exitCode = problems.length === 0 ? 0 : 1;
 }
 

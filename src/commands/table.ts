@@ -1,4 +1,5 @@
 import { stripVTControlCharacters } from 'node:util';
+import { printableColoured } from './terminal-text.ts';
 
 export interface Column {
   title: string;
@@ -13,7 +14,9 @@ const GAP = '  ';
  *
  * @param width columns of the terminal; infinite where nobody reads it on one
  */
-export function renderTable(columns: readonly Column[], rows: readonly string[][], width: number): string {
+export function renderTable(columns: readonly Column[], values: readonly string[][], width: number): string {
+  // A value must not end its line.
+  const rows = values.map((row) => row.map(printableColoured));
   const head = columns.map(({ title }) => title);
   const widths = shrink(
     columns,
@@ -59,9 +62,4 @@ function padded(cell: string, width: number): string {
 
 function lengthOf(cell: string): number {
   return stripVTControlCharacters(cell).length;
-}
-
-/** Text that others chose, for a terminal, which must not carry out what control characters say. */
-export function oneLine(text: string): string {
-  return text.replace(/\p{Cc}+/gu, ' ');
 }

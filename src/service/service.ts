@@ -45,7 +45,7 @@ export const AGENT_SERVICE: Service = {
   settings: `# Settings of the device-agent service; docs/settings.md lists all settings.
 # systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
 # The authtoken belongs in ${AUTHTOKEN_FILE}, readable only by root.
-# device-agent join <code> writes all of these; on an image, AGENT_JOIN_CODE does so at the first start.
+# device-agent join writes all of these; on an image, AGENT_JOIN_CODE does so at the first start.
 #AGENT_JOIN_CODE=
 #AGENT_DOMAIN=agent.site-a.example.com
 #NGROK_SERVER_ADDR=connect.gateway.example.com:443

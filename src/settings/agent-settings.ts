@@ -156,7 +156,7 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     problems.push(
       `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} requires it: ` +
         `set it, or set NGROK_AUTHTOKEN_FILE to a file that contains only the authtoken (${AUTHTOKEN_FILE} for the service); ` +
-        'or join a gateway of your own with device-agent join <code>; ' +
+        'or join a gateway of your own with device-agent join; ' +
         'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }

@@ -1,3 +1,4 @@
+import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -6,7 +7,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import type { PortRange } from '../../src/lib/network/port-range.ts';
-import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -59,6 +60,22 @@ async function startTunnel(
   return (await answer.json()) as { url: string; domain: string; notice?: string };
 }
 
+it('join - reads the code from standard input, and says what is missing there', async () => {
+  const place = folder();
+  const run = (input: string) =>
+    new Promise<string>((resolve) => {
+      const child = execFile(
+        process.execPath,
+        [CLI, 'join', '-', '--no-service'],
+        { cwd: place },
+        (_error, _out, err) => resolve(err),
+      );
+      child.stdin?.end(input);
+    });
+  expect(await run('')).toMatch(/no code on standard input/);
+  expect(await run('join-damaged\n')).toMatch(/code/);
+});
+
 it('two devices join with one code and serve clients at names of their own', async () => {
   const code = await inviteTo(gateway, { tcp_ports: `${tcpPorts.first}-${tcpPorts.first + 1}` });
   const devices = ['the camera', 'the door'].map((answer) => ({ answer, place: folder() }));
@@ -66,6 +83,9 @@ it('two devices join with one code and serve clients at names of their own', asy
   for (const { answer, place } of devices) {
     const device = joinAs(place, code, 'Cabinet 7');
     await device.logged('remote API online');
+    // Every user of the machine may read the arguments, for as long as the agent runs.
+    if (process.platform === 'linux')
+      expect(readFileSync(`/proc/${device.child.pid}/cmdline`, 'latin1')).not.toContain(code.slice(-8));
     const forwards_to = await upstream(answer);
     const { domain, notice } = await startTunnel(device, { forwards_to, domain: 'web' });
     expect((await getPublic(gateway, `https://${domain}/`)).body).toBe(answer);

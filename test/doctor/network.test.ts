@@ -7,7 +7,7 @@ import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
-import { freePort, takenPort } from '../support/loopback.ts';
+import { freePort, takenPort, webPort } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -40,7 +40,7 @@ const resolve = async (name: string) => {
 describe('with a correct gateway', () => {
   it('all checks pass, and no endpoint stays on the gateway', async () => {
     const folder = temporaryFolder();
-    const port = await takenPort();
+    const port = await webPort();
     await keepTunnels(folder, [
       { forwards_to: `localhost:${port}` },
       { domain: 'two.localhost', forwards_to: `${port}` },
@@ -57,7 +57,7 @@ describe('with a correct gateway', () => {
   });
 
   it('names below localhost are this machine, for the agent, doctor and upstreams', async () => {
-    const port = await takenPort();
+    const port = await webPort();
     const folder = temporaryFolder();
     await keepTunnels(folder, [{ forwards_to: `camera.localhost:${port}` }]);
     const env = { ...remote(), NGROK_SERVER_ADDR: `connect.localhost:${gateway.sessionPort}` };

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { onTestFinished } from 'vitest';
 import { freePorts } from './free-ports.ts';
@@ -13,6 +14,13 @@ export async function listening(server: Server): Promise<number> {
 /** The port of a server that closes every connection immediately, until the test ends. */
 export async function takenPort(): Promise<number> {
   const server = createServer((socket) => socket.destroy());
+  onTestFinished(() => void server.close());
+  return listening(server);
+}
+
+/** The port of an HTTP server that answers every request, until the test ends. */
+export async function webPort(): Promise<number> {
+  const server = createHttpServer((_request, response) => response.end());
   onTestFinished(() => void server.close());
   return listening(server);
 }

@@ -2,7 +2,8 @@ import type { ApiKeyRow } from '../../gateway/store/api-keys.ts';
 import { issueApiKey } from '../../gateway/store/issue-token.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
-import { oneLine, table } from '../table.ts';
+import { table } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 
 /** Rows that are read at once. */
 const PAGE = 1000;
@@ -15,20 +16,20 @@ const PAGE = 1000;
 export async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
-  process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}, shown only once:\n`);
-  process.stdout.write(`${token}\n`);
+  note(`API key ${row.id} of the gateway in ${dataDir}, shown only once:`);
+  print(token);
 }
 
 /** Prints all API keys without their values, newest first. */
 export function listApiKeys(store: Store, { json }: { json?: boolean }): void {
   const keys = allApiKeys(store).map(({ secret_hash: _hash, ...shown }) => shown);
-  if (json) return void process.stdout.write(`${JSON.stringify(keys, null, 2)}\n`);
+  if (json) return void print(jsonText(keys));
   if (keys.length === 0) {
-    process.stderr.write('No API keys. Create one with: device-agent gateway api-key create --description laptop\n');
+    note('No API keys. Create one with: device-agent gateway api-key create --description laptop');
     return;
   }
-  const rows = keys.map((key) => [key.id, key.created_at, key.owner_id ?? '', oneLine(key.description ?? '')]);
-  process.stdout.write(`${table(['ID', 'CREATED', 'OWNER', 'DESCRIPTION'], rows)}\n`);
+  const rows = keys.map((key) => [key.id, key.created_at, key.owner_id ?? '', key.description ?? '']);
+  print(table(['ID', 'CREATED', 'OWNER', 'DESCRIPTION'], rows));
 }
 
 /**
@@ -41,7 +42,7 @@ export async function revokeApiKey(store: Store, id: string): Promise<void> {
   if (!wasThere) {
     throw new OperatorError('no API key has this id: device-agent gateway api-key list shows the ids', 4);
   }
-  process.stdout.write(`${id} revoked\n`);
+  print(`${id} revoked`);
 }
 
 function allApiKeys(store: Store): ApiKeyRow[] {

@@ -1,18 +1,19 @@
 import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
 import type { Store } from '../../gateway/store/store.ts';
+import { note, print } from '../terminal-text.ts';
 
 /** Prints the status of automatic certificates, those of the gateway's own names first. */
 export function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
   const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
   if (managed.length === 0) {
-    process.stderr.write('No automatic certificates: no reserved domain has a management policy.\n');
+    note('No automatic certificates: no reserved domain has a management policy.');
     return;
   }
   const width = Math.max(...managed.map(({ domain }) => domain.length));
   for (const row of managed) {
     const ends = row.certificate_id && tlsCertificates.get(row.certificate_id)?.facts.not_after;
     const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
-    process.stdout.write(`${row.domain.padEnd(width)}  ${parts.join('; ')}\n`);
+    print(`${row.domain.padEnd(width)}  ${parts.join('; ')}`);
   }
 }
 

@@ -3,6 +3,7 @@ import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
 import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 
 /**
@@ -17,12 +18,10 @@ export async function showDashboard(settings: GatewayServerSettings, { json }: {
   const link = `${url}/#code=${code}`;
   if (json) {
     const expires_at = new Date(now + CODE_MINUTES * 60_000).toISOString();
-    return void process.stdout.write(`${JSON.stringify({ url, link, expires_at }, null, 2)}\n`);
+    return void print(jsonText({ url, link, expires_at }));
   }
-  process.stdout.write(`${link}\n`);
-  process.stderr.write(
-    `The link signs one browser in. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.\n`,
-  );
+  print(link);
+  note(`The link signs one browser in. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`);
   if (process.stdout.isTTY) process.stderr.write(`${(await import('uqr')).renderANSI(link, { border: 4 })}\n`);
 }
 

@@ -10,7 +10,8 @@ import { fetchTrusting } from '../../management/fetch-trusting.ts';
 import { ManagementError } from '../../management/management-error.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { oneLine, table } from '../table.ts';
+import { table } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 import { labelsOf } from './gateway-invite.ts';
 
@@ -31,9 +32,9 @@ export async function listDevices(settings: GatewayServerSettings, { json }: { j
     for await (const device of client.devices.all()) all.push(device);
     return all;
   });
-  if (json) return void process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
+  if (json) return void print(jsonText(devices));
   if (devices.length === 0) {
-    process.stderr.write("No devices. Invite some with: device-agent gateway invite --site '*.site-a.example.com'\n");
+    note("No devices. Invite some with: device-agent gateway invite --site '*.site-a.example.com'");
     return;
   }
   const rows = devices.map((device) => [
@@ -42,13 +43,13 @@ export async function listDevices(settings: GatewayServerSettings, { json }: { j
     stateOf(device),
     device.online_since ?? device.last_seen_at ?? '',
     device.ip ?? '',
-    oneLine(device.agent_version ?? ''),
+    device.agent_version ?? '',
     String(device.tunnels.length),
     device.plain_names.join(','),
     labelsOf(device.labels),
   ]);
   const head = ['NAME', 'SITE', 'STATE', 'SINCE', 'ADDRESS', 'VERSION', 'TUNNELS', 'NAMES', 'LABELS'];
-  process.stdout.write(`${table(head, rows)}\n`);
+  print(table(head, rows));
 }
 
 function stateOf({ status, online_since, last_seen_at }: Device): string {
@@ -64,7 +65,7 @@ export async function changeDevice(settings: GatewayServerSettings, wanted: stri
     await client.devices[change](device.id);
     return device;
   });
-  process.stdout.write(`${DONE[change](name)}\n`);
+  print(DONE[change](name));
 }
 
 /** @param wanted name or id of the device */
@@ -73,7 +74,7 @@ export async function renameDevice(settings: GatewayServerSettings, wanted: stri
     const device = await find(client, wanted);
     return client.devices.update(device.id, { name });
   });
-  process.stdout.write(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join\n`);
+  print(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join`);
 }
 
 /**
@@ -95,7 +96,7 @@ export async function releaseName(settings: GatewayServerSettings, wanted: strin
     await client.devices.update(id, { plain_names: plain_names.filter((each) => each !== label) });
     return `${label}.${site}`;
   });
-  process.stdout.write(`${hostname} released; the first other device that asks for it gets it\n`);
+  print(`${hostname} released; the first other device that asks for it gets it`);
 }
 
 async function find(client: ManagementClient, wanted: string): Promise<Device> {

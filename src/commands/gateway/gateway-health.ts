@@ -5,6 +5,7 @@ import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { gatewaySettings } from '../settings-place.ts';
+import { print } from '../terminal-text.ts';
 
 const DEADLINE_MS = 5000;
 
@@ -36,5 +37,5 @@ export async function gatewayHealth(): Promise<void> {
       EXIT_UNREACHABLE,
     );
   }
-  process.stdout.write('alive\n');
+  print('alive');
 }

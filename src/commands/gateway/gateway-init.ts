@@ -16,6 +16,7 @@ import { installService } from '../../service/install.ts';
 import { GATEWAY_SERVICE, settingsFileOf, stateFolderOf } from '../../service/service.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { gatherTexts } from '../../settings/setting-sources.ts';
+import { jsonText, print } from '../terminal-text.ts';
 import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
 import { type InitialSetting, initialSettings, settingLines } from './gateway-init-settings.ts';
 
@@ -62,7 +63,7 @@ export async function initGateway(options: InitOptions): Promise<void> {
     findings,
     addresses: options.address ?? null,
   };
-  process.stdout.write(`${options.json ? JSON.stringify(jsonOf(result), null, 2) : describeGateway(result)}\n`);
+  print(options.json ? jsonText(jsonOf(result)) : describeGateway(result));
   // A check that timed out may have left a connection attempt behind.
   process.exit(0);
 }

@@ -13,7 +13,8 @@ import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts'
 import { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { oneLine, table } from '../table.ts';
+import { table } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 
 export interface InviteOptions {
@@ -66,10 +67,9 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     const isBase = key.site === domains.baseDomain;
     const targets = isBase ? null : dnsTargets(wildcard, store.account, domains);
     const records = targets === null ? [] : requiredRecords({ domain: wildcard, ...targets }).map(zoneFileLine);
-    const command = `sudo device-agent join ${code}`;
+    const command = `echo ${code} | sudo device-agent join -`;
     const result = { id: key.id, site: wildcard, code, command, expires_at: key.expires_at, max_uses: key.max_uses };
-    if (options.json)
-      return void process.stdout.write(`${JSON.stringify({ ...result, dns_records: records }, null, 2)}\n`);
+    if (options.json) return void print(jsonText({ ...result, dns_records: records }));
     process.stdout.write(await describe(key, { code, command, records }));
   });
 }
@@ -122,10 +122,10 @@ export async function listInvites(settings: GatewayServerSettings, { json }: { j
         ...row,
         tcp_ports: tcp_ports && describePortRange(tcp_ports),
       }));
-      return void process.stdout.write(`${JSON.stringify(shown, null, 2)}\n`);
+      return void print(jsonText(shown));
     }
     if (keys.length === 0) {
-      process.stderr.write("No codes. Make one with: device-agent gateway invite --site '*.site-a.example.com'\n");
+      note("No codes. Make one with: device-agent gateway invite --site '*.site-a.example.com'");
       return;
     }
     const rows = keys.map((key) => [
@@ -136,14 +136,14 @@ export async function listInvites(settings: GatewayServerSettings, { json }: { j
       key.expires_at ?? 'never',
       labelsOf(key.labels),
     ]);
-    process.stdout.write(`${table(['ID', 'SITE', 'USED', 'STATE', 'EXPIRES', 'LABELS'], rows)}\n`);
+    print(table(['ID', 'SITE', 'USED', 'STATE', 'EXPIRES', 'LABELS'], rows));
   });
 }
 
 /** The labels as text. */
 export function labelsOf(labels: Readonly<Record<string, string>>): string {
   const text = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-  return oneLine(text.join(','));
+  return text.join(',');
 }
 
 function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKeyRow, store: Store): string {
@@ -165,6 +165,6 @@ export async function revokeInvite(settings: GatewayServerSettings, id: string):
       return key !== null;
     });
     if (!isKnown) throw new OperatorError('no code has this id: device-agent gateway invites shows the ids', 4);
-    process.stdout.write(`${id} revoked\n`);
+    print(`${id} revoked`);
   });
 }

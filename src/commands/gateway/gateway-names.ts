@@ -1,16 +1,17 @@
 import { OperatorError } from '../../lib/errors.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { table } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 
 /** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */
 export async function listKeptNames(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   await withStore(settings, (store) => {
     const names = store.siteNames.kept();
-    if (json) return void process.stdout.write(`${JSON.stringify(names, null, 2)}\n`);
-    if (names.length === 0) return void process.stderr.write('No names are kept from devices.\n');
+    if (json) return void print(jsonText(names));
+    if (names.length === 0) return void note('No names are kept from devices.');
     const rows = names.map(({ hostname, created_at }) => [hostname, created_at]);
-    process.stdout.write(`${table(['NAME', 'SINCE'], rows)}\n`);
+    print(table(['NAME', 'SINCE'], rows));
   });
 }
 
@@ -28,6 +29,6 @@ export async function freeKeptName(settings: GatewayServerSettings, hostname: st
         4,
       );
     }
-    process.stdout.write(`${hostname} is free; the first device that asks for it gets it\n`);
+    print(`${hostname} is free; the first device that asks for it gets it`);
   });
 }

@@ -5,6 +5,7 @@ import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { refuse } from '../default-command.ts';
 import { parsed } from '../option-values.ts';
+import { note } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 
@@ -128,5 +129,5 @@ async function backUp(location: StoreLocation, file: string): Promise<void> {
   } finally {
     database.close();
   }
-  process.stderr.write(`${file}: backup written; keep the encryption key of its private keys in another place\n`);
+  note(`${file}: backup written; keep the encryption key of its private keys in another place`);
 }

@@ -7,6 +7,7 @@ import { durationText } from '../../lib/time/duration-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { agentSettings } from '../settings-place.ts';
 import { renderTable, widthOf } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 
 interface ListOptions {
   json?: boolean;
@@ -47,7 +48,7 @@ export async function listTunnels({ json, watch }: ListOptions): Promise<void> {
   const settings = agentSettings('api');
   if (watch) return watchTunnels(settings, json === true);
   const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels');
-  print(json ? JSON.stringify(tunnels, null, 2) : renderTunnels(tunnels, screen()));
+  print(json ? jsonText(tunnels) : renderTunnels(tunnels, screen()));
 }
 
 /** Renders the tunnels as a table. */
@@ -80,13 +81,13 @@ async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
     try {
       const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels', { deadlineMs: WATCH_DEADLINE_MS });
       answeredAt = Date.now();
-      if (json) print(JSON.stringify(tunnels));
+      if (json) print(jsonText(tunnels, 0));
       else draw(renderTunnels(tunnels, screen()));
     } catch (error) {
       if (!(error instanceof OperatorError) || error.exitCode !== EXIT_UNREACHABLE || answeredAt === null) throw error;
       const silent = durationText((Date.now() - answeredAt) / 1000);
       const line = `No answer for ${silent}: ${messageOf(error)}`;
-      if (json) process.stderr.write(`${line}\n`);
+      if (json) note(line);
       else draw(line);
     }
     await delay(WATCH_MS);
@@ -95,9 +96,8 @@ async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
 
 function draw(text: string): void {
   const time = new Date().toTimeString().slice(0, 8);
-  print(
-    process.stdout.isTTY ? `${CLEAR}${time}, every ${WATCH_MS / 1000} s; Ctrl-C ends\n\n${text}` : `${time}\n${text}\n`,
-  );
+  if (process.stdout.isTTY) process.stdout.write(CLEAR);
+  print(process.stdout.isTTY ? `${time}, every ${WATCH_MS / 1000} s; Ctrl-C ends\n\n${text}` : `${time}\n${text}\n`);
 }
 
 function screen(): Screen {
@@ -105,7 +105,3 @@ function screen(): Screen {
 }
 
 const ago = (time: string, now: number): string => durationText((now - Date.parse(time)) / 1000);
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
-}

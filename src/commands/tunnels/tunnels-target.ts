@@ -12,6 +12,7 @@ import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts'
 import { createLog } from '../../lib/log/log.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { becomeOwnerOf } from '../settings-place.ts';
+import { note } from '../terminal-text.ts';
 
 /** Where the tunnels are: a running agent, or its data folder. */
 export interface TunnelsTarget {
@@ -65,7 +66,7 @@ async function ontoDisk<T>(settings: Settings, work: (target: TunnelsTarget) => 
   // From here on, code that is not loaded yet may be unreadable.
   becomeOwnerOf(settings.dataDir);
   const folder = await openDataFolder(settings.dataDir);
-  process.stderr.write(`no agent is running on ${settings.dataDir}: the tunnels start with the agent\n`);
+  note(`no agent is running on ${settings.dataDir}: the tunnels start with the agent`);
   try {
     const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings.dataDir), codec: tunnelsCodec, log }));
     await store.open();

@@ -9,6 +9,7 @@ import { exportText, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { agentSettings } from '../settings-place.ts';
+import { jsonText, print } from '../terminal-text.ts';
 import { readText, STANDARD, withTunnels } from './tunnels-target.ts';
 
 interface Outcome {
@@ -39,7 +40,7 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   const text = exportText(tunnels);
   if (file === undefined || file === STANDARD) return void process.stdout.write(text);
   await writeExport(file, text);
-  process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
+  print(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}`);
 }
 
 async function writeExport(file: string, text: string): Promise<void> {
@@ -78,7 +79,7 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
     reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
   });
   const outcomes = await withTunnels(settings, ({ present, create }) => eachAbsent(tunnels, present, create));
-  process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : describe(outcomes, source)}\n`);
+  print(options.json ? jsonText(outcomes) : describe(outcomes, source));
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
   if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
 }

@@ -3,7 +3,7 @@ import type { CreatedTunnel, TunnelDetail } from '../../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { agentSettings } from '../settings-place.ts';
-import { printable } from '../terminal-text.ts';
+import { jsonText, note, print, printable } from '../terminal-text.ts';
 
 interface JsonOption {
   json?: boolean;
@@ -26,8 +26,8 @@ export async function startTunnel(
       ...(options.policy !== undefined && { policy: await readPolicy(options.policy) }),
     },
   });
-  print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
-  if (tunnel.notice !== undefined) note(tunnel.notice);
+  print(options.json ? jsonText(tunnel) : `${tunnel.url} -> ${tunnel.forwards_to}`);
+  if (tunnel.notice !== undefined) note(`device-agent: note: ${printable(tunnel.notice)}`);
 }
 
 /**
@@ -49,13 +49,14 @@ export async function changeTunnel(
   if (Object.keys(change).length === 0)
     throw new OperatorError('nothing to change: give --forwards-to, --policy or --default-policies', 2);
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
-  print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
-  if (tunnel.status === 'degraded') note(`${tunnel.last_error?.message}; clients get errors until that is mended`);
+  print(options.json ? jsonText(tunnel) : `${tunnel.url} -> ${tunnel.forwards_to}`);
+  if (tunnel.status === 'degraded')
+    note(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`);
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'GET', tunnelPath(name));
-  if (options.json) return print(JSON.stringify(tunnel, null, 2));
+  if (options.json) return print(jsonText(tunnel));
   const error = tunnel.last_error;
   const rows = [
     ['URL', tunnel.url],
@@ -72,7 +73,7 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {
   await callAgent(agentSettings('api'), 'DELETE', tunnelPath(name));
-  if (options.json) print(JSON.stringify({ deleted: name }, null, 2));
+  if (options.json) print(jsonText({ deleted: name }));
 }
 
 function upstreamText({ upstream: { state, since, checked_at } }: TunnelDetail): string {
@@ -93,12 +94,4 @@ async function readPolicy(file: string): Promise<unknown> {
   } catch (error) {
     throw new OperatorError(`cannot use the policy file ${file}: ${messageOf(error)}`, 2);
   }
-}
-
-function note(text: string): void {
-  process.stderr.write(`device-agent: note: ${printable(text)}\n`);
-}
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
 }

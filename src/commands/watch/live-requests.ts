@@ -10,6 +10,7 @@ import { matcherOf } from '../../agent/inspector/exchange-filter.ts';
 import { wantsColor } from '../../doctor/report.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { widthOf } from '../table.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { readDetail } from './read-detail.ts';
 import { requestText } from './request-detail.ts';
 import { requestHead, requestLine } from './request-lines.ts';
@@ -73,7 +74,7 @@ export class LiveRequests {
       if (isFirst || !(error instanceof OperatorError) || error.exitCode !== EXIT_UNREACHABLE) throw error;
     }
     if (signal.aborted) return;
-    process.stderr.write('connection to the agent lost; trying again\n');
+    note('connection to the agent lost; trying again');
     await delay(RETRY_MS, undefined, { signal }).catch(() => {}); // stopped
   }
 
@@ -85,7 +86,7 @@ export class LiveRequests {
     if (inspection.state === 'off') await this.#switchOn();
     if (!isFirst) return;
     const { url } = this.tunnel;
-    process.stderr.write(`watching ${url}; Ctrl-C ends\n`);
+    note(`watching ${url}; Ctrl-C ends`);
     if (!this.options.json && !this.options.body) print(requestHead());
   }
 
@@ -95,7 +96,7 @@ export class LiveRequests {
     if (inspection?.state === 'off') await this.#switchOn();
     // Oldest first.
     for (const request of [...requests].reverse()) await this.#showOne(request);
-    if (skipped) process.stderr.write(`${skipped} more requests are not shown\n`);
+    if (skipped) note(`${skipped} more requests are not shown`);
   }
 
   async #showOne(request: RequestSummary): Promise<void> {
@@ -131,13 +132,13 @@ export class LiveRequests {
 
   async #print(request: RequestSummary): Promise<void> {
     const { json, body } = this.options;
-    if (!body) return json ? print(JSON.stringify(request)) : this.#printLine(request);
+    if (!body) return json ? print(jsonText(request, 0)) : this.#printLine(request);
     try {
       const { detail, messages } = await readDetail(this.tunnel, request.id);
-      print(json ? JSON.stringify({ ...detail, received: messages }) : requestText(detail, messages));
+      print(json ? jsonText({ ...detail, received: messages }, 0) : requestText(detail, messages));
     } catch (error) {
       // Forgotten meanwhile.
-      process.stderr.write(`request ${request.id}: ${messageOf(error)}\n`);
+      note(`request ${request.id}: ${messageOf(error)}`);
     }
   }
 
@@ -169,11 +170,7 @@ export class LiveRequests {
     if (!this.#isOwn) return;
     const { settings, path } = this.tunnel;
     await callAgent(settings, 'DELETE', `${path}/inspection`, { deadlineMs: END_MS }).catch((error: unknown) => {
-      process.stderr.write(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}\n`);
+      note(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}`);
     });
   }
-}
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
 }

@@ -5,6 +5,7 @@ import { STATUS_FILTER } from '../../agent/inspector/exchange-filter.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { agentSettings } from '../settings-place.ts';
+import { jsonText, note, print } from '../terminal-text.ts';
 import { curlCommand } from './curl-command.ts';
 import { LiveRequests } from './live-requests.ts';
 import { readDetail } from './read-detail.ts';
@@ -42,7 +43,7 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
       return exportHar(tunnel, options);
     case 'curl': {
       const detail = await detailOf(tunnel, options.curl);
-      if (detail.request.body?.truncated) process.stderr.write('body left out: it was not captured whole\n');
+      if (detail.request.body?.truncated) note('body left out: it was not captured whole');
       return print(curlCommand(detail, url));
     }
     case 'replay': {
@@ -78,7 +79,7 @@ function requestPath({ path }: WatchedTunnel, id = ''): string {
 
 async function printDetail(tunnel: WatchedTunnel, detail: RequestDetail, json = false): Promise<void> {
   const { messages } = await readDetail(tunnel, detail.id, detail);
-  print(json ? JSON.stringify({ ...detail, received: messages }, null, 2) : requestText(detail, messages));
+  print(json ? jsonText({ ...detail, received: messages }) : requestText(detail, messages));
 }
 
 async function exportHar({ settings, path, query }: WatchedTunnel, options: WatchOptions): Promise<void> {
@@ -87,9 +88,5 @@ async function exportHar({ settings, path, query }: WatchedTunnel, options: Watc
   const given = { method, path: part, status, min_duration_ms: minDuration };
   for (const [key, value] of Object.entries(given)) if (value !== undefined) filters.set(key, value);
   await downloadFromAgent(settings, `${path}/requests.har?${filters}`, har);
-  process.stderr.write(`wrote ${har}; browsers open it in the network tab of their developer tools\n`);
-}
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
+  note(`wrote ${har}; browsers open it in the network tab of their developer tools`);
 }

@@ -48,13 +48,13 @@ async function join(code: string, name: string, install_key = installKey()) {
 it('gateway invite prints a code with which devices join, as text with a picture, and as JSON', async () => {
   const text = await run('invite', '--site', '*.site-a.localhost', '--uses', '2');
   const code = /^join-\S+$/m.exec(text)?.[0] ?? '';
-  expect(text).toContain(`  sudo device-agent join ${code}\n`);
+  expect(text).toContain(`  echo ${code} | sudo device-agent join -\n`);
   expect(text).toMatch(/^[█▀▄ ]{30,}$/m);
   expect(await join(code, 'cam')).toMatchObject({ name: 'cam', site: 'site-a.localhost' });
   const json = JSON.parse(await run('invite', '--site', 'site-a.example.com', '--expires', '12h', '--json'));
   expect(json).toMatchObject({
     site: '*.site-a.example.com',
-    command: `sudo device-agent join ${json.code}`,
+    command: `echo ${json.code} | sudo device-agent join -`,
     max_uses: 1,
     dns_records: [expect.stringContaining('*.site-a.example.com. '), expect.stringContaining('_acme-challenge.')],
   });

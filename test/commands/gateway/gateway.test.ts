@@ -73,7 +73,7 @@ it('gateway api-key list shows the keys without their values, and revoke makes a
   expect(printed.split('\n')).toEqual([
     expect.stringMatching(/^ID +CREATED +OWNER +DESCRIPTION$/),
     expect.stringMatching(new RegExp(`^${phone?.id}  \\S+Z +phone$`)),
-    expect.stringMatching(new RegExp(`^${laptop?.id}  \\S+Z +laptop \\[2J$`)),
+    expect.stringMatching(new RegExp(`^${laptop?.id}  \\S+Z +laptop\\\\x1b\\[2J$`)),
     '',
   ]);
   printed = '';

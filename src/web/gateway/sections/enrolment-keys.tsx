@@ -57,7 +57,7 @@ export function inviteBody({ site = '', max_uses = '', days = '', approval, name
 
 /** What devices join with, from the answer to the creation of an invite. */
 export function joinCommand({ code }: Readonly<Record<string, unknown>>): ShownOnce | null {
-  return typeof code === 'string' ? { text: `sudo device-agent join ${code}`, qr: code } : null;
+  return typeof code === 'string' ? { text: `echo ${code} | sudo device-agent join -`, qr: code } : null;
 }
 
 function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKey): { tone: Tone; label: string } {
