@@ -1,4 +1,14 @@
-import { Parser, parse } from 'yaml';
+import {
+  isNode,
+  isScalar,
+  Lexer,
+  type LineCounter,
+  Parser,
+  parseDocument,
+  visit,
+  YAMLParseError,
+  type Document as YamlDocument,
+} from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
 import { parseJson } from '../lib/json-text.ts';
@@ -108,25 +118,78 @@ function parseText(text: string): unknown {
   return value;
 }
 
-/** Limits aliases, which can multiply. The core schema has only values of JSON, for example no timestamps. */
-export const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
+/** The core schema has only values of JSON, for example no timestamps. Keys are compared in {@link readYaml}. */
+const YAML_OPTIONS = { schema: 'core', logLevel: 'error', prettyErrors: false, uniqueKeys: false } as const;
+/** Aliases in a text, and copies that they may make of one value: they multiply. */
+export const MAX_ALIASES = 20;
+/** The library takes up to 20 ms for as many, and time that grows with the square for some. JSON has no such limit. */
+const MAX_TOKENS = 4_000;
 
-/**
- * Like the library's function, but refuses deep nesting before it: the library goes as deep as the text, and V8 can end the
- * process when the stack is used up.
- *
- * @throws {PolicyRefused} for text that is nested too deeply
- */
+/** @throws {PolicyRefused} as {@link readYaml}, or the library's error for text that is not YAML */
 function parseYaml(text: string): unknown {
-  refuseDeepYaml(text);
-  return parse(text, YAML_OPTIONS);
+  const document = readYaml(text);
+  const [error] = document.errors;
+  if (error) throw error;
+  return document.toJS({ maxAliasCount: MAX_ALIASES });
 }
 
-/** @throws {PolicyRefused} for text that is nested too deeply to be parsed */
-export function refuseDeepYaml(text: string): void {
+/**
+ * Reads YAML from a tenant. Before the library's parser sees it, text is refused that costs it much: it goes as deep as the
+ * text, and V8 can end the process when the stack is used up; it looks for an alias's anchor, and for a key among the
+ * others, one by one.
+ *
+ * @param lineCounter gets the places of lines; omitted: nobody asks for them
+ * @returns the document with the errors of its syntax
+ * @throws {PolicyRefused} for text that is nested too deeply, or has too many tokens or aliases
+ */
+export function readYaml(text: string, lineCounter?: LineCounter): YamlDocument.Parsed {
+  refuseCostlyYaml(text);
   // Each level takes at least one of these.
   const levels = text.match(/[[{]|[-?:](?=\s|$)/g)?.length ?? 0;
   if (levels > MAX_NESTING && isDeepYaml(text)) throw tooDeep();
+  const document = parseDocument(text, { ...YAML_OPTIONS, ...(lineCounter && { lineCounter }) });
+  if (document.errors.length === 0) findDuplicates(document);
+  return document;
+}
+
+/** Counts what the library's lexer finds, which takes linear time. */
+function refuseCostlyYaml(text: string): void {
+  let [tokens, aliases, last] = [0, 0, ''];
+  for (const token of new Lexer().lex(text)) {
+    // After this mark comes the text of a scalar, whose lines count.
+    const isText = last === '\u001f';
+    last = token;
+    if (isText) tokens += token.split('\n').length;
+    else if (token.trim() !== '') tokens++;
+    if (!isText && token.startsWith('*')) aliases++;
+    if (aliases > MAX_ALIASES)
+      throw refusal('ERR_NGROK_2236', `the policy has more than ${MAX_ALIASES} aliases; write the values out`);
+    if (tokens > MAX_TOKENS) {
+      throw refusal(
+        'ERR_NGROK_2236',
+        `the policy has more than ${MAX_TOKENS} parts of YAML; send it as JSON, or shorten it`,
+      );
+    }
+  }
+}
+
+/** Adds an error for the first key that occurs twice in one map. */
+function findDuplicates(document: YamlDocument.Parsed): void {
+  visit(document, {
+    Map: (_key, { items }) => {
+      const keys = new Set<unknown>();
+      for (const { key } of items) {
+        const name = isScalar(key) ? key.value : key;
+        if (keys.has(name)) {
+          const [from = 0, to = from] = (isNode(key) && key.range) || [];
+          document.errors.push(new YAMLParseError([from, to], 'DUPLICATE_KEY', 'Map keys must be unique'));
+          return visit.BREAK;
+        }
+        keys.add(name);
+      }
+      return undefined;
+    },
+  });
 }
 
 /** The library's parser builds a tree of tokens without recursion. */

@@ -1,10 +1,10 @@
-import { type Document, isMap, isScalar, isSeq, LineCounter, parseDocument, stringify } from 'yaml';
+import { type Document, isMap, isScalar, isSeq, LineCounter, stringify } from 'yaml';
 import { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { checkJson, JsonTextError } from '../../../lib/json-text.ts';
 import { formatPath, validationMessage } from '../../../lib/validation-messages.ts';
 import { PolicyInput, toTrafficPolicy } from '../../../traffic-policy/document.ts';
-import { refuseDeepYaml, YAML_OPTIONS } from '../../../traffic-policy/policy-text.ts';
+import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
 import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
 
 /** Body of `POST /page/policy`. */
@@ -37,19 +37,19 @@ type Path = readonly (string | number)[];
 
 /** Reads a policy that somebody types, in JSON or YAML, and finds the places of what is wrong with it. */
 export function readPolicyText({ text, protocol, format, details }: PolicyTextRequest): PolicyTextAnswer {
+  const lines = new LineCounter();
+  let document: Document.Parsed;
   try {
-    refuseDeepYaml(text);
+    document = readYaml(text, lines);
   } catch (error) {
     return refused([{ line: 1, column: 1, message: messageOf(error) }]);
   }
-  const lines = new LineCounter();
-  const document = parseDocument(text, { ...YAML_OPTIONS, lineCounter: lines });
   if (document.errors.length > 0) return refused(syntaxProblems(text, document, lines));
   const locate = (path: Path, message: string): PolicyTextProblem => ({ ...placeOf(document, path, lines), message });
   let value: unknown;
   try {
     // An empty text is no policy yet, which is not worth an error of its own.
-    value = document.contents === null ? {} : document.toJS({ maxAliasCount: YAML_OPTIONS.maxAliasCount });
+    value = document.contents === null ? {} : document.toJS({ maxAliasCount: MAX_ALIASES });
   } catch (error) {
     return refused([locate([], messageOf(error))]);
   }
