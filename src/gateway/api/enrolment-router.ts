@@ -1,4 +1,7 @@
 import type { Router } from 'express';
+import { Repeats } from '../../lib/log/repeats.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import {
   CA_PATH,
   ENROLMENTS_PATH,
@@ -18,14 +21,22 @@ import { strictRouter } from './resource-router.ts';
  * The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself.
  *
  * @param attempts slows down those who guess codes
+ * @param clock of the limits
  * @param withBody parses a request's body
  */
-export function enrolmentRouter(context: ApiContext, attempts: FailedAttempts, withBody: Handler[]): Router {
+export function enrolmentRouter(
+  context: ApiContext,
+  attempts: FailedAttempts,
+  clock: Clock,
+  withBody: Handler[],
+): Router {
   const { store, live, place, log } = context;
-  const enrolments = new Enrolments(store, live, place);
+  const enrolments = new Enrolments(store, live, place, () => clock.now());
+  const repeats = new Repeats();
   const slowDown = (ip: string) => async (error: unknown) => {
     if (error instanceof EnrolmentError) {
-      log.warn({ address: ip, reason: error.message }, 'enrolment refused');
+      const times = repeats.timesDue(`${error.code} ${clientNetwork(ip)}`);
+      if (times !== null) log.warn({ address: ip, reason: error.message, times }, 'enrolment refused');
       await attempts.slowDown(ip);
     }
     throw error;
@@ -39,7 +50,8 @@ export function enrolmentRouter(context: ApiContext, attempts: FailedAttempts, w
     const ip = req.ip ?? '';
     const { answer, isRepeated } = await enrolments.enrol(request, ip).catch(slowDown(ip));
     const { device_id: device, name: device_name, site } = answer;
-    if (answer.status === 'enrolled') log.info({ device, device_name, site, address: ip }, 'device enrolled');
+    const times = answer.status === 'enrolled' ? repeats.timesDue(device) : null;
+    if (times !== null) log.info({ device, device_name, site, address: ip, times }, 'device enrolled');
     else if (!isRepeated) log.warn({ device, device_name, site, address: ip }, 'device waits for approval');
     res.json(answer);
   });

@@ -3,12 +3,13 @@ import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import type { RateLimit } from '../../lib/time/request-rate.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { ApiContext } from './api-context.ts';
 import { errorHandler, notFound } from './api-error-handler.ts';
-import { type RateLimit, rateLimit } from './api-key-rate-limit.ts';
+import { rateLimit } from './api-key-rate-limit.ts';
 import { requireVersion } from './api-version.ts';
 import { requireApiKey } from './authentication.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
@@ -88,7 +89,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     const { registry } = metrics;
     res.type(registry.contentType).send(await registry.metrics());
   });
-  app.use(enrolmentRouter(context, attempts, [noQuery, jsonBody(ENROLMENT_BODY)]));
+  app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonBody(ENROLMENT_BODY)]));
   app.use(...createRouters(context, guards), notFound, errorHandler(log));
   return app;
 }

@@ -1,4 +1,4 @@
-import { ApiError } from '../../lib/errors.ts';
+import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 
 /** HTTP status by error code of an enrolment. Codes are never reused. */
 const STATUS = {
@@ -7,11 +7,12 @@ const STATUS = {
   ERR_GATEWAY_CODE_EXPIRED: 403,
   ERR_GATEWAY_CODE_USED_UP: 403,
   ERR_GATEWAY_DEVICE_REVOKED: 403,
+  ERR_GATEWAY_TOO_MANY_ENROLMENTS: 429,
 } as const;
 
 /** Why a device cannot join. */
 export class EnrolmentError extends ApiError {
-  constructor(code: keyof typeof STATUS, message: string) {
-    super(STATUS[code], code, message);
+  constructor(code: keyof typeof STATUS, message: string, options?: ApiErrorOptions) {
+    super(STATUS[code], code, message, options);
   }
 }

@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import type { z } from 'zod';
 import { createToken, parseToken } from '../../lib/ids.ts';
+import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
 import { deviceName } from '../../management/resources/device.ts';
 import type { Enrolment, EnrolmentRequest } from '../../management/resources/enrolment.ts';
 import type { LiveView, Revocation } from '../endpoints/live-view.ts';
@@ -20,16 +21,29 @@ type Request = z.output<typeof EnrolmentRequest>;
 
 /** How soon a device asks again whether it was approved. */
 const RETRY_AFTER_S = 5;
-/** Steps kept for each device: a device that joins in a loop must not fill the disk. */
+/** Steps kept for each device, the first and the last ones: a device that joins in a loop must not fill the disk. */
 const MAX_HISTORY = 50;
+const FIRST_STEPS = 10;
+/** What one device may send; one that waits for its approval asks every {@link RETRY_AFTER_S}. */
+const OF_DEVICE: RateLimit = { requests: 30, windowMs: 90_000 };
+/** Devices that may join with one key: a fleet can be switched on at once, but nobody can fill the disk with devices. */
+const WITH_KEY: RateLimit = { requests: 1200, windowMs: 60_000 };
 
 /** Lets devices join. */
 export class Enrolments {
+  readonly #ofDevice: RequestRate;
+  readonly #withKey: RequestRate;
+
+  /** @param now milliseconds that only grow */
   constructor(
     private readonly store: Store,
     private readonly live: Pick<LiveView, 'revoke' | 'endpoints'>,
     private readonly place: GatewayPlace,
-  ) {}
+    now: () => number,
+  ) {
+    this.#ofDevice = new RequestRate(OF_DEVICE, now);
+    this.#withKey = new RequestRate(WITH_KEY, now);
+  }
 
   /**
    * Enrols a device. The same install key always gets the same device and the same authtoken, so a device can repeat the
@@ -37,9 +51,11 @@ export class Enrolments {
    *
    * @param from the device's address
    * @returns the answer, and whether the device was known before
-   * @throws {EnrolmentError} when the secret cannot be used, or the device was revoked
+   * @throws {EnrolmentError} when the secret cannot be used, the device was revoked, or a limit is reached
    */
   async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
+    const known = this.#known(request.install_key);
+    if (known) requireRate(this.#ofDevice, known.id, `the device ${known.name} asks too often`);
     const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from));
     if (revoked) this.live.revoke(revoked);
     return enrolled;
@@ -85,6 +101,7 @@ export class Enrolments {
    */
   async leave(installKey: string): Promise<DeviceRow | null> {
     const { store } = this;
+    if (this.#known(installKey) === null) return null;
     const device = await store.database.write(() => {
       const row = this.#known(installKey);
       if (row === null) return null;
@@ -108,6 +125,7 @@ export class Enrolments {
   #create(request: Request, from: string): DeviceRow {
     const { store } = this;
     const key = this.#keyFor(request.secret ?? '');
+    requireRate(this.#withKey, key.id, 'too many devices join with this code');
     const inUse = store.devices.namesAt(key.site);
     if (inUse.length === 0) keepNamesOnline(store, key.site, this.live.endpoints());
     const isEnd = (name: string) => isEndOfTaken(store, key.site, name);
@@ -222,7 +240,14 @@ function createTokenOf(id: string, random: Buffer): { id: string; token: string 
 
 /** The device with one more step in its history. */
 export function withEvent(device: DeviceRow, event: DeviceEvent): DeviceRow {
-  return { ...device, history: [...device.history, event].slice(-MAX_HISTORY) };
+  const [first, last] = [device.history.slice(0, FIRST_STEPS), device.history.slice(FIRST_STEPS)];
+  return { ...device, history: [...first, ...[...last, event].slice(FIRST_STEPS - MAX_HISTORY)] };
+}
+
+function requireRate(rate: RequestRate, client: string, problem: string): void {
+  const retryAfter = rate.take(client);
+  if (retryAfter === null) return;
+  throw new EnrolmentError('ERR_GATEWAY_TOO_MANY_ENROLMENTS', `${problem}: wait ${retryAfter} s`, { retryAfter });
 }
 
 /** The install key is random and secret, and so is what is derived from it: the gateway need not store the authtoken. */

@@ -1,12 +1,8 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-
-const QUIET_MS = 60_000;
-/** Agents remembered; more than this can fill the log. */
-const MAX_REMEMBERED = 10_000;
 
 /** The agent that was refused; before it has authenticated, only its address is known. */
 export interface RefusedAgent {
@@ -22,7 +18,7 @@ export interface RefusedAgent {
  * and code, because agents retry.
  */
 export class RefusalLog {
-  readonly #logged = new BoundedMap<string, { at: number; times: number }>(MAX_REMEMBERED);
+  readonly #repeats = new Repeats();
 
   constructor(
     private readonly counters: TrafficCounters,
@@ -47,19 +43,12 @@ export class RefusalLog {
   /** Other errors are bugs, which are logged elsewhere. */
   #warn(what: 'agent' | 'endpoint' | 'bulk', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
-    const key = `${agent.credential ?? clientNetwork(agent.address)} ${error.code}`;
-    const now = performance.now();
-    const entry = this.#logged.get(key) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
-    entry.times += 1;
-    if (now - entry.at >= QUIET_MS) {
-      const { address, session, credential } = agent;
-      const facts = { address, session, credential, code: error.code, reason: error.message, times: entry.times };
-      if (what === 'agent') this.log.warn(facts, 'agent refused');
-      else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
-      else this.log.warn(facts, 'connection for bulk refused');
-      entry.at = now;
-      entry.times = 0;
-    }
-    this.#logged.set(key, entry);
+    const { address, session, credential } = agent;
+    const times = this.#repeats.timesDue(`${credential ?? clientNetwork(address)} ${error.code}`);
+    if (times === null) return;
+    const facts = { address, session, credential, code: error.code, reason: error.message, times };
+    if (what === 'agent') this.log.warn(facts, 'agent refused');
+    else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
+    else this.log.warn(facts, 'connection for bulk refused');
   }
 }

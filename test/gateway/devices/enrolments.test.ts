@@ -95,6 +95,23 @@ describe('POST /enrolments', () => {
     expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1);
   });
 
+  it('limits a device that joins in a loop, and keeps the first steps of its history', async () => {
+    const server = await gateway();
+    const { secret } = await enrolmentKey(server);
+    const request = { install_key: installKey(), secret, name: 'loop' };
+    const answers: Answer[] = [];
+    for (let count = 0; count < 40; count++) answers.push(await join(server, { ...request, name: `loop-${count}` }));
+    expect(answers.slice(0, 30).map(({ status }) => status)).toEqual(Array(30).fill(200));
+    const refused = answers.slice(31);
+    expect(new Set(refused.map((answer) => codeOf(answer).join()))).toEqual(
+      new Set(['429,ERR_GATEWAY_TOO_MANY_ENROLMENTS']),
+    );
+    const other = await join(server, { install_key: installKey(), secret, name: 'other' });
+    expect(other.status).toBe(200);
+    const [device] = server.store.devices.page(null, 10).filter(({ name }) => name.startsWith('loop'));
+    expect(device?.history[0]).toMatchObject({ what: 'enrolled' });
+  });
+
   it('refuses a secret that is unknown, used up, expired or revoked, and that of an inactive site', async () => {
     let now = Date.parse('2026-03-01T00:00:00Z');
     const server = await gateway({ wallClock: () => now });
