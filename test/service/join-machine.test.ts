@@ -32,7 +32,7 @@ describe('a device that joins with the service', {
     await machine.deviceAgent('service', 'install', '--gateway');
     const invited = await machine.deviceAgent('gateway', 'invite', '--site', '*.sitea.example.com', '--uses', '50');
     expect(invited.code).toBe(0);
-    code = /device-agent join (\S+)/.exec(invited.stdout)?.[1] ?? '';
+    code = /echo (join-\S+) \|/.exec(invited.stdout)?.[1] ?? '';
   });
 
   it('join installs the service, waits until it is online and prints its URL; a client reaches a tunnel', async () => {

@@ -13,7 +13,7 @@ afterAll(() => Promise.all(machines.map((machine) => machine.end())));
 function commandsInReadme(): string[] {
   const [, section = ''] = readFileSync('README.md', 'utf8').split('### Your own gateway');
   const [before = ''] = section.split(/^#+ /m);
-  return before.split('\n').filter((line) => line.startsWith('sudo device-agent '));
+  return before.split('\n').filter((line) => /^(?:echo \S+ \| )?sudo device-agent /.test(line));
 }
 
 /** Instead of DNS: what the records that `gateway init` prints would say. */
