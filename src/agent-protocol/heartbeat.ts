@@ -27,42 +27,45 @@ export class HeartbeatEcho implements ChannelReceiver {
  * second. The stream ends with the connection.
  */
 export class HeartbeatProbe implements ChannelReceiver {
-  #asked: Promise<boolean> | null = null;
-  #answer: ((answered: boolean) => void) | null = null;
-  /** Bytes sent that have not come back yet. */
-  #away = 0;
+  #sent = 0;
+  #echoed = 0;
+  /** What waits for the echo of so many bytes, the first ones first. */
+  readonly #waiting = new Map<number, (answered: boolean) => void>();
 
   constructor(private readonly channel: Channel) {}
 
   /**
-   * Sends one heartbeat. Concurrent calls share its answer.
+   * Sends one heartbeat of its own: an earlier one would say nothing about what was sent since.
    *
    * @param ms milliseconds to wait
    * @returns whether the peer echoed it in time, and so has read all that was sent before it
    */
   ask(ms: number): Promise<boolean> {
-    this.#asked ??= this.#beat(ms);
-    return this.#asked;
-  }
-
-  #beat(ms: number): Promise<boolean> {
     const beat = randomBytes(4);
     this.channel.write(beat);
-    this.#away += beat.length;
+    this.#sent += beat.length;
+    const upTo = this.#sent;
     return new Promise((resolve) => {
-      const timer = setTimeout(() => this.#answer?.(false), ms);
-      this.#answer = (answered) => {
-        this.#answer = null;
-        this.#asked = null;
+      if (this.channel.closed) {
+        resolve(false);
+        return;
+      }
+      const answer = (answered: boolean) => {
+        this.#waiting.delete(upTo);
         clearTimeout(timer);
         resolve(answered);
       };
+      const timer = setTimeout(() => answer(false), ms);
+      this.#waiting.set(upTo, answer);
     });
   }
 
   onData(echo: Buffer): void {
-    this.#away -= echo.length;
-    if (this.#away <= 0) this.#answer?.(true);
+    this.#echoed += echo.length;
+    for (const [upTo, answer] of this.#waiting) {
+      if (upTo > this.#echoed) break;
+      answer(true);
+    }
   }
 
   onEnd(): void {
@@ -70,6 +73,6 @@ export class HeartbeatProbe implements ChannelReceiver {
   }
 
   onClosed(): void {
-    this.#answer?.(false);
+    for (const answer of [...this.#waiting.values()]) answer(false);
   }
 }

@@ -118,6 +118,32 @@ describe('an agent’s and a gateway’s end of a connection', () => {
     }
   });
 
+  it('ask for an echo each: an earlier heartbeat says nothing about what was sent since', async () => {
+    const [near, far] = duplexPair();
+    const connection = new Connection(near, { accept() {}, ended() {} });
+    const peer = new MuxPeer(far);
+    const channel = connection.channel();
+    const probe = new HeartbeatProbe(channel);
+    channel.receiver = probe;
+    connection.start();
+    connection.open(channel);
+    const answers: string[] = [];
+    const ask = (name: string) => void probe.ask(60_000).then((answered) => answers.push(`${name}: ${answered}`));
+    ask('first');
+    await until(() => peer.received(2).length === 4, 'a heartbeat');
+    ask('second');
+    await until(() => peer.received(2).length === 8, 'another heartbeat');
+    peer.sendData(2, peer.received(2).subarray(0, 4));
+    await until(() => answers.length === 1, 'the first answer');
+    peer.sendData(2, peer.received(2).subarray(4));
+    await until(() => answers.length === 2, 'the second answer');
+    expect(answers).toEqual(['first: true', 'second: true']);
+    ask('third');
+    connection.close(new Error('the end'));
+    await until(() => answers.length === 3, 'the third answer');
+    expect([answers[2], await probe.ask(60_000)]).toEqual(['third: false', false]);
+  });
+
   it('the agent aborts a stream with a reset, which the gateway’s receiver gets as an error', async () => {
     const { agent, gateway } = joined();
     const stream = gateway.open();

@@ -78,7 +78,12 @@ export class SessionServer implements SessionDirectory {
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
     this.#memory = options.memory ?? new AgentMemory();
-    this.#server = createServer((socket) => void this.#secure(socket));
+    this.#server = createServer((socket) => {
+      this.#secure(socket).catch((error: unknown) => {
+        socket.destroy();
+        options.log.error({ err: error }, 'agent connection failed');
+      });
+    });
   }
 
   get sessions(): Iterable<AgentSession> {
@@ -201,17 +206,21 @@ export class SessionServer implements SessionDirectory {
     this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
-    const secured = await performHandshake(
-      socket,
-      { secureContext: this.#context },
-      {
-        onBegin: () => void timer.refresh(),
-        onError: (err) => this.options.log.debug({ err }, 'agent TLS handshake failed'),
-      },
-    );
-    clearTimeout(timer);
-    this.#handshakes.delete(handshake);
-    this.#handshaking.delete(handshake);
+    let secured: TLSSocket | null;
+    try {
+      secured = await performHandshake(
+        socket,
+        { secureContext: this.#context },
+        {
+          onBegin: () => void timer.refresh(),
+          onError: (err) => this.options.log.debug({ err }, 'agent TLS handshake failed'),
+        },
+      );
+    } finally {
+      clearTimeout(timer);
+      this.#handshakes.delete(handshake);
+      this.#handshaking.delete(handshake);
+    }
     if (secured) this.accept(secured);
   }
 

@@ -27,7 +27,7 @@ export class SilenceWatch {
   /** Data was sent to the agent. */
   sent(): void {
     if (this.#unansweredSince <= this.deps.lastReadAt()) this.#unansweredSince = performance.now();
-    if (this.#timer === undefined) this.#wait(ASK_MS, () => this.#ask());
+    if (this.#timer === undefined && this.#immediate === undefined) this.#wait(ASK_MS, () => this.#ask());
   }
 
   stop(): void {
@@ -50,6 +50,7 @@ export class SilenceWatch {
   #judge(askedAt: number): void {
     // Timers run before sockets are read: after a stall, an answer may still wait there.
     this.#immediate = setImmediate(() => {
+      this.#immediate = undefined;
       if (this.deps.lastReadAt() < askedAt) this.deps.onSilence();
       else this.#ask();
     });

@@ -576,6 +576,17 @@ describe('a hostile or broken agent', () => {
   });
 });
 
+it('an unexpected error about one connection closes that one, and no other', async () => {
+  const gateway = await SessionGateway.start();
+  const { accept } = gateway.server;
+  gateway.server.accept = () => {
+    throw new Error('a bug');
+  };
+  await once((await gateway.rawClient()).resume(), 'close');
+  gateway.server.accept = accept;
+  await gateway.agent().connect();
+});
+
 it('the session server renews its certificate when the clock is set back before its issue date', async () => {
   vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());

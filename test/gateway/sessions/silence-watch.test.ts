@@ -65,3 +65,16 @@ it('an agent that answers is not asked, and an idle one has no timers', () => {
   expect(ask).not.toHaveBeenCalled();
   expect(vi.getTimerCount()).toBe(0);
 });
+
+it('data that is sent while an answer may still wait to be read starts no second watch', () => {
+  for (let round = 0; round < 5; round++) {
+    watch.sent();
+    // Up to the timer that judges; what it leaves to the next turn has yet to run.
+    vi.advanceTimersToNextTimer();
+    vi.advanceTimersToNextTimer();
+    vi.advanceTimersToNextTimer();
+    watch.sent();
+    vi.advanceTimersByTime(100);
+    expect(vi.getTimerCount()).toBeLessThanOrEqual(1);
+  }
+});
