@@ -1,11 +1,11 @@
-import { note } from './commands/terminal-text.ts';
 import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+import { printableError } from './lib/terminal-text.ts';
 
 /** Prints one line that says what to do; with `--debug`, the stack trace. */
 function report(error: unknown, debug: boolean): number {
   const known = error instanceof OperatorError;
   const shown = debug && error instanceof Error ? (error.stack ?? error.message) : messageOf(error);
-  note(`device-agent: ${shown}`);
+  process.stderr.write(`device-agent: ${printableError(shown)}\n`);
   if (!known && !debug) process.stderr.write('device-agent: unexpected error; run with --debug for the stack trace\n');
   return known ? error.exitCode : 1;
 }

@@ -12,8 +12,8 @@ import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { unknownSettings } from '../settings/unknown-settings.ts';
 import { VERSION } from '../version.ts';
+import { printed, show } from './output.ts';
 import { gatewayPlace } from './settings-place.ts';
-import { colouredLines, jsonText } from './terminal-text.ts';
 
 interface DoctorOptions {
   json?: boolean;
@@ -51,12 +51,11 @@ export async function gatewayDoctor(options: { json?: boolean; from?: string }):
 }
 
 /** Prints the findings and exits: 0 without problems, 1 otherwise. */
-async function endWith(findings: readonly Finding[], { json }: { json?: boolean }): Promise<never> {
+async function endWith(findings: readonly Finding[], options: { json?: boolean }): Promise<never> {
   const isSound = findings.every(({ status }) => status !== 'failed');
-  const text = json
-    ? jsonText({ ok: isSound, version: VERSION, findings })
-    : colouredLines(renderReport(findings, wantsColor(process.stdout, process.env)));
-  await new Promise((resolve) => process.stdout.write(`${text}\n`, resolve));
+  const color = wantsColor(process.stdout, process.env);
+  show({ ok: isSound, version: VERSION, findings }, options, (shown) => renderReport(shown.findings, color));
+  await printed();
   // A check that timed out may have left a connection attempt behind.
   process.exit(isSound ? 0 : 1);
 }

@@ -1,4 +1,5 @@
 import type { Log } from '../lib/log/log.ts';
+import { note } from './output.ts';
 
 const AFTER_LOG_MS = 50;
 
@@ -14,7 +15,7 @@ export function showFirstSteps(api: string, log: Log): void {
   }
   // After the log lines before it, which wait for the next turn of the event loop.
   setTimeout(() => {
-    process.stderr.write(
+    note(
       '\nNo tunnels yet. In another terminal, in this folder, run: device-agent http 8001\n' +
         `Then open ${api}/ or run: device-agent status (when something fails: device-agent doctor)\n\n`,
     );

@@ -1,6 +1,6 @@
 import { callAgent } from '../agent/api-client.ts';
+import { jsonText, print } from './output.ts';
 import { agentSettings } from './settings-place.ts';
-import { jsonText, print } from './terminal-text.ts';
 
 const DEADLINE_MS = 5000;
 

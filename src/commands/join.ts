@@ -8,6 +8,7 @@ import { type EnrolOptions, requireCode } from '../agent/join/enrol.ts';
 import { readInstallation } from '../agent/join/installation.ts';
 import { type JoinedDevice, type JoinFiles, joinSite } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { printable } from '../lib/terminal-text.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { deviceName } from '../management/resources/device.ts';
 import { type Host, thisHost, thisProgram } from '../service/host.ts';
@@ -16,9 +17,9 @@ import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/servic
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
+import { note, print, prompt } from './output.ts';
 import { run } from './run.ts';
 import { agentSettings } from './settings-place.ts';
-import { note, print } from './terminal-text.ts';
 
 export interface JoinOptions {
   name?: string;
@@ -57,7 +58,7 @@ export async function join(given: string | null, { name, service }: JoinOptions)
 }
 
 async function codeFromInput(): Promise<string> {
-  if (process.stdin.isTTY) process.stderr.write('Code: ');
+  if (process.stdin.isTTY) prompt('Code: ');
   const lines = createInterface({ input: process.stdin });
   for await (const line of lines) {
     lines.close();
@@ -128,9 +129,8 @@ async function joinWith(given: string | null, wanted: string | undefined, files:
   };
   const device = await joinSite(code, files, options);
   const isOther = wanted !== undefined && device.name !== deviceName(wanted);
-  print(
-    `joined ${device.site} at ${origin} as ${device.name}${isOther ? ` (${wanted} was taken or not a valid name)` : ''}`,
-  );
+  const other = isOther ? ` (${wanted} was taken or not a valid name)` : '';
+  print(printable(`joined ${device.site} at ${origin} as ${device.name}${other}`));
   return device;
 }
 
@@ -141,7 +141,7 @@ function tellOnce(): EnrolOptions['onWait'] {
     if (reason === last) return;
     last = reason;
     const advice = isPending ? ': run `device-agent gateway devices approve` on the gateway' : '; trying again';
-    note(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}`);
+    note(printable(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}`));
   };
 }
 
@@ -150,7 +150,7 @@ async function reportOnline({ domain }: JoinedDevice): Promise<void> {
   const deadline = systemClock.now() + ONLINE_MS;
   for (;;) {
     const state = await apiState();
-    if (state.url !== null) return print(`online: ${state.url}`);
+    if (state.url !== null) return print(printable(`online: ${state.url}`));
     if (systemClock.now() > deadline) {
       throw new OperatorError(
         `joined, but not online after ${ONLINE_MS / 1000} s: ${state.reason}; device-agent doctor --service diagnoses it (domain ${domain})`,

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { type Installation, readInstallation } from '../agent/join/installation.ts';
 import { leaveSite } from '../agent/join/known-device.ts';
 import { messageOf } from '../lib/errors.ts';
+import { printable } from '../lib/terminal-text.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
 import { serviceEnvironment } from '../service/environment.ts';
 import type { Host } from '../service/host.ts';
@@ -34,10 +35,9 @@ async function leave(
   try {
     const { proxies } = loadJoinSettings(serviceEnvironment(AGENT_SERVICE, host));
     await withDeadline(leaveSite(installation, proxies), 'leaving the site', DEADLINE_MS);
-    tell(`${name} has left ${site}`);
+    tell(printable(`${name} has left ${site}`));
   } catch (error) {
-    tell(
-      `the gateway still lists ${name}: ${messageOf(error)}; run there: device-agent gateway devices delete ${name}`,
-    );
+    const todo = `run there: device-agent gateway devices delete ${name}`;
+    tell(printable(`the gateway still lists ${name}: ${messageOf(error)}; ${todo}`));
   }
 }

@@ -3,8 +3,9 @@ import { callAgent } from '../agent/api-client.ts';
 import { apiTokenIfAny } from '../agent/api-token.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { CODE_MINUTES, issueCode } from '../lib/http/one-time-code.ts';
+import { printableMembers } from '../lib/terminal-text.ts';
+import { jsonText, print } from './output.ts';
 import { agentSettings } from './settings-place.ts';
-import { jsonText } from './terminal-text.ts';
 
 /** What `device-agent page --json` prints. */
 interface PageAddresses {
@@ -32,8 +33,7 @@ export async function showPage(options: { json?: boolean }): Promise<void> {
     link,
     expires_at: link?.includes('#') ? new Date(now + CODE_MINUTES * 60_000).toISOString() : null,
   };
-  // A picture of the link needs sequences that print() does not let through.
-  process.stdout.write(`${options.json ? jsonText(page) : await describe(page, own)}\n`);
+  print(options.json ? jsonText(page) : await describe(printableMembers(page), own));
 }
 
 function newCode(settings: Parameters<typeof apiTokenIfAny>[0], now: number): string {

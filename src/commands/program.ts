@@ -3,6 +3,7 @@ import { loadManagementSettings } from '../settings/management-settings.ts';
 import { VERSION } from '../version.ts';
 import { defaultCommand } from './default-command.ts';
 import { addGatewayCommand } from './gateway/gateway.ts';
+import { print } from './output.ts';
 import { gatewaySettings } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
 import { addShortCommands, addTunnelsCommand } from './tunnels/tunnels-commands.ts';
@@ -105,7 +106,7 @@ export function buildProgram(): Command {
     .addHelpText('after', '\nAdd to ~/.bashrc: source <(device-agent completion bash)')
     .action(async (shell) => {
       const { completionScript } = await import('./completion.ts');
-      process.stdout.write(completionScript(command, shell));
+      print(completionScript(command, shell).trimEnd());
     });
   const exitCodes = Object.entries(EXIT_CODES).map(([code, meaning]) => `  ${code}  ${meaning}`);
   command.addHelpText(

@@ -5,7 +5,7 @@ import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf } from '../
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { leaveWithService } from './leave-site.ts';
-import { jsonText, print } from './terminal-text.ts';
+import { print, show } from './output.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
@@ -48,7 +48,6 @@ async function confirmPurge(service: Service): Promise<void> {
 /** Prints the state and sets the exit code. */
 export async function status(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
-  if (options.json) print(jsonText({ state, lines }));
-  else for (const line of lines) print(line);
+  show({ state, lines }, options, (shown) => shown.lines.join('\n'));
   process.exitCode = EXIT_CODES[state] ?? 3;
 }

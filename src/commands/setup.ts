@@ -2,14 +2,15 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { tcpHost } from '../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
+import { printableMembers } from '../lib/terminal-text.ts';
 import type { ManagementClient } from '../management/client.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
 import { parsed } from './option-values.ts';
+import { jsonText, note, print } from './output.ts';
 import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
-import { jsonText } from './terminal-text.ts';
 
 interface SetupOptions {
   domain: string;
@@ -25,10 +26,10 @@ interface SetupOptions {
   tcp?: PortRange;
 }
 
-/** Where the command writes: results to `stdout`; with `--json`, progress to `stderr`. */
+/** Where the command prints its result; with `--json`, progress is noted. */
 export interface SetupOutput {
-  stdout: { write(text: string): unknown };
-  stderr: { write(text: string): unknown };
+  print(text: string): unknown;
+  note(text: string): unknown;
 }
 
 /**
@@ -40,7 +41,7 @@ export interface SetupOutput {
 export function addSetupCommand(
   program: Command,
   settings: () => ManagementSettings,
-  output: SetupOutput = process,
+  output: SetupOutput = { print, note },
 ): void {
   program
     .command('setup')
@@ -87,7 +88,7 @@ function minutes(text: string): number {
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
   const { provision } = await import('../management/provision.ts');
   const { ManagementError } = await import('../management/management-error.ts');
-  const progress = options.json ? output.stderr : output.stdout;
+  const progress = options.json ? output.note : output.print;
   const plan = {
     domain: options.domain,
     bot: options.bot,
@@ -105,16 +106,18 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
       waitMs: options.timeout * 60_000,
       ...(options.dnsServer && { dnsServers: options.dnsServer }),
       onProgress: (event) => {
-        progress.write(`${describeProgress(event)}\n`);
-        if (event.step === 'records' && options.wait) progress.write(`${describeWait(options.timeout)}\n`);
+        progress(describeProgress(printableMembers(event)));
+        if (event.step === 'records' && options.wait) progress(describeWait(options.timeout));
       },
     },
   ).catch((error: unknown) => {
     throw error instanceof ManagementError ? explained(error) : error;
   });
   const env = envLines(result, gateway);
-  const text = options.json ? jsonText({ ...result, env }) : describeResult(result, env);
-  output.stdout.write(`${text}\n`);
+  const text = options.json
+    ? jsonText({ ...result, env })
+    : describeResult(printableMembers(result), printableMembers(env));
+  output.print(text);
 }
 
 /**

@@ -15,8 +15,8 @@ import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
 import { durationText } from '../lib/time/duration-text.ts';
 import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
 import type { Settings } from '../settings/agent-settings.ts';
+import { show } from './output.ts';
 import { agentSettings } from './settings-place.ts';
-import { jsonText, print } from './terminal-text.ts';
 
 /** What keeps the agent or a tunnel from working, and what to do. */
 interface Problem {
@@ -42,10 +42,10 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   const report = await ask<StatusReport>(settings, '/status');
   const problems = problemsOf(report, tunnels);
   const page = pageOf(report);
-  const text = json
-    ? jsonText({ ok: problems.length === 0, ...report, page, problems })
-    : render(report, problems, { page, now: Date.now(), color: wantsColor(process.stdout, process.env) });
-  print(text);
+  const color = wantsColor(process.stdout, process.env);
+  show({ ok: problems.length === 0, ...report, page, problems }, { json }, (shown) =>
+    render(shown, shown.problems, { page: shown.page, now: Date.now(), color }),
+  );
   process.exitCode = problems.length === 0 ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
 import { stripVTControlCharacters } from 'node:util';
-import { printableColoured } from './terminal-text.ts';
+import { printableColoured } from '../lib/terminal-text.ts';
 
 export interface Column {
   title: string;

@@ -41,8 +41,8 @@ async function setup(
       ...settings,
     }),
     {
-      stdout: { write: (text) => out.push(text) },
-      stderr: { write: (text) => progress.push(text) },
+      print: (text) => out.push(`${text}\n`),
+      note: (text) => progress.push(`${text}\n`),
     },
   );
   await program.parseAsync(['setup', '--domain', '*.sitea.example.com', '--bot', 'site A', ...args], { from: 'user' });

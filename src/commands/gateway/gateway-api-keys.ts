@@ -2,8 +2,8 @@ import type { ApiKeyRow } from '../../gateway/store/api-keys.ts';
 import { issueApiKey } from '../../gateway/store/issue-token.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 
 /** Rows that are read at once. */
 const PAGE = 1000;

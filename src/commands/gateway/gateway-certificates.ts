@@ -1,6 +1,7 @@
 import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
 import type { Store } from '../../gateway/store/store.ts';
-import { note, print } from '../terminal-text.ts';
+import { printable } from '../../lib/terminal-text.ts';
+import { note, print } from '../output.ts';
 
 /** Prints the status of automatic certificates, those of the gateway's own names first. */
 export function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
@@ -13,7 +14,7 @@ export function listCertificates({ ownDomains, reservedDomains, tlsCertificates 
   for (const row of managed) {
     const ends = row.certificate_id && tlsCertificates.get(row.certificate_id)?.facts.not_after;
     const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
-    print(`${row.domain.padEnd(width)}  ${parts.join('; ')}`);
+    print(printable(`${row.domain.padEnd(width)}  ${parts.join('; ')}`));
   }
 }
 

@@ -3,7 +3,7 @@ import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
 import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
+import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../with-store.ts';
 
 /**
@@ -22,7 +22,7 @@ export async function showDashboard(settings: GatewayServerSettings, { json }: {
   }
   print(link);
   note(`The link signs one browser in. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`);
-  if (process.stdout.isTTY) process.stderr.write(`${(await import('uqr')).renderANSI(link, { border: 4 })}\n`);
+  if (process.stdout.isTTY) note((await import('uqr')).renderANSI(link, { border: 4 }));
 }
 
 function originOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {

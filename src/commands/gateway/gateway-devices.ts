@@ -10,8 +10,8 @@ import { fetchTrusting } from '../../management/fetch-trusting.ts';
 import { ManagementError } from '../../management/management-error.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 import { labelsOf } from './gateway-invite.ts';
 

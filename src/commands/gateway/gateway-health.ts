@@ -4,8 +4,8 @@ import { request } from 'node:https';
 import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { print } from '../output.ts';
 import { gatewaySettings } from '../settings-place.ts';
-import { print } from '../terminal-text.ts';
 
 const DEADLINE_MS = 5000;
 

@@ -10,13 +10,14 @@ import { openGatewayStore } from '../../gateway/store/open-gateway-store.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
+import { printableMembers } from '../../lib/terminal-text.ts';
 import { serviceEnvironment } from '../../service/environment.ts';
 import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';
 import { installService } from '../../service/install.ts';
 import { GATEWAY_SERVICE, settingsFileOf, stateFolderOf } from '../../service/service.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { gatherTexts } from '../../settings/setting-sources.ts';
-import { jsonText, print } from '../terminal-text.ts';
+import { jsonText, print } from '../output.ts';
 import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
 import { type InitialSetting, initialSettings, settingLines } from './gateway-init-settings.ts';
 
@@ -63,7 +64,7 @@ export async function initGateway(options: InitOptions): Promise<void> {
     findings,
     addresses: options.address ?? null,
   };
-  print(options.json ? jsonText(jsonOf(result)) : describeGateway(result));
+  print(options.json ? jsonText(jsonOf(result)) : describeGateway({ ...result, findings: printableMembers(findings) }));
   // A check that timed out may have left a connection attempt behind.
   process.exit(0);
 }

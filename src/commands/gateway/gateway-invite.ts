@@ -13,8 +13,8 @@ import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts'
 import { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 
 export interface InviteOptions {
@@ -70,7 +70,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     const command = `echo ${code} | sudo device-agent join -`;
     const result = { id: key.id, site: wildcard, code, command, expires_at: key.expires_at, max_uses: key.max_uses };
     if (options.json) return void print(jsonText({ ...result, dns_records: records }));
-    process.stdout.write(await describe(key, { code, command, records }));
+    print(await describe(key, { code, command, records }));
   });
 }
 
@@ -85,7 +85,7 @@ async function describe(
   const devices = key.max_uses === 1 ? '1 device' : `${key.max_uses} devices`;
   const dns =
     records.length === 0 ? [] : ['', `DNS records for *.${key.site}, where they are missing:`, ...indent(records)];
-  return `${[
+  return [
     `Code ${key.id} for ${devices} of *.${key.site}${until}, shown only once:`,
     '',
     code,
@@ -96,7 +96,7 @@ async function describe(
     `  ${command}`,
     ...(key.needs_approval ? ['Then, here:', '  device-agent gateway devices approve <name>'] : []),
     ...dns,
-  ].join('\n')}\n`;
+  ].join('\n');
 }
 
 const indent = (lines: readonly string[]): string[] => lines.map((line) => `  ${line}`);

@@ -1,7 +1,7 @@
 import { OperatorError } from '../../lib/errors.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 import { withStore } from '../with-store.ts';
 
 /** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */

@@ -5,7 +5,7 @@ import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { refuse } from '../default-command.ts';
 import { parsed } from '../option-values.ts';
-import { note } from '../terminal-text.ts';
+import { note } from '../output.ts';
 import { withStore } from '../with-store.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 

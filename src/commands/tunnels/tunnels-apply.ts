@@ -5,8 +5,8 @@ import { domainsFor, type Site } from '../../agent/tunnels/site-names.ts';
 import type { ChangedMembers, Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { jsonText, print } from '../terminal-text.ts';
 import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-target.ts';
 
 interface ApplyOptions {
@@ -48,7 +48,7 @@ export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyO
     for (const step of steps) done.push(await take(step, target, dryRun));
     return done;
   });
-  print(json ? jsonText(outcomes) : describe(outcomes, dryRun === true));
+  show(outcomes, { json }, (shown) => describe(shown, dryRun === true));
   const failed = outcomes.filter(({ result }) => result === 'failed').length;
   if (failed > 0) throw new OperatorError(`${failed} of ${outcomes.length} tunnels differ from ${source}`);
 }

@@ -5,9 +5,9 @@ import { wantsColor } from '../../doctor/report.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { durationText } from '../../lib/time/duration-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { jsonText, note, print, redraw, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
 import { renderTable, widthOf } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 
 interface ListOptions {
   json?: boolean;
@@ -24,7 +24,6 @@ const WATCH_MS = 2_000;
 const WATCH_DEADLINE_MS = 5_000;
 /** An upstream is checked every minute; what is older than this is no longer shown as the present. */
 const STALE_MS = 120_000;
-const CLEAR = '\u001b[H\u001b[2J';
 const COLORS: Readonly<Record<ListedTunnel['status'], number>> = {
   online: 32,
   degraded: 33,
@@ -48,7 +47,7 @@ export async function listTunnels({ json, watch }: ListOptions): Promise<void> {
   const settings = agentSettings('api');
   if (watch) return watchTunnels(settings, json === true);
   const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels');
-  print(json ? jsonText(tunnels) : renderTunnels(tunnels, screen()));
+  show(tunnels, { json }, (shown) => renderTunnels(shown, screen()));
 }
 
 /** Renders the tunnels as a table. */
@@ -96,8 +95,8 @@ async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
 
 function draw(text: string): void {
   const time = new Date().toTimeString().slice(0, 8);
-  if (process.stdout.isTTY) process.stdout.write(CLEAR);
-  print(process.stdout.isTTY ? `${time}, every ${WATCH_MS / 1000} s; Ctrl-C ends\n\n${text}` : `${time}\n${text}\n`);
+  if (process.stdout.isTTY) redraw(`${time}, every ${WATCH_MS / 1000} s; Ctrl-C ends\n\n${text}`);
+  else print(`${time}\n${text}\n`);
 }
 
 function screen(): Screen {

@@ -5,8 +5,8 @@ import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { jsonText, print } from '../terminal-text.ts';
 
 interface MoveOptions {
   /** Such as `*.localhost`. */
@@ -44,7 +44,7 @@ export async function moveTunnels(options: MoveOptions): Promise<void> {
     const name = nameBelow(tunnel, from);
     if (name !== null) moves.push(await move(tunnel, domainAt(name, to), tunnels, settings));
   }
-  print(options.json ? jsonText(moves) : describe(moves, options.from));
+  show(moves, options, (shown) => describe(shown, options.from));
   const failed = moves.filter(({ reason }) => reason !== null).length;
   if (failed > 0) throw new OperatorError(`${failed} of ${moves.length} tunnels not moved`);
 }

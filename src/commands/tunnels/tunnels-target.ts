@@ -11,8 +11,8 @@ import { TunnelStore, tunnelsCodec, tunnelsFile } from '../../agent/tunnels/tunn
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { note } from '../output.ts';
 import { becomeOwnerOf } from '../settings-place.ts';
-import { note } from '../terminal-text.ts';
 
 /** Where the tunnels are: a running agent, or its data folder. */
 export interface TunnelsTarget {

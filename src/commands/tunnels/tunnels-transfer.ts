@@ -8,8 +8,9 @@ import { differencesBetween, type ImportedTunnel, parseTunnels } from '../../age
 import { exportText, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
+import { printableJson } from '../../lib/terminal-text.ts';
+import { print, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { jsonText, print } from '../terminal-text.ts';
 import { readText, STANDARD, withTunnels } from './tunnels-target.ts';
 
 interface Outcome {
@@ -38,7 +39,7 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   }
   const tunnels = tunnelsIn(found);
   const text = exportText(tunnels);
-  if (file === undefined || file === STANDARD) return void process.stdout.write(text);
+  if (file === undefined || file === STANDARD) return print(printableJson(text).trimEnd());
   await writeExport(file, text);
   print(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}`);
 }
@@ -79,7 +80,7 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
     reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
   });
   const outcomes = await withTunnels(settings, ({ present, create }) => eachAbsent(tunnels, present, create));
-  print(options.json ? jsonText(outcomes) : describe(outcomes, source));
+  show(outcomes, options, (shown) => describe(shown, source));
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
   if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
 }

@@ -2,8 +2,9 @@ import { readFileSync } from 'node:fs';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { printable } from '../../lib/terminal-text.ts';
+import { jsonText, note, print, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { jsonText, note, print, printable } from '../terminal-text.ts';
 
 interface JsonOption {
   json?: boolean;
@@ -26,8 +27,8 @@ export async function startTunnel(
       ...(options.policy !== undefined && { policy: await readPolicy(options.policy) }),
     },
   });
-  print(options.json ? jsonText(tunnel) : `${tunnel.url} -> ${tunnel.forwards_to}`);
-  if (tunnel.notice !== undefined) note(`device-agent: note: ${printable(tunnel.notice)}`);
+  show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
+  if (tunnel.notice !== undefined) note(printable(`device-agent: note: ${tunnel.notice}`));
 }
 
 /**
@@ -49,14 +50,17 @@ export async function changeTunnel(
   if (Object.keys(change).length === 0)
     throw new OperatorError('nothing to change: give --forwards-to, --policy or --default-policies', 2);
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
-  print(options.json ? jsonText(tunnel) : `${tunnel.url} -> ${tunnel.forwards_to}`);
+  show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
   if (tunnel.status === 'degraded')
-    note(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`);
+    note(printable(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`));
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'GET', tunnelPath(name));
-  if (options.json) return print(jsonText(tunnel));
+  show(tunnel, options, describe);
+}
+
+function describe(tunnel: TunnelDetail): string {
   const error = tunnel.last_error;
   const rows = [
     ['URL', tunnel.url],
@@ -68,7 +72,7 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
     ...(error ? [['Last error', [error.code, error.message].filter(Boolean).join(' ')]] : []),
     ['Policy', tunnel.policy],
   ];
-  print(rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n'));
+  return rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n');
 }
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {

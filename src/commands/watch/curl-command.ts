@@ -1,5 +1,5 @@
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
-import { printable } from '../terminal-text.ts';
+import { printable } from '../../lib/terminal-text.ts';
 
 /** Set by curl, the connection or the gateway. */
 const LEFT_OUT =

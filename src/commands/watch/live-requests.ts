@@ -9,8 +9,9 @@ import { agentEvents, callAgent } from '../../agent/api-client.ts';
 import { matcherOf } from '../../agent/inspector/exchange-filter.ts';
 import { wantsColor } from '../../doctor/report.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
+import { printable } from '../../lib/terminal-text.ts';
+import { jsonText, note, print } from '../output.ts';
 import { widthOf } from '../table.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 import { readDetail } from './read-detail.ts';
 import { requestText } from './request-detail.ts';
 import { requestHead, requestLine } from './request-lines.ts';
@@ -86,7 +87,7 @@ export class LiveRequests {
     if (inspection.state === 'off') await this.#switchOn();
     if (!isFirst) return;
     const { url } = this.tunnel;
-    note(`watching ${url}; Ctrl-C ends`);
+    note(printable(`watching ${url}; Ctrl-C ends`));
     if (!this.options.json && !this.options.body) print(requestHead());
   }
 
@@ -138,7 +139,7 @@ export class LiveRequests {
       print(json ? jsonText({ ...detail, received: messages }, 0) : requestText(detail, messages));
     } catch (error) {
       // Forgotten meanwhile.
-      note(`request ${request.id}: ${messageOf(error)}`);
+      note(printable(`request ${request.id}: ${messageOf(error)}`));
     }
   }
 
@@ -170,7 +171,7 @@ export class LiveRequests {
     if (!this.#isOwn) return;
     const { settings, path } = this.tunnel;
     await callAgent(settings, 'DELETE', `${path}/inspection`, { deadlineMs: END_MS }).catch((error: unknown) => {
-      note(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}`);
+      note(printable(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}`));
     });
   }
 }

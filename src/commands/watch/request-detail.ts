@@ -1,6 +1,6 @@
 import type { BodyReport, MessageReport, RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
 import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
-import { printable, printableLines } from '../terminal-text.ts';
+import { printable, printableLines } from '../../lib/terminal-text.ts';
 import { bytesText, msText } from './request-lines.ts';
 
 type Header = RequestDetail['request']['headers'][number];

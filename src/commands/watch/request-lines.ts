@@ -1,5 +1,5 @@
 import type { RequestSummary } from '../../agent/api/inspection/inspection-reports.ts';
-import { printable } from '../terminal-text.ts';
+import { printable } from '../../lib/terminal-text.ts';
 
 interface Screen {
   /** Columns of the terminal; infinite where nobody reads it on one. */

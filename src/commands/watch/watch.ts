@@ -4,8 +4,8 @@ import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client
 import { STATUS_FILTER } from '../../agent/inspector/exchange-filter.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { jsonText, note, print } from '../terminal-text.ts';
 import { curlCommand } from './curl-command.ts';
 import { LiveRequests } from './live-requests.ts';
 import { readDetail } from './read-detail.ts';

@@ -1,5 +1,6 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
 import { isSecretField, MASK } from '../masking/secret-names.ts';
+import { printableJson } from '../terminal-text.ts';
 import { LogOutput, openNonBlocking } from './log-output.ts';
 import type { LogTail } from './log-tail.ts';
 
@@ -37,7 +38,7 @@ export async function createLog(
   if (format === 'json') {
     const write = (line: string) => {
       tail?.add(line);
-      destination.write(withoutControls(line));
+      destination.write(printableJson(line));
     };
     return pino(
       { ...options, formatters: { ...options.formatters, level: (label: string) => ({ level: label }) } },
@@ -76,17 +77,11 @@ function withoutSecrets(value: unknown, depth = 0): unknown {
 }
 
 /**
- * Escapes control characters that JSON allows but terminals interpret: clients choose parts of names and messages.
- *
- * @param line JSON
+ * The same JSON, whose escapes the readable format shows rather than decodes, except for line ends and tabs: clients choose
+ * parts of names and messages.
  */
-function withoutControls(line: string): string {
-  return line.replace(/[\x7f-\x9f]/g, (control) => `\\u00${control.charCodeAt(0).toString(16)}`);
-}
-
-/** The same for the readable format, which decodes escapes. Line ends and tabs stay. */
 function withVisibleEscapes(line: string): string {
-  return withoutControls(line).replace(/\\(?:\\|[bfr]|u00[0189][0-9a-f]|u007f)/g, (found) => {
+  return printableJson(line).replace(/\\(?:\\|[bfr]|u[0-9a-f]{4})/g, (found) => {
     return found === '\\\\' ? found : `\\${found}`;
   });
 }

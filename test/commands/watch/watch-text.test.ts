@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import type { MessageReport, RequestDetail } from '../../../src/agent/api/inspection/inspection-reports.ts';
-import { printable, printableLines } from '../../../src/commands/terminal-text.ts';
 import { curlCommand } from '../../../src/commands/watch/curl-command.ts';
 import { requestText } from '../../../src/commands/watch/request-detail.ts';
 import { requestLine } from '../../../src/commands/watch/request-lines.ts';
+import { printable, printableLines } from '../../../src/lib/terminal-text.ts';
 
 /** Clears the screen, changes the title, turns text around, and more that a terminal would carry out. */
 const HOSTILE = '\u001b[2J\u001b]0;title\u0007\u009b31m\r\u0008\u202egnp\u200b\u2028';

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
+import { jsonText } from '../../src/commands/output.ts';
 import { renderTable } from '../../src/commands/table.ts';
-import { colouredLines, jsonText, printable, printableLines } from '../../src/commands/terminal-text.ts';
+import { colouredLines, printable, printableLines } from '../../src/lib/terminal-text.ts';
 
 const HOSTILE = 'a\u001b]0;owned\u0007\u001b[2J\u009b8mb\u202e\u200bc\r\nd\u001b[8me';
 const SHOWN = 'a\\x1b]0;owned\\x07\\x1b[2J\\x9b8mb\\u{202e}\\u{200b}c';

@@ -1,29 +1,22 @@
-/** Control characters, and those that change the direction of text or show nothing. */
-const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
-/** The same, after the colours that commands use: those of others could hide text. */
-const COLOUR_OR_UNPRINTABLE = new RegExp(`\u001b\\[(?:[0-2]|3[1-7]|90)m|${UNPRINTABLE.source}`, 'gu');
+/** Control characters, and those that change the direction of text or show nothing; not the one in many emoji. */
+const UNPRINTABLE = /(?!\ufe0f)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]/gu;
+/** The same, after the colours of commands and QR codes: other ones could hide text. */
+const COLOUR_OR_UNPRINTABLE = new RegExp(`\u001b\\[(?:0|3[1236]|4[07]|90)m|${UNPRINTABLE.source}`, 'gu');
 const SHORT: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
-
-/** Prints text for people on standard output, and ends the line. */
-export function print(text: string): void {
-  process.stdout.write(`${colouredLines(text)}\n`);
-}
-
-/** Prints a remark on standard error, and ends the line. */
-export function note(text: string): void {
-  process.stderr.write(`${colouredLines(text)}\n`);
-}
-
-/** JSON without a character that a terminal would carry out or not show; it stays the same JSON. */
-export function jsonText(value: unknown, indent = 2): string {
-  return JSON.stringify(value, null, indent).replace(UNPRINTABLE, (each) =>
-    each === '\n' ? each : each.split('').map(unicodeEscape).join(''),
-  );
-}
 
 /** Text that others chose, on one line: a terminal must not carry out what it says, nor show what it does not. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, (each) => SHORT[each] ?? escaped(each));
+}
+
+/** The same for all texts in a value, also in names of members. */
+export function printableMembers<T>(value: T): T {
+  if (typeof value === 'string') return printable(value) as T;
+  if (Array.isArray(value)) return value.map(printableMembers) as T;
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, each]) => [printable(name), printableMembers(each)]),
+  ) as T;
 }
 
 /** The same for a text that commands may have coloured. */
@@ -39,6 +32,16 @@ export function printableLines(text: string): string {
 /** Text of several lines that commands may have coloured. */
 export function colouredLines(text: string): string {
   return text.replace(COLOUR_OR_UNPRINTABLE, (each) => (each.length > 2 || isLayout(each) ? each : escaped(each)));
+}
+
+/** The text of an error. Its further lines are indented: none looks like one that a command prints. */
+export function printableError(text: string): string {
+  return printableLines(text).replace(/\n(?! {2})/g, '\n  ');
+}
+
+/** The same JSON without a character that a terminal would carry out or not show. */
+export function printableJson(json: string): string {
+  return json.replace(UNPRINTABLE, (each) => (each === '\n' ? each : each.split('').map(unicodeEscape).join('')));
 }
 
 const isLayout = (character: string): boolean => character === '\n' || character === '\t';
