@@ -3,20 +3,11 @@ import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
-import type { HttpChallenges } from './challenges/challenge-http.ts';
-import type { TlsAlpnChallenges } from './challenges/challenge-tls-alpn.ts';
-import type { TxtChallenges } from './challenges/challenge-txt.ts';
+import type { Challenges } from './challenges/challenges.ts';
 import { ownTargets } from './gateway-names.ts';
 import type { CertificateIssuer } from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 import { LocalCaIssuer } from './local-ca/local-ca-issuer.ts';
-
-/** Where the answers to challenges are published. */
-export interface Challenges {
-  http: HttpChallenges;
-  tlsAlpn: TlsAlpnChallenges;
-  txt: TxtChallenges;
-}
 
 export interface IssuerParts {
   ca: LocalCa;

@@ -1,6 +1,6 @@
 import type { Client } from 'acme-client';
 import type { Clock } from '../../../lib/time/clock.ts';
-import type { Challenges } from '../choose-issuer.ts';
+import type { Challenges } from '../challenges/challenges.ts';
 import {
   type CertificateIssuer,
   type IssuedCertificate,
