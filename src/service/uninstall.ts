@@ -1,4 +1,5 @@
 import { rename, rm } from 'node:fs/promises';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { Host } from './host.ts';
 import { readIfAny, type Tell } from './install.ts';
 import { configFolderOf, type Service, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
@@ -38,7 +39,19 @@ async function purgeFiles(service: Service, folders: string[], host: Host, tell:
   for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
     await rm(`${host.root}${folder}`, { recursive: true, force: true });
   }
-  const users = (await readIfAny(host, '/etc/passwd')) ?? '';
-  if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await host.run('userdel', service.name);
   tell('settings and data deleted');
+  const users = (await readIfAny(host, '/etc/passwd')) ?? '';
+  if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await deleteUser(service.name, host, tell);
+}
+
+/** What matters is gone by now: a user without files or processes is no failure. */
+async function deleteUser(name: string, host: Host, tell: Tell): Promise<void> {
+  try {
+    await host.run('userdel', name);
+  } catch (error) {
+    const isAbsent = error instanceof OperatorError && hasErrno(error.cause, 'ENOENT');
+    tell(
+      `the user ${name} stays: ${isAbsent ? 'userdel not found' : messageOf(error)}; delete it with: userdel ${name}`,
+    );
+  }
 }
