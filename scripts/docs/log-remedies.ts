@@ -12,6 +12,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'page sessions unreadable; all ended': 'sign in again; check the disk when it repeats',
   'sightings of devices not recorded': 'check the disk',
   'TLS connection failed': 'report it as a bug when it repeats',
+  'agent connection failed': 'report it as a bug when it repeats',
   'TLS edge port not opened: too many ports': 'use fewer ports in TLS edges',
   'TLS edge port unavailable; retrying': 'free the port, or change the TLS edge',
   'TLS edges reload failed; keeping the previous ones': 'check the disk and the database',
