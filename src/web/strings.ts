@@ -3,6 +3,8 @@
 /** Texts of the components that pages share. */
 export const shared = {
   line: (line: number) => `Line ${line}`,
+  wholeNumber: (min: number, max: number) =>
+    `Enter a whole number from ${min.toLocaleString('en')} to ${max.toLocaleString('en')}.`,
   correctMarked: 'Correct what is marked below.',
   copy: 'Copy',
   copied: 'Copied',

@@ -120,6 +120,30 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.getByText('own.site.example.com:443 goes offline for all clients.').waitFor();
   });
 
+  it('refuses what is not a number within its bounds at its field, and sends nothing', async () => {
+    const { page } = await openDashboard(browser, gateway, `add-site/${filled.domains}`);
+    const before = gateway.store.enrolmentKeys.page(null, 10).length;
+    const refused = async (label: string, value: string, problem: string) => {
+      const field = page.getByLabel(label, { exact: true });
+      await field.fill(value);
+      await page.locator('form button[type=submit]').last().click();
+      await page.locator('.problem', { hasText: problem }).waitFor();
+      expect(await field.evaluate('document.activeElement.labels[0].textContent')).toBe(label);
+      return field;
+    };
+    const devices = 'Enter a whole number from 1 to 1,000,000.';
+    for (const value of ['5 devices', 'abc', '0', '-1', '1e3']) await refused('Number of devices', value, devices);
+    expect(await seriousProblems(page)).toEqual([]);
+    await (await refused('Number of devices', '1.5', devices)).fill('5');
+    await page.locator('.problem', { hasText: devices }).waitFor({ state: 'hidden' });
+    await refused('Valid for days', '-3', 'Enter a whole number from 1 to 36,500.');
+    expect(gateway.store.enrolmentKeys.page(null, 10)).toHaveLength(before);
+    await goTo(page, 'responses/new');
+    await refused('Status', 'abc', 'Enter a whole number from 200 to 599.');
+    await refused('Status', '99', 'Enter a whole number from 200 to 599.');
+    expect(gateway.store.httpResponseBackends.page(null, 10)).toHaveLength(1);
+  });
+
   it('adds and deletes the rules of an IP policy', async () => {
     const { page } = await openDashboard(browser, gateway, `ip-policies/${filled['ip-policies']}`);
     await button(page, 'Add rule').click();

@@ -5,6 +5,7 @@ import { ApiProblem } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
+import { isComplete } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import type { FormValues, ItemForm, ShownOnce } from './form.ts';
@@ -39,7 +40,7 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
   const secret = useSignal<{ once: ShownOnce; answer: Readonly<Record<string, unknown>> } | null>(null);
   const submit = async (event: Event) => {
     event.preventDefault();
-    if (busy.value) return;
+    if (busy.value || !isComplete(event.currentTarget)) return;
     busy.value = true;
     problem.value = null;
     try {

@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
-import { Choice, TextField } from '../ui/field.tsx';
+import { Choice, NumberField, TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { type FormField, linesOf, type Option } from './form.ts';
 import { gateway } from './strings.ts';
@@ -19,10 +19,13 @@ export interface FormFieldInputProps {
 /** The input of a form's field. */
 export function FormFieldInput(props: FormFieldInputProps): JSX.Element {
   const { field, isFirst, value, onInput } = props;
-  const { label, hint = '', kind, options = [] } = field;
+  const { label, hint = '', kind, options = [], bounds } = field;
+  const input = { label, hint, value, onInput, autofocus: isFirst };
   switch (kind) {
     case 'text':
-      return <TextField label={label} hint={hint} value={value} onInput={onInput} autofocus={isFirst} />;
+      return <TextField {...input} />;
+    case 'number':
+      return <NumberField {...input} bounds={bounds ?? { min: 0, max: Number.MAX_SAFE_INTEGER }} />;
     case 'choice':
       return <Choice label={label} value={value || (options[0]?.value ?? '')} onChange={onInput} options={options} />;
     case 'lines':

@@ -1,3 +1,5 @@
+import type { NumberBounds } from '../ui/field.tsx';
+
 /** An item that a field refers to. */
 export interface Option {
   value: string;
@@ -15,7 +17,9 @@ export interface FormField {
    * `lines`: one value on each line; `code`: PEM or a policy; `choice`: a few fixed options; `one-of` and `some-of`: other
    * items, whose ids are the value, one on each line.
    */
-  kind: 'text' | 'lines' | 'code' | 'choice' | 'one-of' | 'some-of';
+  kind: 'text' | 'number' | 'lines' | 'code' | 'choice' | 'one-of' | 'some-of';
+  /** For `number`. */
+  bounds?: NumberBounds;
   /** For `choice`: the first one is the default. */
   options?: readonly Option[];
   /** For `one-of` and `some-of`. */

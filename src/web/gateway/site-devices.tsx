@@ -5,7 +5,7 @@ import type { ReservedDomain } from '../../management/resources/reserved-domain.
 import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
-import { Choice, TextField } from '../ui/field.tsx';
+import { Choice, isComplete, TextField } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { linkTo } from '../ui/router.ts';
@@ -43,7 +43,7 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
   };
   const submit = async (event: Event) => {
     event.preventDefault();
-    if (busy.value) return;
+    if (busy.value || !isComplete(event.currentTarget)) return;
     busy.value = true;
     problem.value = null;
     try {

@@ -1,5 +1,7 @@
+import { useSignal } from '@preact/signals';
 import type { InputHTMLAttributes, JSX } from 'preact';
-import { useId } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
+import { shared } from '../strings.ts';
 
 export interface FieldProps {
   label: string;
@@ -9,6 +11,7 @@ export interface FieldProps {
   /** What is wrong with the value. */
   problem?: string | undefined;
   type?: 'text' | 'password' | 'search';
+  inputmode?: 'numeric';
   autofocus?: boolean;
   autocomplete?: string;
   placeholder?: string;
@@ -46,6 +49,52 @@ export function TextField({
       <Notes id={id} hint={hint} problem={problem} />
     </div>
   );
+}
+
+/** Which whole numbers a field takes. */
+export interface NumberBounds {
+  min: number;
+  max: number;
+  /** Whether the field may be empty. */
+  canBeEmpty?: boolean;
+}
+
+/**
+ * A labelled field for a whole number. It says what is wrong once {@link isComplete} has asked its form: not when the focus leaves,
+ * as that would move the button that is being clicked.
+ * A text field, as browsers report an empty value for a field of type `number` that contains other text.
+ */
+export function NumberField({
+  bounds,
+  ...field
+}: Omit<FieldProps, 'problem' | 'type'> & { bounds: NumberBounds }): JSX.Element {
+  const element = useRef<HTMLDivElement>(null);
+  const isChecked = useSignal(false);
+  const problem = numberProblem(field.value, bounds);
+  useLayoutEffect(() => element.current?.querySelector('input')?.setCustomValidity(problem ?? ''));
+  return (
+    <div
+      ref={element}
+      onInvalidCapture={() => {
+        isChecked.value = true;
+      }}
+    >
+      <TextField {...field} inputmode="numeric" problem={isChecked.value ? problem : undefined} />
+    </div>
+  );
+}
+
+function numberProblem(value: string, { min, max, canBeEmpty = false }: NumberBounds): string | undefined {
+  const text = value.trim();
+  if (text === '') return canBeEmpty ? undefined : shared.wholeNumber(min, max);
+  return /^\d+$/.test(text) && Number(text) >= min && Number(text) <= max ? undefined : shared.wholeNumber(min, max);
+}
+
+/** Whether all fields of a form are valid; if not, each shows its problem, and the first one takes the focus. */
+export function isComplete(form: EventTarget | null): boolean {
+  if (!(form instanceof HTMLFormElement) || form.checkValidity()) return true;
+  form.querySelector<HTMLElement>('input:invalid')?.focus();
+  return false;
 }
 
 /** A labelled text field of several lines. */

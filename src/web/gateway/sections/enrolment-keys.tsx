@@ -13,11 +13,12 @@ import { api } from '../session.ts';
 
 const text = fleet.invites;
 const DAY_MS = 86_400_000;
+const OPTIONAL = { min: 1, canBeEmpty: true };
 
 /** The fields of a new invite, without its site. */
 export const INVITE_FIELDS: readonly FormField[] = [
-  { name: 'max_uses', label: text.uses, hint: text.usesHint, kind: 'text' },
-  { name: 'days', label: text.days, hint: text.daysHint, kind: 'text' },
+  { name: 'max_uses', label: text.uses, hint: text.usesHint, kind: 'number', bounds: { ...OPTIONAL, max: 1_000_000 } },
+  { name: 'days', label: text.days, hint: text.daysHint, kind: 'number', bounds: { ...OPTIONAL, max: 36_500 } },
   {
     name: 'approval',
     label: text.approval,
@@ -44,11 +45,10 @@ export const INVITE_VALUES: FormValues = { max_uses: '1', days: '7' };
 
 /** The body that creates an invite. */
 export function inviteBody({ site = '', max_uses = '', days = '', approval, names, ...values }: FormValues): object {
-  const end = Date.now() + Number(days) * DAY_MS;
   return {
     site: site.trim(),
     ...(max_uses.trim() !== '' && { max_uses: Number(max_uses) }),
-    ...(days.trim() !== '' && { expires_at: Number.isFinite(end) ? new Date(end).toISOString() : days }),
+    ...(days.trim() !== '' && { expires_at: new Date(Date.now() + Number(days) * DAY_MS).toISOString() }),
     ...(approval === 'yes' && { needs_approval: true }),
     ...(names === 'own' && { own_names_only: true }),
     ...newAnnotations(values),

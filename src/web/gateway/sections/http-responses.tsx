@@ -12,7 +12,13 @@ import { traffic } from '../traffic-strings.ts';
 const text = traffic.responses;
 const FIELDS: readonly FormField[] = [
   { name: 'body', label: text.body, kind: 'code' },
-  { name: 'status_code', label: text.status, hint: text.statusHint, kind: 'text' },
+  {
+    name: 'status_code',
+    label: text.status,
+    hint: text.statusHint,
+    kind: 'number',
+    bounds: { min: 200, max: 599, canBeEmpty: true },
+  },
   { name: 'headers', label: text.headers, hint: text.headersHint, kind: 'lines' },
   ...ANNOTATION_FIELDS,
 ];
