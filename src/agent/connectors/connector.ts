@@ -5,14 +5,20 @@ import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
+/** A side of a connection to an upstream. */
+export type ConnectionEnd = 'client' | 'upstream';
+
 /** Sees what one connection to an upstream carries. */
 export interface ConnectionTraffic {
   fromClient(bytes: Buffer): void;
   toClient(bytes: Buffer): void;
   /** The upstream could not be connected. */
   failed(error: unknown): void;
-  /** @param inOrder whether the upstream has ended it, rather than that it broke */
-  closed(inOrder: boolean): void;
+  /**
+   * @param inOrder whether the upstream has sent its end, rather than that the connection broke
+   * @param by who ended it first
+   */
+  closed(inOrder: boolean, by: ConnectionEnd): void;
 }
 
 /** Where an endpoint's connections go. */

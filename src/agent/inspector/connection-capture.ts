@@ -1,6 +1,6 @@
 import type { CaptureStore } from './capture-store.ts';
 import type { CaptureTime } from './capture-time.ts';
-import { CapturedMessage, type Exchange } from './exchange.ts';
+import { CapturedMessage, type Exchange, type ExchangeMessage, endedEarly } from './exchange.ts';
 import { EventStreamReader } from './parsing/event-stream-reader.ts';
 import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import {
@@ -96,12 +96,18 @@ export class ConnectionCapture {
     this.#end('failed', `upstream unreachable: ${reason}`);
   }
 
-  /** @param inOrder whether the upstream has ended it, rather than that it broke */
-  closed(inOrder: boolean): void {
+  /**
+   * @param inOrder whether the upstream has sent its end, rather than that the connection broke
+   * @param by who ended it first
+   */
+  closed(inOrder: boolean, by: ExchangeMessage['from']): void {
     this.#now = performance.now();
     if (inOrder && !this.#isOver) this.#responses.finish();
     if (inOrder && this.#upgraded) this.#finish(this.#upgraded.exchange);
-    this.#end('aborted', 'the connection ended early');
+    const open = this.#unanswered[0];
+    // Only its client ends a stream of events or images.
+    if (by === 'client' && open?.response && isEndless(open)) this.#finish(open);
+    this.#end('aborted', endedEarly(by, Boolean(open?.response)));
   }
 
   /** Ends the capture; the connection goes on. */
@@ -268,4 +274,8 @@ export class ConnectionCapture {
     this.#upgraded?.upstream?.release();
     this.options.onOver?.(this);
   }
+}
+
+function isEndless({ kind, response }: Exchange): boolean {
+  return kind !== 'http' || /^content-type:[ \t]*multipart\/x-mixed-replace\b/im.test(response?.head ?? '');
 }

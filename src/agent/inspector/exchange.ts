@@ -127,3 +127,8 @@ export class Exchange {
     }
   }
 }
+
+/** Why an exchange is not complete after its connection has closed. */
+export function endedEarly(by: ExchangeMessage['from'], hasResponse: boolean): string {
+  return `the ${by} closed the connection ${hasResponse ? 'before the response was complete' : 'before there was a response'}`;
+}

@@ -5,6 +5,9 @@ import { CapturedMessage, type Exchange } from './exchange.ts';
 /** Captured requests that may wait for their report. Many are not reported. */
 const MAX_WAITING = 2_048;
 
+/** Identical requests that one report is compared with. */
+const MAX_TWINS = 8;
+
 /**
  * Captured requests that wait for their report, as numbers in a ring: the garbage collector would take longer for objects
  * than their capture takes.
@@ -24,24 +27,36 @@ class WaitingRequests {
   }
 
   /**
-   * Takes out the oldest request with that head.
+   * Takes out the request of a report: the oldest with its head whose outcome fits, else the oldest with its head. The gateway sends
+   * some requests again when the upstream has closed the connection, and reports both attempts as one.
    *
-   * @param headOf the head of a request; null when it is forgotten
+   * @param find a captured request; null when it is forgotten
    * @returns its id; null when there is none
    */
-  take({ sample, head }: NonNullable<RequestReport['sent']>, headOf: (id: number) => string | null): number | null {
+  take({ sent, by, status }: RequestReport, find: (id: number) => Exchange | null): number | null {
+    if (sent === null) return null;
+    const { sample, head } = sent;
+    let oldest: number | null = null;
+    let twins = 0;
     for (let number = Math.max(0, this.#count - MAX_WAITING); number < this.#count; number++) {
       const at = number % MAX_WAITING;
       const id = this.#ids[at] as number;
       if (this.#samples[at] !== sample || id === 0) continue;
-      const digest = this.#digests.get(id) ?? headDigest(headOf(id) ?? '');
+      const digest = this.#digests.get(id) ?? headDigest(find(id)?.request.head ?? '');
       this.#digests.set(id, digest);
       if (digest !== head) continue;
-      this.#digests.delete(id);
-      this.#ids[at] = 0;
-      return id;
+      oldest ??= at;
+      if (by !== 'upstream' || find(id)?.response?.line.status === status) return this.#takeAt(at);
+      if (++twins === MAX_TWINS) break;
     }
-    return null;
+    return oldest === null ? null : this.#takeAt(oldest);
+  }
+
+  #takeAt(at: number): number {
+    const id = this.#ids[at] as number;
+    this.#digests.delete(id);
+    this.#ids[at] = 0;
+    return id;
   }
 }
 
@@ -90,10 +105,8 @@ export class GatewayReports {
     else if (report.by === 'gateway' || report.by === 'endpoint') this.#add(tunnelId, report);
   }
 
-  #idOf(tunnelId: string, { sent }: RequestReport): number | null {
-    const waiting = this.#waiting.get(tunnelId);
-    if (sent === null || waiting === undefined) return null;
-    return waiting.take(sent, (id) => this.store.find(tunnelId, id)?.request.head ?? null);
+  #idOf(tunnelId: string, report: RequestReport): number | null {
+    return this.#waiting.get(tunnelId)?.take(report, (id) => this.store.find(tunnelId, id)) ?? null;
   }
 
   #add(tunnelId: string, report: RequestReport): void {

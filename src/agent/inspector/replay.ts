@@ -79,6 +79,6 @@ export class Replays {
       socket.write(body);
     });
     clearTimeout(timer);
-    capture.closed(socket.readableEnded);
+    capture.closed(socket.readableEnded, 'upstream');
   }
 }

@@ -1,5 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
+import { type ExchangeMessage, endedEarly } from './exchange.ts';
 import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import { headFacts, requestLineOf, statusLineOf } from './parsing/message-head.ts';
 import { type Following, MessageReader } from './parsing/message-reader.ts';
@@ -104,10 +105,10 @@ class ConnectionRequests {
     this.#end(reason);
   }
 
-  closed(inOrder: boolean): void {
+  closed(inOrder: boolean, by: ExchangeMessage['from']): void {
     if (inOrder && !this.#isOver) this.#responses.finish();
-    const isUpgraded = this.#unanswered[0]?.status === 101;
-    this.#end(inOrder && isUpgraded ? undefined : 'the connection ended early');
+    const status = this.#unanswered[0]?.status ?? null;
+    this.#end((inOrder || by === 'client') && status === 101 ? undefined : endedEarly(by, status !== null));
   }
 
   #read(reader: MessageReader, bytes: Buffer): void {

@@ -1,5 +1,5 @@
 import { messageOf } from '../../lib/errors.ts';
-import type { ConnectionTraffic } from '../connectors/connector.ts';
+import type { ConnectionEnd, ConnectionTraffic } from '../connectors/connector.ts';
 
 export interface Traffic {
   /** Null where the embedded gateway has counted, and not the agent. */
@@ -19,7 +19,7 @@ export interface TrafficCapture {
   fromClient(bytes: Buffer): void;
   toClient(bytes: Buffer): void;
   failed(reason: string): void;
-  closed(inOrder: boolean): void;
+  closed(inOrder: boolean, by: ConnectionEnd): void;
 }
 
 /** Logs the requests of a connection of the tunnel with that URL. */
@@ -121,9 +121,9 @@ export class TrafficCounters {
         capture?.failed(messageOf(error));
         logged?.failed(messageOf(error));
       },
-      closed: (inOrder) => {
-        capture?.closed(inOrder);
-        logged?.closed(inOrder);
+      closed: (inOrder, by) => {
+        capture?.closed(inOrder, by);
+        logged?.closed(inOrder, by);
       },
     };
   }

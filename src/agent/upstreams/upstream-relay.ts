@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Log } from '../../lib/log/log.ts';
-import type { EndpointUpstream } from '../connectors/connector.ts';
+import type { ConnectionEnd, EndpointUpstream } from '../connectors/connector.ts';
 
 export interface RelayOptions {
   /** Folder of mode 0700 for the relay's socket. */
@@ -67,7 +67,11 @@ export class UpstreamRelay {
     if (!traffic) return;
     client.on('data', (bytes: Buffer) => traffic.fromClient(bytes));
     server.on('data', (bytes: Buffer) => traffic.toClient(bytes));
-    server.once('close', () => traffic.closed(server.readableEnded));
+    let by: ConnectionEnd | null = null;
+    server.once('end', () => (by ??= 'upstream'));
+    server.once('error', () => (by ??= 'upstream'));
+    for (const event of ['end', 'close']) client.once(event, () => (by ??= 'client'));
+    server.once('close', () => traffic.closed(server.readableEnded, by ?? 'upstream'));
   }
 
   /** Reads what was sent, because closing before that would reset the connection. */

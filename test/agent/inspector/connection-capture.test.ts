@@ -70,7 +70,7 @@ const MATRIX: [string, { client: string; upstream: string; ended?: boolean }, un
   [
     'a body that ends early',
     { client: GET, upstream: 'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhal', ended: true },
-    [['GET /a?b=1', null, 200, 'hal', 'the connection ended early']],
+    [['GET /a?b=1', null, 200, 'hal', 'the upstream closed the connection before the response was complete']],
   ],
   [
     'line ends without CR, and empty lines before a request',
@@ -88,9 +88,21 @@ const MATRIX: [string, { client: string; upstream: string; ended?: boolean }, un
   [
     'no response',
     { client: GET, upstream: '', ended: true },
-    [['GET /a?b=1', null, null, null, 'the connection ended early']],
+    [['GET /a?b=1', null, null, null, 'the upstream closed the connection before there was a response']],
   ],
 ];
+
+it.each([
+  ['events', 'Content-Type: text/event-stream', 'complete'],
+  ['images of a camera', 'content-type: multipart/x-mixed-replace; boundary=b', 'complete'],
+  ['a download', 'Content-Type: video/mp4', 'the client closed the connection before the response was complete'],
+])('the end by its client of %s', (_, header, outcome) => {
+  const { client, upstream, capture, exchanges } = setUpCapture();
+  client(GET);
+  upstream(`HTTP/1.1 200 OK\r\n${header}\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n`);
+  capture.closed(false, 'client');
+  expect(exchanges().map(({ state, error }) => error ?? state)).toEqual([outcome]);
+});
 
 const ADVERSARIAL: [string, { client: string; upstream: string }, string][] = [
   ['HTTP/2', { client: 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', upstream: '' }, 'HTTP/2 is not inspected'],
@@ -146,7 +158,7 @@ describe.each(MATRIX)('a connection with %s', (_name, { client, upstream, ended 
     const connection = setUpCapture();
     connection.client(...pieces(client, size));
     connection.upstream(...pieces(upstream, size));
-    if (ended) connection.capture.closed(true);
+    if (ended) connection.capture.closed(true, 'upstream');
     expect(connection.exchanges().map(brief)).toEqual(expected);
   });
 });
@@ -187,7 +199,7 @@ it('random bytes in either direction never throw', () => {
     const noise = () => Array.from({ length: 60 }, () => String.fromCharCode(Math.floor(random() * 256))).join('');
     client(starts[round % 3] ?? '', noise(), noise());
     upstream(answers[Math.floor(random() * 3)] ?? '', noise(), noise());
-    capture.closed(random() < 0.5);
+    capture.closed(random() < 0.5, random() < 0.5 ? 'client' : 'upstream');
     expect([...store.list('tunnel')].every(({ state }) => state !== 'open')).toBe(true);
     store.clear('tunnel');
     expect(store.held).toBe(0);
@@ -348,7 +360,7 @@ it('an upgrade to something else is shown with its bytes alone', () => {
   client('GET / HTTP/1.1\r\nUpgrade: vnc\r\nConnection: Upgrade\r\n\r\n');
   upstream('HTTP/1.1 101 Switching Protocols\r\nUpgrade: vnc\r\n\r\nRFB 003');
   client('GET / not a request');
-  capture.closed(true);
+  capture.closed(true, 'upstream');
   const [exchange] = exchanges();
   expect(exchange).toMatchObject({ kind: 'upgrade', state: 'complete', messages: null });
   expect([exchange?.request.bodySize, exchange?.response?.bodySize]).toEqual([19, 7]);
@@ -412,7 +424,7 @@ describe('memory', () => {
     expect(store.held).toBeLessThanOrEqual(1_000_000);
     const refused = connections.filter(({ capture }) => capture.isOver);
     expect(refused.length).toBeGreaterThan(30);
-    for (const { capture } of connections) capture.closed(false);
+    for (const { capture } of connections) capture.closed(false, 'client');
     store.clear('tunnel');
     expect(store.held).toBe(0);
   });

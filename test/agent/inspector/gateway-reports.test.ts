@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { CaptureStore } from '../../../src/agent/inspector/capture-store.ts';
 import { GatewayReports } from '../../../src/agent/inspector/gateway-reports.ts';
 import { headDigest, headSample, type RequestReport } from '../../../src/agent-protocol/request-report.ts';
-import { captured, TUNNEL } from './captured.ts';
+import { captured, setUpCapture, TUNNEL } from './captured.ts';
 
 const RESPONSE = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n';
 const headOf = (path: string) => `GET ${path} HTTP/1.1\r\nHost: cam\r\nX: \xfc`;
@@ -51,6 +51,18 @@ it('a report is joined with the request whose head it names, and identical ones 
   take({ sent: sent('/a'), client: 'a:3' });
   take({ sent: sent('/a'), client: 'a:4' });
   expect(list()).toEqual(['/a 2', '/b 1', '/a 3']);
+});
+
+it('a report goes to the attempt that the upstream has answered, not to the one before that the gateway repeated', () => {
+  const { reports, store, take, list } = setUp();
+  const first = setUpCapture(store);
+  first.client(`${headOf('/a')}\r\n\r\n`);
+  first.capture.closed(true, 'upstream');
+  for (const exchange of first.exchanges()) reports.captured(exchange);
+  reports.captured(captured(`${headOf('/a')}\r\n\r\n`, RESPONSE, store));
+  take({ sent: sent('/a'), client: 'a:2' });
+  expect(list()).toEqual(['/a -', '/a 2']);
+  expect(first.exchanges()[0]?.error).toBe('the upstream closed the connection before there was a response');
 });
 
 it('a report of another tunnel is not joined', () => {

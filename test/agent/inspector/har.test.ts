@@ -83,7 +83,7 @@ it('an HTTP archive of every kind of exchange has the members of the standard an
     'Cookie: a=1; b\r\nContent-Length: 2\r\n\r\n\xff\xd8',
   );
   pass('/events', 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: a\n\n');
-  pass('/broken', '').closed(false);
+  pass('/broken', '').closed(false, 'upstream');
   const upgrade = 'Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
   pass('/socket', `HTTP/1.1 101 Switching Protocols\r\n${upgrade}\x81\x05hello\x82\x01\xff`, upgrade);
   client('\r\nnot HTTP\r\n\r\n');

@@ -49,8 +49,10 @@ describe('the log of requests', () => {
     const broken = setUp();
     broken.client('GET /a HTTP/1.1\r\n\r\n');
     broken.upstream('HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello');
-    broken.connection.closed(false);
-    expect(broken.logged()).toEqual([['GET', '/a', 200, 0, 5, 'the connection ended early']]);
+    broken.connection.closed(false, 'upstream');
+    expect(broken.logged()).toEqual([
+      ['GET', '/a', 200, 0, 5, 'the upstream closed the connection before the response was complete'],
+    ]);
     const other = setUp();
     other.client('GET /a HTTP/1.1\r\n\r\n');
     other.upstream('SSH-2.0-OpenSSH\r\n\r\n');
@@ -64,7 +66,7 @@ describe('the log of requests', () => {
     client('GET /ws HTTP/1.1\r\nUpgrade: websocket\r\n\r\n');
     upstream('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nabc');
     client('12345');
-    connection.closed(true);
+    connection.closed(true, 'upstream');
     expect(logged()).toEqual([['GET', '/ws', 101, 5, 3]]);
   });
 });

@@ -24,13 +24,26 @@ export function outcomeText({ outcome }: ReportedRule): string | null {
   }
 }
 
+/** What the gateway's error pages mean, by status and code: codes stand for several failures. */
+const MEANINGS: Readonly<Record<string, string>> = {
+  '502 ERR_NGROK_3004': 'the upstream sent an invalid HTTP response',
+  '502 ERR_NGROK_3007': 'the connection to the upstream was lost before it answered',
+  '502 ERR_NGROK_8012': 'the upstream is unreachable',
+  '503 ERR_NGROK_3007': 'the agent has reached its connection limit',
+  '504 ERR_NGROK_3005': 'the upstream did not answer in time',
+};
+
 /** Whose response the client got and why, in one line; null when it is the upstream's, or not known. */
 export function verdictText({ answered_by, gateway }: RequestDetail): string | null {
   if (gateway === null || answered_by === null || answered_by === 'upstream') return null;
   const rule = gateway.rules.findLast(({ outcome }) => outcome.kind !== 'continue');
   const { status, error_code } = gateway;
   const code = error_code === null ? '' : `, ${error_code}`;
-  if (rule === undefined) return `answered by the gateway: ${status ?? 'connection closed'}${code}`;
+  if (rule === undefined) {
+    const meaning = MEANINGS[`${status} ${error_code}`];
+    const why = meaning === undefined ? '' : `: ${meaning}`;
+    return `answered by the gateway: ${status ?? 'connection closed'}${code}${why}`;
+  }
   const why = `${ruleTitle(rule)}: ${rule.actions.at(-1) ?? 'failed'}`;
   if (answered_by === 'endpoint') return `answered by an internal endpoint: ${why}, ${status}`;
   return status === null

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
-import type { ConnectionTraffic } from '../connector.ts';
+import type { ConnectionEnd, ConnectionTraffic } from '../connector.ts';
 
 export interface UpstreamStreamOptions {
   /** The upstream's connection, paused. */
@@ -30,6 +30,8 @@ export class UpstreamStream implements ChannelReceiver {
   /** Whether data beyond the header was credited. */
   #accepted = false;
   #ended = false;
+  /** Who ended the connection first. */
+  #endedBy: ConnectionEnd | null = null;
   #closed = false;
   readonly #traffic: ConnectionTraffic | undefined;
   readonly #onClosed: () => void;
@@ -64,6 +66,7 @@ export class UpstreamStream implements ChannelReceiver {
 
   onEnd(): void {
     this.#ended = true;
+    this.#endedBy ??= 'client';
     this.#socket?.end();
   }
 
@@ -73,11 +76,12 @@ export class UpstreamStream implements ChannelReceiver {
 
   onClosed(error?: Error): void {
     this.#closed = true;
+    this.#endedBy ??= 'client';
     this.#onClosed();
     this.#early = [];
     const socket = this.#socket;
     if (socket === null) {
-      this.#traffic?.closed(false);
+      this.#traffic?.closed(false, 'client');
       return;
     }
     if (error) reset(socket);
@@ -97,11 +101,17 @@ export class UpstreamStream implements ChannelReceiver {
       if (!channel.write(chunk)) socket.pause();
     });
     socket.on('drain', () => channel.resume());
-    socket.on('end', () => channel.end());
-    socket.on('error', () => socket.destroy());
+    socket.on('end', () => {
+      this.#endedBy ??= 'upstream';
+      channel.end();
+    });
+    socket.on('error', () => {
+      this.#endedBy ??= 'upstream';
+      socket.destroy();
+    });
     socket.on('close', () => {
       const isInOrder = socket.readableEnded && socket.writableFinished;
-      this.#traffic?.closed(socket.readableEnded);
+      this.#traffic?.closed(socket.readableEnded, this.#endedBy ?? 'upstream');
       if (!isInOrder && !channel.closed) channel.abort();
     });
     for (const bytes of this.#early) socket.write(bytes);

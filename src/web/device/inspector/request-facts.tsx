@@ -7,7 +7,9 @@ import { inspector } from './strings.ts';
 export function StatusBadge({ request: { status, state } }: { request: RequestSummary }): JSX.Element {
   const states = inspector.list.state;
   if (state === 'failed' || state === 'aborted') {
-    return <Badge tone="bad">{status === null ? states[state] : `${status} ${states[state].toLowerCase()}`}</Badge>;
+    // Cut off by one side, as a download is; nothing has failed.
+    const tone = state === 'aborted' && status !== null ? 'warning' : 'bad';
+    return <Badge tone={tone}>{status === null ? states[state] : `${status} ${states[state].toLowerCase()}`}</Badge>;
   }
   if (status === null) return <Badge tone="busy">{states[state]}</Badge>;
   return <Badge tone={toneOf(status)}>{status}</Badge>;
