@@ -118,6 +118,7 @@ export const device = {
     policy: 'Policy',
     ownPolicy: 'own policy',
     defaultPolicies: 'default policies',
+    change: 'Change',
     delete: 'Delete',
     retrying: 'The agent keeps trying.',
     filter: 'Filter tunnels',
@@ -153,6 +154,12 @@ export const device = {
     public:
       'Anyone with the URL can reach the upstream, unless a policy asks for a password, a certificate or an address.',
     failed: 'The tunnel was not started',
+  },
+  change: {
+    title: (name: string) => `Change ${name}`,
+    stays: (url: string) => `${url} stays the same. Requests under way may be interrupted.`,
+    submit: 'Save',
+    failed: 'The tunnel was not changed',
   },
   remove: {
     title: (name: string) => `Delete ${name}?`,

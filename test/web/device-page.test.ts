@@ -74,7 +74,19 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
       .waitFor();
     await page.keyboard.press('Escape');
 
+    const other = await upstream();
+    await page.getByRole('link', { name: 'Change: tour' }).click();
+    await page.getByLabel('Forward to').fill('http://user@host');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.locator('dialog .problem:not([hidden])').waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
+    await page.getByLabel('Forward to').fill(other);
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.locator('.tunnel .upstream').getByText(other).waitFor();
+    expect(await status(page, address)).toBe(200);
+
     await page.getByRole('link', { name: 'Policy: tour' }).click();
+    await page.getByRole('button', { name: 'Rate limit' }).click();
     const editor = page.getByRole('textbox', { name: 'Traffic policy' });
     await editor.fill(
       'on_http_request:\n  - actions:\n      - type: custom-response\n        config: {status_code: 418, body: teapot}\n',
@@ -221,6 +233,24 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     ]);
     const har = JSON.parse(readFileSync(await download.path(), 'utf8')) as { log: { entries: unknown[] } };
     expect(har.log.entries).toHaveLength(3);
+    // The filters stay in the address, over a look at one request and a reload.
+    await page.getByRole('combobox', { name: 'Method' }).selectOption('POST');
+    await page.waitForFunction("location.hash.endsWith('traffic?method=POST&path=state')");
+    expect(await page.locator('.request').count()).toBe(2);
+    await page.locator('.request').first().click();
+    await page.getByRole('button', { name: 'Older' }).click();
+    await page.getByRole('button', { name: 'Newer' }).waitFor();
+    expect(await page.getByRole('button', { name: 'Older' }).count()).toBe(0);
+    await page.reload();
+    await page.getByRole('button', { name: 'Newer' }).click();
+    await page.getByRole('button', { name: 'Older' }).waitFor();
+    await page.keyboard.press('Escape');
+    expect(await page.locator('.request').count()).toBe(2);
+    await page.getByRole('combobox', { name: 'Method' }).selectOption('');
+    await page.getByRole('searchbox', { name: 'Path contains' }).fill('größe');
+    await tab.evaluate('void fetch("/gr%C3%B6%C3%9Fe?a=%2F")');
+    await page.getByRole('link', { name: 'GET /größe?a=%2F' }).waitFor();
+    await page.getByRole('searchbox', { name: 'Path contains' }).fill('');
     expect(JSON.stringify(har)).not.toContain('hunter2');
     await page.getByRole('button', { name: 'Clear' }).click();
     await page.getByText('Waiting for requests').waitFor();

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { matcherOf } from '../../agent/api/inspection/exchange-filter.ts';
 import type {
   InspectionReport,
   RequestSummary,
@@ -6,7 +7,6 @@ import type {
   RequestsSnapshot,
 } from '../../agent/api/inspection/inspection-reports.ts';
 import { agentEvents, callAgent } from '../../agent/api-client.ts';
-import { matcherOf } from '../../agent/inspector/exchange-filter.ts';
 import { wantsColor } from '../../doctor/report.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';

@@ -1,7 +1,7 @@
+import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
 import type { ListedTunnel } from '../../agent/api/present.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
-import { STATUS_FILTER } from '../../agent/inspector/exchange-filter.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';

@@ -15,7 +15,8 @@ const text = device.policy;
 
 /** Edits the policy of a tunnel in place. */
 export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
-  const [draft] = useState(() => new PolicyDraft(() => tunnel.protocol as Protocol, JSON.parse(tunnel.policy)));
+  const protocol = tunnel.protocol as Protocol;
+  const [draft] = useState(() => new PolicyDraft(() => protocol, withPhases(JSON.parse(tunnel.policy), protocol)));
   const problem = useSignal<ApiProblem | null>(null);
   const busy = useSignal(false);
   // Nobody types into a text that is about to be replaced.
@@ -60,4 +61,11 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
       </div>
     </Dialog>
   );
+}
+
+/** Names the rules `inbound` and `outbound` as the hint does, where that means the same. */
+function withPhases(policy: object, protocol: Protocol): object {
+  if (protocol !== 'http' || Object.keys(policy).some((key) => key.startsWith('on_'))) return policy;
+  const names: Readonly<Record<string, string>> = { inbound: 'on_http_request', outbound: 'on_http_response' };
+  return Object.fromEntries(Object.entries(policy).map(([key, value]) => [names[key] ?? key, value]));
 }

@@ -13,6 +13,7 @@ export class PolicyDraft {
   readonly #text = signal('');
   readonly #problems = signal<readonly PolicyTextProblem[]>([]);
   readonly #format = signal<Format>('yaml');
+  readonly #isTyped = signal(false);
   #timer = 0;
   /** Numbers the requests, so that a late answer changes nothing. */
   #request = 0;
@@ -41,9 +42,15 @@ export class PolicyDraft {
     return this.#text.value.trim() === '';
   }
 
+  /** Whether an example may replace the text: nobody has typed it. */
+  get isReplaceable(): boolean {
+    return this.isEmpty || !this.#isTyped.value;
+  }
+
   /** Takes what was typed, and checks it after a pause. */
   edit(text: string): void {
     this.#text.value = text;
+    this.#isTyped.value = true;
     window.clearTimeout(this.#timer);
     this.#timer = window.setTimeout(() => void this.#ask().catch(() => {}), CHECK_AFTER_MS);
   }

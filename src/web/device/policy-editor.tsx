@@ -20,7 +20,7 @@ export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
         ]}
         onChange={(format) => void draft.use(format)}
       />
-      {draft.isEmpty && (
+      {draft.isReplaceable && (
         <fieldset class="field chips">
           <legend class="hint">{text.examples}</legend>
           {POLICY_EXAMPLES.map(({ name, policy }) => (

@@ -54,6 +54,10 @@ export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
             {text.traffic}
           </ButtonLink>
         )}
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'change')} label={`${text.change}: ${name}`}>
+          <ArrowIcon />
+          {text.change}
+        </ButtonLink>
         <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`${text.policy}: ${name}`}>
           <ShieldIcon />
           {text.policy}

@@ -27,8 +27,20 @@ export function goTo(...parts: string[]): void {
   current.value = parts;
 }
 
+/** The query in the fragment: `#/tunnels/cam/traffic?status=5xx`. */
+export function queryInAddress(): URLSearchParams {
+  return new URLSearchParams(window.location.hash.split('?')[1] ?? '');
+}
+
+/** Puts a query behind the route, without a further entry in the history. */
+export function keepInAddress(query: URLSearchParams): void {
+  const [path = ''] = window.location.hash.split('?');
+  const text = query.toString();
+  window.history.replaceState(null, '', `${path || '#/'}${text && `?${text}`}`);
+}
+
 function read(): Route {
-  const { hash } = window.location;
+  const [hash = ''] = window.location.hash.split('?');
   if (!hash.startsWith('#/')) return [];
   return hash
     .slice(2)

@@ -1,11 +1,14 @@
+import { useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
 import { ButtonLink } from '../../ui/button.tsx';
 import { BackIcon } from '../../ui/icons.tsx';
+import { keepInAddress, queryInAddress, route } from '../../ui/router.ts';
 import { InspectionSwitch } from './inspection-switch.tsx';
 import './inspector.css';
 import { RequestDialog } from './request-dialog.tsx';
+import { filterOf, queryOf } from './request-filter.ts';
 import { RequestFilters } from './request-filters.tsx';
 import { RequestList } from './request-list.tsx';
 import { inspector as text } from './strings.ts';
@@ -22,12 +25,23 @@ export interface InspectorProps {
 /** The requests of a tunnel: lists them as they come, and shows each in detail. */
 export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX.Element {
   const [model] = useState(() => openTraffic(tunnel.url));
+  /** The query of the filter that is shown. */
+  const shown = useRef(queryOf(model.filter.peek()).toString());
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     // The link that led here has left the page, and the focus with it.
     if (requestId === undefined) heading.current?.focus();
     return () => model.connection.close();
   }, [model]);
+  useSignalEffect(() => {
+    // A link to another view of the tunnel has no query; a link from elsewhere, and the history, may have another one.
+    route.value;
+    const given = queryInAddress();
+    const { value } = model.filter;
+    if (given.size > 0 && given.toString() !== shown.current) model.filter.value = filterOf(given);
+    else keepInAddress(queryOf(value));
+    shown.current = queryOf(model.filter.peek()).toString();
+  });
   const report = model.inspection.value;
   return (
     <section aria-labelledby="traffic" class="inspector">
@@ -48,13 +62,7 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
         {report !== null && report.gateway_missed > 0 && text.missed(report.gateway_missed.toLocaleString('en'))}
       </p>
       {requestId !== undefined && (
-        <RequestDialog
-          key={`${requestId} ${isEditing}`}
-          model={model}
-          tunnel={tunnel}
-          id={requestId}
-          isEditing={isEditing}
-        />
+        <RequestDialog key={String(isEditing)} model={model} tunnel={tunnel} id={requestId} isEditing={isEditing} />
       )}
     </section>
   );

@@ -1,9 +1,11 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
+import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail, RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
 import { ApiProblem, call } from '../../ui/api.ts';
+import { Button } from '../../ui/button.tsx';
 import { Dialog } from '../../ui/dialog.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
@@ -42,20 +44,54 @@ export function RequestDialog({ model, tunnel, id, isEditing }: RequestDialogPro
     return () => {
       isCurrent = false;
     };
-  }, [revealed.value, summary?.state, summary?.status, summary?.answered_by]);
+  }, [id, revealed.value, summary?.state, summary?.status, summary?.answered_by]);
+  useEffect(() => {
+    revealed.value = false;
+  }, [id]);
+  // Of the request before, until this one has come.
   const { value: found } = loaded;
-  const detail = found instanceof ApiProblem ? null : found;
+  const detail = found instanceof ApiProblem || found?.id !== id ? null : found;
   const title = detail ?? summary;
   const close = () => goTo('tunnels', tunnel.id, 'traffic');
   return (
-    <Dialog title={title ? `${title.method} ${title.path}` : text.unknown} onClose={close} wide>
-      {found === null && <p class="with-spinner">{text.loading}</p>}
+    <Dialog title={title ? `${title.method} ${readablePath(title.path)}` : text.unknown} onClose={close} wide>
+      {detail === null && !(found instanceof ApiProblem) && <p class="with-spinner">{text.loading}</p>}
+      {!isEditing && <Neighbours model={model} tunnelId={tunnel.id} id={id} />}
       {found instanceof ApiProblem && <ProblemNotice title={text.gone} problem={found} />}
       {detail && isEditing && <ReplayForm model={model} tunnelId={tunnel.id} detail={detail} />}
       {detail && !isEditing && (
-        <RequestView model={model} tunnel={tunnel} detail={{ ...detail, ...progressOf(summary) }} revealed={revealed} />
+        <RequestView
+          key={id}
+          model={model}
+          tunnel={tunnel}
+          detail={{ ...detail, ...progressOf(summary) }}
+          revealed={revealed}
+        />
       )}
     </Dialog>
+  );
+}
+
+/** Leads to the requests before and after, of those that the filter shows. */
+function Neighbours({
+  model,
+  tunnelId,
+  id,
+}: {
+  model: TrafficModel;
+  tunnelId: string;
+  id: string;
+}): JSX.Element | null {
+  const { value: listed } = model.matching;
+  const at = listed.findIndex((each) => each.id === id);
+  if (at === -1) return null;
+  const show = (neighbour: RequestSummary) => () => goTo('tunnels', tunnelId, 'traffic', neighbour.id);
+  const [newer, older] = [listed[at - 1], listed[at + 1]];
+  return (
+    <div class="request-actions">
+      {newer && <Button onClick={show(newer)}>{text.newer}</Button>}
+      {older && <Button onClick={show(older)}>{text.older}</Button>}
+    </div>
   );
 }
 

@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
+import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
 import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
 import { ApiProblem } from '../../ui/api.ts';
@@ -9,12 +10,14 @@ import { byteSize } from '../../ui/byte-size.ts';
 import { EmptyState, ProblemNotice } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { duration, StatusBadge } from './request-facts.tsx';
+import { queryOf } from './request-filter.ts';
 import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
 const text = inspector.list;
 /** More rows are shown on demand. */
 const PAGE = 100;
+const TYPING_MS = 250;
 
 /** The captured requests, newest first. */
 export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: FeedTunnel }): JSX.Element {
@@ -44,6 +47,15 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
     }
     shown.value += PAGE;
   };
+  const { value: filter } = model.filter;
+  const isKnown = model.inspection.value !== null;
+  useEffect(() => {
+    if (!isKnown || queryOf(filter).size === 0 || model.matching.peek().length >= PAGE || !model.hasOlder.peek())
+      return;
+    // The agent may hold others that match; asked once somebody has stopped typing.
+    const timer = window.setTimeout(() => void more(), TYPING_MS);
+    return () => window.clearTimeout(timer);
+  }, [filter, isKnown]);
   const report = model.inspection.value;
   if (report === null) return <p class="loading">{text.loading}</p>;
   if (report.requests === 0 && matching.length === 0) {
@@ -79,7 +91,8 @@ function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string 
       <a class="request" href={linkTo('tunnels', tunnelId, 'traffic', id)}>
         <StatusBadge request={request} />
         <span class="request-target">
-          <strong>{method}</strong> <span class="request-path">{path}</span> {note !== null && <em>{note}</em>}
+          <strong>{method}</strong> <span class="request-path">{readablePath(path)}</span>{' '}
+          {note !== null && <em>{note}</em>}
         </span>
         <span class="request-facts">
           <time datetime={started}>{new Date(started).toLocaleTimeString('en-GB')}</time>

@@ -25,6 +25,8 @@ export const inspector = {
   filters: {
     label: 'Filters',
     path: 'Path contains',
+    method: 'Method',
+    anyMethod: 'Any method',
     status: 'Status',
     statuses: { any: 'Any status', '2xx': '2xx', '3xx': '3xx', '4xx': '4xx', '5xx': '5xx', none: 'No response' },
     duration: 'Duration',
@@ -53,6 +55,8 @@ export const inspector = {
   detail: {
     loading: 'Loading…',
     unknown: 'Request',
+    newer: 'Newer',
+    older: 'Older',
     gone: 'The request could not be loaded',
     client: 'Client',
     noClient: 'unknown',

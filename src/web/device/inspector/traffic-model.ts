@@ -8,8 +8,9 @@ import type {
 } from '../../../agent/api/inspection/inspection-reports.ts';
 import { call } from '../../ui/api.ts';
 import { connectLive, type LiveConnection } from '../../ui/live-connection.ts';
+import { queryInAddress } from '../../ui/router.ts';
 import { mayCallApi } from '../session.ts';
-import { matches, NO_FILTER, queryOf, type RequestFilter } from './request-filter.ts';
+import { filterOf, matches, queryOf, type RequestFilter } from './request-filter.ts';
 
 /** The captured requests of a tunnel, as the page has received them. */
 export interface TrafficModel {
@@ -43,7 +44,7 @@ export function openTraffic(url: string): TrafficModel {
   const path = `/tunnels/${encodeURIComponent(url)}`;
   const inspection = signal<InspectionReport | null>(null);
   const byId = signal<ReadonlyMap<string, RequestSummary>>(new Map());
-  const filter = signal(NO_FILTER);
+  const filter = signal(filterOf(queryInAddress()));
   /** How far back the page has all requests, whatever the filter. */
   let complete: string | undefined;
   /** How far back the page has all those that match a filter; an undefined id: the agent has no older ones. */
@@ -83,7 +84,7 @@ export function openTraffic(url: string): TrafficModel {
     connection,
     inspection,
     filter,
-    matching: computed(() => newestFirst.value.filter((request) => matches(filter.value, request))),
+    matching: computed(() => newestFirst.value.filter(matches(filter.value))),
     hasOlder: computed(() => {
       const isExhausted = reached.value?.filter === filter.value && reached.value.id === undefined;
       return (inspection.value?.requests ?? 0) > byId.value.size && !isExhausted;
@@ -98,7 +99,7 @@ export function openTraffic(url: string): TrafficModel {
       const older = await call<RequestSummary[]>('GET', `${path}/requests?${query}`);
       const id = older.length < PAGE ? undefined : older.at(-1)?.id;
       reached.value = { filter: asked, id };
-      if (asked === NO_FILTER) complete = older.at(-1)?.id ?? complete;
+      if (queryOf(asked).size === 0) complete = older.at(-1)?.id ?? complete;
       merge(older);
     },
     add: (request) => merge([request]),
