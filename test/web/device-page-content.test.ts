@@ -114,17 +114,20 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
           expect(Object.fromEntries(new URL(path, 'http://agent').searchParams)).toEqual({
             ...{ path: 'rare', status: '4xx', min_duration_ms: '500', before: '4999', limit: '200' },
           });
-          return [stubRequest(17, { path: '/Rare', status: 404, duration_ms: 800 })];
+          return [stubRequest(17, { path: '/Rare', status: 404, duration_ms: 800, state: 'aborted' })];
         },
       },
     });
-    await page.goto(`${page.url()}#/tunnels/cam/traffic`);
-    await page.getByRole('searchbox', { name: 'Path contains' }).fill('rare');
-    await page.getByRole('combobox', { name: 'Status' }).selectOption('4xx');
-    await page.getByRole('combobox', { name: 'Duration' }).selectOption('500');
-    await page.getByRole('button', { name: 'Show more' }).click();
+    await page.goto(`${page.url()}#/tunnels/cam/traffic?path=rare&status=4xx&min_duration_ms=500`);
     await page.getByText('/Rare').waitFor();
     expect(await page.getByRole('button', { name: 'Show more' }).count()).toBe(0);
+    for (const width of [360, 800, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      const pill = await page.locator('.request .badge').boundingBox();
+      const method = await page.locator('.request strong').boundingBox();
+      expect(method?.x).toBeGreaterThan((pill?.x ?? 0) + (pill?.width ?? 0));
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+    }
   });
 
   it.each([

@@ -5,6 +5,7 @@ import { CopyButton } from '../ui/copy-button.tsx';
 import { spanSince } from '../ui/time-span.ts';
 import type { DeviceModel } from './model.ts';
 import { Remedy } from './remedy.tsx';
+import { Address } from './tunnel-card.tsx';
 import { verdictOn } from './verdict.ts';
 
 const text = device.state;
@@ -43,11 +44,11 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
         </div>
       </dl>
       {own && (
-        <p class="with-action">
+        <div class="with-action">
           <span class="hint">{text.ownDomain}</span>
-          <span class="url">{own.url}</span>
+          <Address url={own.url} />
           <CopyButton text={own.url} what={text.ownDomain} />
-        </p>
+        </div>
       )}
       {'gateway_https' in addresses && <p class="hint">{text.embedded}</p>}
     </section>

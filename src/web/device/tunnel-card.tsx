@@ -86,7 +86,7 @@ function trafficText({ protocol, traffic }: FeedTunnel): string {
 }
 
 /** A link for what browsers open, else text. The gateway chose the URL, so its scheme is checked. */
-function Address({ url }: { url: string }): JSX.Element {
+export function Address({ url }: { url: string }): JSX.Element {
   if (!/^https?:\/\//.test(url)) return <p class="url">{url}</p>;
   return (
     <p>
