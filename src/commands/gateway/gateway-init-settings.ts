@@ -2,6 +2,8 @@ import { networkInterfaces } from 'node:os';
 import { needsDns } from '../../doctor/gateway/gateway-records.ts';
 import { parseAddress } from '../../lib/network/ip-address.ts';
 import { isPublicDomain } from '../../settings/gateway-settings.ts';
+import { LOCAL_CA } from '../../settings/variable-kinds.ts';
+import { VARIABLES } from '../../settings/variables.ts';
 
 /** What `gateway init` was asked for. */
 export interface WantedGateway {
@@ -14,6 +16,8 @@ export interface WantedGateway {
   acme: boolean;
   /** For the CA's notices. */
   email: string | null;
+  /** Settings of the environment, see {@link settingsIn}; an option counts more. */
+  environment: Readonly<Record<string, string>>;
 }
 
 /** A setting with the comment above it. */
@@ -23,31 +27,64 @@ export interface InitialSetting {
   comment?: string;
 }
 
-/** The settings of a new gateway; those with a fitting default are left out. */
-export function initialSettings(wanted: WantedGateway, interfaces = networkInterfaces()): InitialSetting[] {
-  const { domain, isService, acme, email } = wanted;
-  const httpsPort = wanted.httpsPort ?? (isService ? 443 : null);
-  const httpPort = wanted.httpPort ?? (isService ? 80 : null);
+/** Settings of the gateway in an environment, which the next shell and the service do not have. */
+export function settingsIn(env: NodeJS.ProcessEnv, isService: boolean): Record<string, string> {
+  // The unit decides where the data of the service are.
+  const isOurs = (name: string) =>
+    /^(GATEWAY_.*|LOG_LEVEL|LOG_FORMAT)$/.test(name) || (name === 'DATA_DIR' && !isService);
+  const entries = Object.keys(VARIABLES).map((name): [string, string] => [name, env[name] ?? '']);
+  return Object.fromEntries(entries.filter(([name, value]) => value !== '' && isOurs(name)));
+}
+
+/**
+ * The settings of a new gateway: all that it was told, and what has no fitting default.
+ *
+ * @param isSet whether there is such a setting already, which counts more than a default
+ */
+export function initialSettings(
+  wanted: WantedGateway,
+  isSet: (name: string) => boolean,
+  interfaces = networkInterfaces(),
+): InitialSetting[] {
+  const { domain, httpsPort, httpPort, email, acme, environment } = wanted;
+  const options = {
+    GATEWAY_DOMAIN: domain,
+    ...(httpsPort !== null && { GATEWAY_HTTPS_PORT: String(httpsPort) }),
+    ...(httpPort !== null && { GATEWAY_HTTP_PORT: String(httpPort) }),
+    ...(email !== null && { GATEWAY_ACME_EMAIL: email }),
+    ...(!acme && isPublicDomain(domain) && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
+  };
+  const told: Record<string, string> = { ...environment, ...options };
+  const defaults = defaultSettings(wanted, told.GATEWAY_ACME_DIRECTORY !== LOCAL_CA, interfaces);
+  const others = Object.keys(told).filter((name) => !defaults.some((setting) => setting.name === name));
+  return [...defaults, ...others.map((name) => ({ name, value: '' }))].flatMap((setting) => {
+    const value = told[setting.name];
+    if (value === undefined) return isSet(setting.name) ? [] : [setting];
+    return [value === setting.value ? setting : { name: setting.name, value }];
+  });
+}
+
+function defaultSettings({ domain, isService }: WantedGateway, acme: boolean, interfaces: Interfaces) {
   const isPublic = isPublicDomain(domain);
   const settings: InitialSetting[] = [{ name: 'GATEWAY_DOMAIN', value: domain }];
   if (needsDns(domain) || isService) settings.push({ name: 'GATEWAY_HOST', value: allAddresses(interfaces) });
-  if (httpsPort !== null) settings.push({ name: 'GATEWAY_HTTPS_PORT', value: String(httpsPort) });
-  if (httpPort !== null) settings.push({ name: 'GATEWAY_HTTP_PORT', value: String(httpPort) });
-  if (isPublic && isService && acme) settings.push(...certificateSettings(email, interfaces));
+  if (isService) {
+    settings.push({ name: 'GATEWAY_HTTPS_PORT', value: '443' }, { name: 'GATEWAY_HTTP_PORT', value: '80' });
+  }
+  if (isPublic && isService && acme) settings.push(...certificateSettings(interfaces));
   else if (isPublic) {
     const comment = 'Certificates of the gateway’s own CA only; remove this line for those of Let’s Encrypt.';
-    settings.push({ name: 'GATEWAY_ACME_DIRECTORY', value: 'local', comment });
+    settings.push({ name: 'GATEWAY_ACME_DIRECTORY', value: LOCAL_CA, comment });
   }
   return settings;
 }
 
-function certificateSettings(email: string | null, interfaces: Interfaces): InitialSetting[] {
+function certificateSettings(interfaces: Interfaces): InitialSetting[] {
   const comment =
     'Certificates of Let’s Encrypt for endpoints and the management API; ordering them accepts its terms of service.';
   const [address] = ownAddresses(interfaces);
   return [
     { name: 'GATEWAY_ACME_OWN_NAMES', value: 'public', comment },
-    ...(email === null ? [] : [{ name: 'GATEWAY_ACME_EMAIL', value: email }]),
     { name: 'GATEWAY_DNS_PORT', value: '53', comment: 'The DNS server that wildcard certificates need.' },
     // On all addresses, it would collide with the resolver that many systems run at 127.0.0.53.
     ...(address === undefined ? [] : [{ name: 'GATEWAY_DNS_HOST', value: address }]),
@@ -69,5 +106,14 @@ function ownAddresses(interfaces: Interfaces): string[] {
 
 /** Formats settings as lines of a settings file. */
 export function settingLines(settings: readonly InitialSetting[]): string {
-  return settings.map(({ name, value, comment }) => `${comment ? `# ${comment}\n` : ''}${name}=${value}\n`).join('');
+  return settings
+    .map(({ comment, ...setting }) => `${comment ? `# ${comment}\n` : ''}${settingLine(setting)}\n`)
+    .join('');
+}
+
+/** What dotenv and systemd read as that value. */
+function settingLine({ name, value }: InitialSetting): string {
+  if (/^[\w.,:;/@%+=*?&~[\]-]*$/.test(value)) return `${name}=${value}`;
+  const mark = value.includes("'") ? '"' : "'";
+  return `${name}=${mark}${value}${mark}`;
 }

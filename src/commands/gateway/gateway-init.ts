@@ -1,4 +1,4 @@
-import { appendFileSync, existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
@@ -16,10 +16,10 @@ import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';
 import { installService } from '../../service/install.ts';
 import { GATEWAY_SERVICE, settingsFileOf, stateFolderOf } from '../../service/service.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { gatherTexts } from '../../settings/setting-sources.ts';
+import { textsOfFiles } from '../../settings/setting-sources.ts';
 import { jsonText, print } from '../output.ts';
 import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
-import { type InitialSetting, initialSettings, settingLines } from './gateway-init-settings.ts';
+import { type InitialSetting, initialSettings, settingLines, settingsIn } from './gateway-init-settings.ts';
 
 export interface InitOptions {
   domain?: string;
@@ -91,9 +91,10 @@ function servicePlace(): Place {
 
 /** The settings to write; none for a gateway that has its domain. */
 function missingSettings(options: InitOptions, { env, folder, file }: Place): InitialSetting[] {
-  const texts = gatherTexts(env, folder);
+  const texts = textsOfFiles(env, folder);
+  const environment = settingsIn(process.env, options.service);
   const known = texts.GATEWAY_DOMAIN?.toLowerCase();
-  const domain = options.domain ?? known;
+  const domain = options.domain ?? environment.GATEWAY_DOMAIN?.toLowerCase() ?? known;
   if (domain === undefined) {
     throw new OperatorError('no domain: add --domain, for example --domain gateway.example.com', 2);
   }
@@ -105,9 +106,8 @@ function missingSettings(options: InitOptions, { env, folder, file }: Place): In
   }
   if (known !== undefined) return [];
   const { service: isService, acme, httpsPort = null, httpPort = null, email = null } = options;
-  return initialSettings({ domain, isService, acme, httpsPort, httpPort, email }).filter(
-    ({ name }) => !(name in texts),
-  );
+  const wanted = { domain, isService, acme, httpsPort, httpPort, email, environment };
+  return initialSettings(wanted, (name) => name in texts);
 }
 
 const valuesOf = (settings: readonly InitialSetting[]) =>
@@ -120,11 +120,18 @@ async function requirePorts(settings: GatewayServerSettings): Promise<void> {
   throw new OperatorError(`nothing was changed: ${lines.join('\n')}`);
 }
 
-/** Adds settings to a file, and creates it if necessary. */
+/** Writes settings to a file, in place of those with the same name. */
 async function addSettings(settings: readonly InitialSetting[], file: string, mode: number): Promise<void> {
-  const lines = settingLines(settings);
-  if (existsSync(file)) appendFileSync(file, `\n${lines}`);
-  else await writeDurably(file, lines, mode);
+  const before = existsSync(file) ? readFileSync(file, 'utf8').split('\n') : [];
+  const names = settings.map(({ name }) => name).join('|');
+  const isReplaced = new RegExp(`^\\s*(?:export\\s+)?(?:${names})\\s*=`);
+  const kept = before
+    .filter((line) => !isReplaced.test(line))
+    .join('\n')
+    .replace(/\n*$/, '\n')
+    .replace(/^\n$/, '');
+  // As the secrets of the environment may be among them, the mode of an existing file does not stay.
+  await writeDurably(file, `${kept}${settingLines(settings)}`, mode);
 }
 
 /** @returns what happened, as lines; the last one says whether the service runs */

@@ -1,12 +1,15 @@
+import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { initialSettings } from '../../../src/commands/gateway/gateway-init-settings.ts';
+import { gatherTexts } from '../../../src/settings/setting-sources.ts';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
 import { freePort, takenPort } from '../../support/loopback.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
-const init = (folder: string, ...args: string[]) => deviceAgent(['gateway', 'init', '--no-service', ...args], folder);
+const INIT = ['gateway', 'init', '--no-service'];
+const init = (folder: string, ...args: string[]) => deviceAgent([...INIT, ...args], folder);
 const tokenIn = (stdout: string) => /^ {2}(\w{27}_\w+)$/m.exec(stdout)?.[1];
 
 describe('gateway init --no-service', () => {
@@ -67,6 +70,34 @@ describe('gateway init --no-service', () => {
     expect([other.code, other.stderr]).toEqual([1, expect.stringContaining('has the domain gw.example.com')]);
   });
 
+  it('writes what it was told by option or environment, which the next shell does not have', async () => {
+    const folder = temporaryFolder();
+    writeFileSync(join(folder, '.env'), 'GATEWAY_HTTP_PORT=80\n', { mode: 0o644 });
+    const [https, http] = [String(await freePort()), String(await freePort())];
+    const told = {
+      GATEWAY_DOMAIN: 'gateway.localhost',
+      GATEWAY_HTTPS_PORT: https,
+      GATEWAY_HTTP_PORT: '80',
+      GATEWAY_TCP_PORTS: 'off',
+      GATEWAY_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
+      DATA_DIR: 'my state #1',
+    };
+    const env = { ...told, AGENT_PORT: '4041', GATEWAY_HOST: '' };
+    const args = ['--http-port', http, '--email', 'ops@example.com', '--json'];
+    const { code, stdout, stderr } = await deviceAgent([...INIT, ...args], folder, env);
+    expect([code, stderr]).toEqual([0, '']);
+    const file = join(folder, '.env');
+    expect(gatherTexts({}, folder)).toEqual({
+      ...told,
+      GATEWAY_HTTP_PORT: http,
+      GATEWAY_ACME_EMAIL: 'ops@example.com',
+    });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(JSON.parse(stdout)).toMatchObject({ created: true, api_url: `https://api.gateway.localhost:${https}` });
+    const again = JSON.parse((await init(folder, '--json')).stdout);
+    expect(again).toMatchObject({ created: false, api_url: `https://api.gateway.localhost:${https}`, api_key: null });
+  });
+
   it('changes nothing when a port is in use, or no domain is given', async () => {
     const folder = temporaryFolder();
     const taken = await init(folder, '--domain', 'gw.localhost', '--https-port', String(await takenPort()));
@@ -82,10 +113,13 @@ describe('the settings of a new gateway', () => {
   const v4 = { ...address, family: 'IPv4' as const, address: '192.0.2.7' };
   const v6 = { ...address, family: 'IPv6' as const, address: '2001:db8::7', scopeid: 0 };
   const linkLocal = { ...v6, address: 'fe80::7' };
-  const wanted = { isService: true, httpsPort: null, httpPort: null, acme: true, email: null };
+  const wanted = { isService: true, httpsPort: null, httpPort: null, acme: true, email: null, environment: {} };
   const values = (domain: string, addresses: (typeof v4 | typeof v6)[], changes: Partial<typeof wanted> = {}) =>
     Object.fromEntries(
-      initialSettings({ domain, ...wanted, ...changes }, { eth0: addresses }).map(({ name, value }) => [name, value]),
+      initialSettings({ domain, ...wanted, ...changes }, () => false, { eth0: addresses }).map(({ name, value }) => [
+        name,
+        value,
+      ]),
     );
 
   it('of a public domain order certificates, and answer DNS beside a local resolver', () => {
@@ -103,6 +137,13 @@ describe('the settings of a new gateway', () => {
 
   it('need no public CA with --no-acme or a domain that none certifies', () => {
     expect(values('gw.example.com', [v4], { acme: false })).toMatchObject({ GATEWAY_ACME_DIRECTORY: 'local' });
+    const environment = { GATEWAY_ACME_DIRECTORY: 'local', GATEWAY_HTTPS_PORT: '444' };
+    expect(values('gw.example.com', [v4], { environment })).toEqual({
+      GATEWAY_DOMAIN: 'gw.example.com',
+      GATEWAY_HOST: '0.0.0.0',
+      GATEWAY_HTTP_PORT: '80',
+      ...environment,
+    });
     expect(values('gateway.lan', [v4])).not.toHaveProperty('GATEWAY_ACME_OWN_NAMES');
   });
 });
