@@ -49,7 +49,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'damaged file set aside':
     'check the disk; after an edit by hand, see [Files on disk](files-on-disk.md#edit-tunnelsjson-by-hand)',
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
-  'disk is read-only: existing accounts keep working, changes are rejected': 'check the disk, then restart',
+  'disk is read-only or full: existing accounts keep working, changes are rejected': 'follow `reason`, then restart',
   'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',
   'endpoint refused': 'correct the authtoken’s ACL or the domain, as `code` says',
   'failed write could not be undone': 'check the disk',

@@ -75,8 +75,10 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
   const store = openGatewayStore({ dataDir, encryptionKey });
-  if (!store.database.isDurable) {
-    options.log.warn('disk is read-only: existing accounts keep working, changes are rejected');
+  const { unwritable } = store.database;
+  if (unwritable !== null) {
+    const reason = unwritable.message;
+    options.log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
   }
   const cleanup = new CleanupStack(options.log);
   cleanup.add(() => store.database.close());

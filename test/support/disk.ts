@@ -1,8 +1,9 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { hasErrno } from '../../src/lib/errors.ts';
 import { firstOf, type Missing, NO_LINUX, NO_ROOT } from './requirements.ts';
 
 /** Why this machine cannot mount file systems; null when it can. */
@@ -67,6 +68,19 @@ export class FailingDisk {
       rmSync(folder, { recursive: true, force: true });
     });
     return new FailingDisk(path, image);
+  }
+
+  /** Fills the disk, but for so many KiB. */
+  fillTo(freeKiB: number): () => void {
+    const filler = join(this.path, 'filler');
+    let kibibytes = 0;
+    try {
+      for (; ; kibibytes += 1) appendFileSync(filler, Buffer.alloc(1024, 1));
+    } catch (error) {
+      if (!hasErrno(error, 'ENOSPC')) throw error;
+    }
+    truncateSync(filler, (kibibytes - freeKiB) * 1024);
+    return () => rmSync(filler);
   }
 
   fail(): void {

@@ -44,8 +44,7 @@ function busy(cause: DatabaseBusy): ApiError {
 
 /** Nothing was changed. A retry succeeds only after the operator has fixed the disk. */
 function unwritable(cause: DatabaseUnwritable): ApiError {
-  const what = cause.isFull ? 'is full' : 'is not writable';
-  return refuse(503, 700, `nothing was changed: the gateway's disk ${what}; see the gateway's log`, { cause });
+  return refuse(503, 700, `nothing was changed: the gateway's ${cause.what}; see the gateway's log`, { cause });
 }
 
 function internal(): ApiError {

@@ -7,6 +7,7 @@ import type { RateLimit } from '../../lib/time/request-rate.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import type { ApiContext } from './api-context.ts';
 import { errorHandler, notFound } from './api-error-handler.ts';
 import { rateLimit } from './api-key-rate-limit.ts';
@@ -78,7 +79,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, clock });
   app.use(dashboardRouter({ store, sessions, attempts, feed }));
-  if (!store.database.isDurable) app.use(refuseChanges);
+  const { unwritable } = store.database;
+  if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;
   app.get('/openapi.json', (_req, res) => {
     // Created on first use: most gateways on small devices never need it.
@@ -105,10 +107,13 @@ const onlyKnownMethods: Handler = (req, res, next) => {
   else notFound(req, res);
 };
 
-const refuseChanges: Handler = (req, _res, next) => {
-  if (req.method === 'GET') next();
-  else throw refuse(503, 700, "the gateway's disk is read-only: make it writable and restart the gateway");
-};
+/** Restarted, the gateway uses the database itself again. */
+const refuseChanges =
+  ({ what }: DatabaseUnwritable): Handler =>
+  (req, _res, next) => {
+    if (req.method === 'GET') next();
+    else throw refuse(503, 700, `nothing was changed: the gateway's ${what} since its start; mend that and restart it`);
+  };
 
 function createGuards(
   authentication: Handler,

@@ -71,7 +71,7 @@ async function claimNames(
   { store, log }: ProvisioningParts,
 ): Promise<boolean> {
   // A read-only disk cannot keep certificates: every start would order them again.
-  if (!store.database.isDurable) return false;
+  if (store.database.unwritable !== null) return false;
   try {
     await claimGatewayNames(store, names, { authority, private_key_type: 'ecdsa' });
   } catch (err) {

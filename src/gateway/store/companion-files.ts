@@ -25,7 +25,7 @@ export async function checkCompanionFiles(
   if (known !== undefined) {
     log.error({ ca: caFile }, 'certificate authority replaced: clients that trust the old one cannot connect');
   }
-  if (!database.isDurable) return;
+  if (database.unwritable !== null) return;
   try {
     await database.write(() =>
       database.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [FACT, present]),

@@ -15,6 +15,7 @@ import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
 import { SiteNames } from './site-names.ts';
 import { Database } from './sql/database.ts';
+import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrate.ts';
 import { UsedTcpPorts } from './tcp-ports.ts';
 import { TlsCertificates } from './tls-certificates.ts';
@@ -87,14 +88,14 @@ function createTables(database: Database, box: SecretsBox) {
   };
 }
 
-/** A device whose disk has become read-only must still come online, with the stored accounts. */
+/** A device whose disk has become read-only, or full, must still come online, with the stored accounts. */
 export function openDatabase(file: string, older: OlderSchema): Database {
   try {
     return Database.open(file, { older });
   } catch (error) {
-    const isReadOnly = error instanceof OperatorError && hasErrno(error.cause, 'EROFS');
-    if (!isReadOnly || !existsSync(file)) throw error;
-    return Database.openCopy(file, older);
+    const cause = error instanceof OperatorError ? error.cause : null;
+    if (!(hasErrno(cause, 'EROFS') || isFull(cause)) || !existsSync(file)) throw error;
+    return Database.openCopy(file, older, DatabaseUnwritable.because(cause, file));
   }
 }
 

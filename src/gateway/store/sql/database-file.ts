@@ -2,15 +2,20 @@ import {
   accessSync,
   closeSync,
   constants,
+  existsSync,
   fsyncSync,
   mkdtempSync,
   openSync,
   readFileSync,
   readSync,
   rmSync,
+  statfsSync,
   statSync,
+  writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
+import type Libsql from 'libsql';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { createDurablySync, withDiskAdvice } from '../../../lib/files/durable-write.ts';
 import { migrate } from './migrate.ts';
@@ -26,6 +31,13 @@ const WAL_READS = 3;
  */
 const WRITE_VERSION_AT = 18;
 const WITHOUT_LOG = 1;
+
+/** Of the index of the log, `-shm`, as the engine creates it; more than its first transaction takes. */
+const ROOM_BYTES = 65_536;
+/** The engine writes one byte of each such block of the index, which reserves the whole one on most file systems. */
+const INDEX_BLOCK_BYTES = 4096;
+/** The index's header, which processes change at any time: https://www.sqlite.org/walformat.html#the_wal_index_file_format. */
+const INDEX_HEADER_BYTES = 136;
 
 /** @throws {OperatorError} when the database's log is damaged */
 export function checkLog(file: string): void {
@@ -51,6 +63,9 @@ export function prepareDatabaseFile(file: string): void {
   const log = `${file}-wal`;
   if (size === null && (sizeOf(log) ?? 0) > 0)
     throw new OperatorError(damaged(file, `it is missing, and ${log} is not`));
+  const rescue = rescueOf(file);
+  if (size === null && existsSync(rescue))
+    throw new OperatorError(`the database ${file} is missing, and ${rescue} has what it had: rename that to ${file}`);
   if (size === 0) throw new OperatorError(damaged(file, 'it is empty'));
   if (size === null) {
     createDatabase(file);
@@ -65,6 +80,44 @@ export function prepareDatabaseFile(file: string): void {
       );
     }
     checkLog(file);
+    requireRoom(dirname(file));
+  }
+}
+
+/** Where a gateway saves the content of its database when that is deleted while in use. */
+export function rescueOf(file: string): string {
+  return `${file}.rescued`;
+}
+
+/**
+ * Without room for its index, which is mapped memory, the kernel kills the engine's process.
+ *
+ * @throws the system's error, such as ENOSPC
+ */
+function requireRoom(folder: string): void {
+  const probe = join(folder, 'room.tmp');
+  try {
+    writeFileSync(probe, Buffer.alloc(ROOM_BYTES, 1));
+  } finally {
+    rmSync(probe, { force: true });
+  }
+}
+
+/**
+ * Gives the whole index of the log its place on the disk, which smaller blocks do not have yet: a disk that becomes full
+ * would kill the process when it uses them.
+ */
+export function reserveIndex(engine: Libsql.Database, file: string): void {
+  if (statfsSync(file).bsize >= INDEX_BLOCK_BYTES) return;
+  // Nobody else writes behind the header meanwhile.
+  engine.exec('BEGIN IMMEDIATE');
+  const index = openSync(`${file}-shm`, 'r+');
+  try {
+    const bytes = readFileSync(index);
+    writeSync(index, bytes, INDEX_HEADER_BYTES, Math.max(0, bytes.length - INDEX_HEADER_BYTES), INDEX_HEADER_BYTES);
+  } finally {
+    closeSync(index);
+    engine.exec('ROLLBACK');
   }
 }
 

@@ -10,15 +10,28 @@ export class DatabaseBusy extends OperatorError {
 
 /** The disk cannot be written: nothing was changed. */
 export class DatabaseUnwritable extends OperatorError {
-  readonly isFull: boolean;
-
-  constructor(file: string, cause: unknown) {
-    const isFull = hasErrno(cause, 'SQLITE_FULL');
-    // The engine only reports these two cases; the advice uses the matching system errors.
-    const advice = diskAdvice(Object.assign(new Error(), { code: isFull ? 'ENOSPC' : 'EROFS' }));
-    super(`the database ${file} cannot be written (${messageOf(cause)}): ${advice}`, 1, { cause });
-    this.isFull = isFull;
+  /** @param what why, for callers who must not know the file */
+  constructor(
+    message: string,
+    readonly what: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, 1, options);
   }
+
+  static because(cause: unknown, file: string): DatabaseUnwritable {
+    // The engine only reports these two cases; the advice uses the matching system errors.
+    const advice = diskAdvice(Object.assign(new Error(), { code: isFull(cause) ? 'ENOSPC' : 'EROFS' }));
+    const what = isFull(cause) ? 'disk is full' : 'disk is not writable';
+    return new DatabaseUnwritable(`the database ${file} cannot be written (${messageOf(cause)}): ${advice}`, what, {
+      cause,
+    });
+  }
+}
+
+/** Whether the disk was full, for the engine or the system. */
+export function isFull(error: unknown): boolean {
+  return ['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE', 'ENOSPC', 'EDQUOT'].some((code) => hasErrno(error, code));
 }
 
 export function isBusy(error: unknown): boolean {

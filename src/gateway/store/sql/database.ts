@@ -1,10 +1,19 @@
-import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Libsql from 'libsql';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
-import { asOperatorError, checkLog, createPrivately, damaged, prepareDatabaseFile, syncFile } from './database-file.ts';
-import { isBusy, isUnwritable } from './database-problems.ts';
+import {
+  asOperatorError,
+  checkLog,
+  createPrivately,
+  damaged,
+  prepareDatabaseFile,
+  rescueOf,
+  reserveIndex,
+  syncFile,
+} from './database-file.ts';
+import { DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
 import { GroupCommit } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrate.ts';
 import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
@@ -14,9 +23,11 @@ import { sqlEngine } from './sql-engine.ts';
 const OPEN_TIMEOUT_MS = 5_000;
 /** How long the engine waits for a lock afterwards, which blocks the event loop; writes then retry. */
 const BUSY_TIMEOUT_MS = 20;
+/** A disk in memory, which Linux always has. */
+const MEMORY_FOLDER = '/dev/shm';
 
 interface OpenOptions {
-  isDurable?: boolean;
+  unwritable?: DatabaseUnwritable | null;
   older?: OlderSchema;
 }
 
@@ -33,35 +44,39 @@ export class Database {
   #closed = false;
   #commits = 0;
   readonly #afterCommit = new Set<() => void>();
+  /** Of the database and its log, as they were opened. */
+  #inodes = '';
 
   private constructor(
     private readonly engine: Libsql.Database,
     private readonly file: string,
-    /** False for a temporary copy, whose changes are lost when the process ends. */
-    readonly isDurable: boolean,
+    /** Why this is a temporary copy, whose changes are lost when the process ends; null for the database itself. */
+    readonly unwritable: DatabaseUnwritable | null,
+    private readonly older: OlderSchema,
   ) {
     this.#statements = new PreparedStatements(engine, 'objects');
     this.#rawStatements = new PreparedStatements(engine, 'values');
-    this.#writes = new GroupCommit(engine, file, () => {
+    const committed = () => {
       this.#commits++;
       for (const listener of this.#afterCommit) listener();
-    });
+    };
+    this.#writes = new GroupCommit(engine, file, () => this.#requireFile(), committed);
   }
 
   /**
    * Opens the database, and creates or upgrades it as needed.
    *
    * @param file its path; the folder must exist
-   * @param options.isDurable whether the file stays
+   * @param options.unwritable for a temporary copy, why it is one
    * @param options.older what to do with a database of an older version of this program; upgrades it by default
    * @throws {OperatorError} when the file is damaged, not a database, or from a newer version; it is then left unchanged
    */
-  static open(file: string, { isDurable = true, older = 'upgrade' }: OpenOptions = {}): Database {
+  static open(file: string, { unwritable = null, older = 'upgrade' }: OpenOptions = {}): Database {
     let database: Database | null = null;
     try {
       prepareDatabaseFile(file);
-      database = new Database(new (sqlEngine())(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
-      database.#prepareFile(older);
+      database = new Database(new (sqlEngine())(file, { timeout: OPEN_TIMEOUT_MS }), file, unwritable, older);
+      database.#prepareFile();
       return database;
     } catch (error) {
       // Not close(), which would change a damaged database.
@@ -70,15 +85,30 @@ export class Database {
     }
   }
 
-  /** Opens a private, temporary copy of the database on a writable disk. */
-  static openCopy(file: string, older: OlderSchema): Database {
+  /**
+   * Opens a private, temporary copy of the database on another disk.
+   *
+   * @param unwritable why, for whom changes it
+   * @throws {OperatorError} also when no other disk has room for it
+   */
+  static openCopy(file: string, older: OlderSchema, unwritable: DatabaseUnwritable): Database {
     checkLog(file);
-    const folder = mkdtempSync(join(tmpdir(), 'device-agent-'));
+    try {
+      return Database.#openCopyIn(tmpdir(), file, older, unwritable);
+    } catch (error) {
+      // Often on the same disk.
+      if (!existsSync(MEMORY_FOLDER)) throw error;
+      return Database.#openCopyIn(MEMORY_FOLDER, file, older, unwritable);
+    }
+  }
+
+  static #openCopyIn(parent: string, file: string, older: OlderSchema, unwritable: DatabaseUnwritable): Database {
+    const folder = mkdtempSync(join(parent, 'device-agent-'));
     try {
       for (const suffix of ['', '-wal']) {
         if (existsSync(file + suffix)) copyFileSync(file + suffix, join(folder, `copy.db${suffix}`));
       }
-      return Database.open(join(folder, 'copy.db'), { isDurable: false, older });
+      return Database.open(join(folder, 'copy.db'), { unwritable, older });
     } finally {
       // The engine has its files open; without names they disappear when the process ends, even in a crash.
       rmSync(folder, { recursive: true, force: true });
@@ -136,6 +166,8 @@ export class Database {
    */
   write<T>(work: () => T): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
+    // A command would report a success that nothing keeps.
+    if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
     return this.#writes.add(work);
   }
 
@@ -166,22 +198,52 @@ export class Database {
     if (this.#closed) return;
     this.#writes.finish();
     this.#closed = true;
-    if (this.isDurable) this.#checkpoint();
+    if (this.unwritable === null) this.#checkpoint();
     this.#statements.clear();
     this.#rawStatements.clear();
     this.engine.close();
   }
 
-  #prepareFile(older: OlderSchema): void {
+  #prepareFile(): void {
     this.engine.exec('PRAGMA journal_mode = WAL');
     // FULL, not NORMAL: in WAL mode, NORMAL loses the latest commits in a power cut.
     this.engine.exec('PRAGMA synchronous = FULL');
     this.engine.exec('PRAGMA foreign_keys = ON');
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
     if (problem?.quick_check !== 'ok') throw new OperatorError(damaged(this.file, problem?.quick_check ?? 'no answer'));
-    migrate(this.engine, this.file, older);
+    reserveIndex(this.engine, this.file);
+    migrate(this.engine, this.file, this.older);
     this.#checkpoint();
+    this.#inodes = this.#presentInodes();
     this.engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
+  }
+
+  /**
+   * Whoever deletes or replaces the files of a running gateway would lose all further changes.
+   *
+   * @throws {DatabaseUnwritable} when that happened
+   */
+  #requireFile(): void {
+    if (this.unwritable !== null || this.#presentInodes() === this.#inodes) return;
+    const advice = existsSync(this.file) ? 'restart the gateway, which then uses the new one' : this.#rescue();
+    const what = 'database was deleted or replaced while in use';
+    throw new DatabaseUnwritable(`the ${what} (${this.file}): ${advice}`, what);
+  }
+
+  /** @returns what the operator can do */
+  #rescue(): string {
+    const rescue = rescueOf(this.file);
+    try {
+      if (!existsSync(rescue)) this.backup(rescue);
+    } catch (error) {
+      return `its content cannot be saved (${messageOf(error)}); stop the gateway and put a backup in its place`;
+    }
+    return `stop the gateway, rename ${rescue}, which has its content, to ${this.file}, and start it again`;
+  }
+
+  #presentInodes(): string {
+    const inodeOf = (suffix: string) => statSync(this.file + suffix, { throwIfNoEntry: false })?.ino;
+    return `${inodeOf('')} ${inodeOf('-wal')}`;
   }
 
   /**

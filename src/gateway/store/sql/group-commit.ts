@@ -27,11 +27,13 @@ export class GroupCommit {
 
   /**
    * @param file the database's path, for errors
+   * @param requireFile throws when the file is no longer the one that is open
    * @param committed called after every commit, before its writes resolve; must not throw
    */
   constructor(
     private readonly engine: Libsql.Database,
     private readonly file: string,
+    private readonly requireFile: () => void,
     private readonly committed: () => void,
   ) {}
 
@@ -74,6 +76,7 @@ export class GroupCommit {
     const done: PendingWrite[] = [];
     this.#isRunning = true;
     try {
+      this.requireFile();
       this.engine.exec('BEGIN IMMEDIATE');
       for (const write of batch) {
         if (this.#runInSavepoint(write)) done.push(write);
@@ -104,7 +107,7 @@ export class GroupCommit {
   }
 
   #fail(batch: readonly PendingWrite[], error: unknown): void {
-    const reason = isUnwritable(error) ? new DatabaseUnwritable(this.file, error) : error;
+    const reason = isUnwritable(error) ? DatabaseUnwritable.because(error, this.file) : error;
     for (const write of batch) write.reject(reason);
   }
 
@@ -114,6 +117,8 @@ export class GroupCommit {
     try {
       write.run();
     } catch (error) {
+      // A full disk ends the whole transaction.
+      if (isUnwritable(error)) throw error;
       this.engine.exec('ROLLBACK TO request');
       this.engine.exec('RELEASE request');
       write.reject(error);

@@ -1,7 +1,8 @@
-import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Database } from '../../../../src/gateway/store/sql/database.ts';
+import { DatabaseUnwritable } from '../../../../src/gateway/store/sql/database-problems.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
 import { INSERT, names, scratchDatabase } from './scratch-database.ts';
 
@@ -45,6 +46,22 @@ describe('the database file', () => {
     database.backup(torn);
     truncateSync(torn, statSync(torn).size - 2 * 4096);
     expect(() => Database.open(torn)).toThrow(/torn\.db is damaged .* backup/);
+  });
+
+  it('that is deleted or replaced in use takes no changes, and loses none', async () => {
+    await database.write(() => database.run(INSERT, ['kept']));
+    const write = (id: string) => database.write(() => database.run(INSERT, [id]));
+    copyFileSync(file, `${file}.other`);
+    renameSync(`${file}.other`, file);
+    await expect(write('into the old file')).rejects.toThrow(DatabaseUnwritable);
+    for (const name of [file, `${file}-wal`, `${file}-shm`]) rmSync(name);
+    await expect(write('into nothing')).rejects.toThrow(/was deleted or replaced.*rename .*gateway\.db\.rescued/);
+    database.close();
+    expect(() => Database.open(file)).toThrow(/gateway\.db is missing.*rename/);
+    renameSync(`${file}.rescued`, file);
+    const again = Database.open(file);
+    expect(names(again)).toEqual(['kept']);
+    again.close();
   });
 
   it('in a missing folder is an operator error', () => {

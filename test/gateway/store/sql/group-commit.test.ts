@@ -1,7 +1,7 @@
 import Libsql from 'libsql';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Database } from '../../../../src/gateway/store/sql/database.ts';
-import { DatabaseBusy } from '../../../../src/gateway/store/sql/database-problems.ts';
+import { DatabaseBusy, DatabaseUnwritable } from '../../../../src/gateway/store/sql/database-problems.ts';
 import { INSERT, names, scratchDatabase } from './scratch-database.ts';
 
 let file: string;
@@ -51,7 +51,8 @@ describe('a transaction', () => {
     const big = "INSERT INTO bot_users (id, created_at, name, active) VALUES (?, '', ?, 1)";
     const write = (id: string) => database.write(() => database.run(big, [id, 'x'.repeat(50_000)]));
     const outcomes = await Promise.allSettled([write('a'), write('b')]);
-    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+    const full = { status: 'rejected', reason: expect.any(DatabaseUnwritable) };
+    expect(outcomes).toMatchObject([full, full]);
     expect(names(database)).toEqual(['before']);
     database.all('PRAGMA max_page_count = 1000000');
     await write('after');
