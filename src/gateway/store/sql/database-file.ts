@@ -109,14 +109,15 @@ function requireRoom(folder: string): void {
  */
 export function reserveIndex(engine: Libsql.Database, file: string): void {
   if (statfsSync(file).bsize >= INDEX_BLOCK_BYTES) return;
+  // Stays open until the process ends: closing it would release the engine's own locks on that file
+  // (https://www.sqlite.org/howtocorrupt.html, posix_close_bug), and another process would then truncate it under the engine.
+  const index = openSync(`${file}-shm`, 'r+');
   // Nobody else writes behind the header meanwhile.
   engine.exec('BEGIN IMMEDIATE');
-  const index = openSync(`${file}-shm`, 'r+');
   try {
     const bytes = readFileSync(index);
     writeSync(index, bytes, INDEX_HEADER_BYTES, Math.max(0, bytes.length - INDEX_HEADER_BYTES), INDEX_HEADER_BYTES);
   } finally {
-    closeSync(index);
     engine.exec('ROLLBACK');
   }
 }
