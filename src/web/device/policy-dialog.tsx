@@ -3,11 +3,12 @@ import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { device, shared } from '../strings.ts';
-import { ApiProblem, call } from '../ui/api.ts';
+import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { goHome } from '../ui/router.ts';
+import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft, type Protocol } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
@@ -17,8 +18,7 @@ const text = device.policy;
 export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   const protocol = tunnel.protocol as Protocol;
   const [draft] = useState(() => new PolicyDraft(() => protocol, withPhases(JSON.parse(tunnel.policy), protocol)));
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
+  const { busy, problem, run } = useSubmission();
   // Nobody types into a text that is about to be replaced.
   const ready = useSignal(false);
   useEffect(() => {
@@ -27,35 +27,24 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     });
   }, []);
   const save = async (policyOf: () => Promise<object | null>, isDefault: boolean) => {
-    if (busy.value) return;
-    busy.value = true;
-    problem.value = null;
-    try {
+    const failed = await run(async () => {
       const policy = await policyOf();
-      if (policy !== null || isDefault) {
-        await call('PATCH', `/tunnels/${encodeURIComponent(tunnel.url)}`, { policy });
-        goHome();
-      }
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-      if (!isDefault) await draft.locate(error);
-    } finally {
-      busy.value = false;
-    }
+      if (policy === null && !isDefault) return;
+      await call('PATCH', `/tunnels/${encodeURIComponent(tunnel.url)}`, { policy });
+      goHome();
+    });
+    if (failed && !isDefault) await draft.locate(failed);
   };
   return (
     <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
-      {problem.value && (
-        <ProblemNotice title={text.failed} problem={problem.value} isMarked={(place) => draft.isMarked(place)} />
-      )}
+      {problem && <ProblemNotice title={text.failed} problem={problem} isMarked={(place) => draft.isMarked(place)} />}
       {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
       {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{shared.loading}</p>}
       <p class="hint">{text.reopens}</p>
       <div class="dialog-actions">
         {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>{text.useDefault}</Button>}
         <Button onClick={goHome}>{shared.cancel}</Button>
-        <Button kind="primary" busy={busy.value} onClick={() => void save(() => draft.read(), false)}>
+        <Button kind="primary" busy={busy} onClick={() => void save(() => draft.read(), false)}>
           {text.save}
         </Button>
       </div>

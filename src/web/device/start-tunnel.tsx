@@ -4,12 +4,13 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { PageSuggestions } from '../../agent/api/page/device-page.ts';
 import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { device, shared } from '../strings.ts';
-import { ApiProblem, call } from '../ui/api.ts';
+import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { Choice, TextField } from '../ui/field.tsx';
 import { ShieldIcon } from '../ui/icons.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
+import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
@@ -27,10 +28,9 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const upstream = useSignal('');
   const protocol = useSignal<Protocol>('http');
   const domain = useSignal('');
-  const problem = useSignal<ApiProblem | null>(null);
+  const { busy, problem, run } = useSubmission();
   /** Why the tunnel that was started has another domain. */
   const remark = useSignal<string | null>(null);
-  const busy = useSignal(false);
   const hasPolicy = useSignal(false);
   const form = useRef<HTMLFormElement>(null);
   const allPorts = useSignal(false);
@@ -44,30 +44,22 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
       () => {}, // the form works without suggestions
     );
   }, []);
+  const create = async () => {
+    const policy = hasPolicy.value && !draft.isEmpty ? await draft.read() : undefined;
+    if (policy === null) return;
+    const { notice } = await call<CreatedTunnel>('POST', '/tunnels', {
+      protocol: protocol.value,
+      forwards_to: upstream.value.trim(),
+      ...(domain.value.trim() !== '' && { domain: domain.value.trim() }),
+      ...(policy && { policy }),
+    });
+    if (notice === undefined) onClose();
+    else remark.value = notice;
+  };
   const submit = async (event: Event) => {
     event.preventDefault();
-    if (busy.value) return;
-    busy.value = true;
-    problem.value = null;
-    try {
-      const policy = hasPolicy.value && !draft.isEmpty ? await draft.read() : undefined;
-      if (policy !== null) {
-        const { notice } = await call<CreatedTunnel>('POST', '/tunnels', {
-          protocol: protocol.value,
-          forwards_to: upstream.value.trim(),
-          ...(domain.value.trim() !== '' && { domain: domain.value.trim() }),
-          ...(policy && { policy }),
-        });
-        if (notice === undefined) onClose();
-        else remark.value = notice;
-      }
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-      if (hasPolicy.value) await draft.locate(error);
-    } finally {
-      busy.value = false;
-    }
+    const failed = await run(create);
+    if (failed && hasPolicy.value) await draft.locate(failed);
     // The field that is wrong, which may be out of view.
     window.requestAnimationFrame(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
   };
@@ -83,15 +75,15 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
       </Dialog>
     );
   }
-  const details = problem.value?.details ?? {};
+  const details = problem?.details ?? {};
   const { ports, ending, parent } = suggestions.value;
   return (
     <Dialog title={text.title} onClose={onClose} hasFocusField>
       <form ref={form} onSubmit={submit} noValidate>
-        {problem.value && (
+        {problem && (
           <ProblemNotice
             title={text.failed}
-            problem={problem.value}
+            problem={problem}
             isMarked={(place) => FIELDS.includes(place) || (hasPolicy.value && draft.isMarked(place))}
           />
         )}
@@ -168,8 +160,8 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
         </div>
         <div class="dialog-actions">
           <Button onClick={onClose}>{shared.cancel}</Button>
-          <Button kind="primary" type="submit" busy={busy.value}>
-            {busy.value ? text.starting : text.submit}
+          <Button kind="primary" type="submit" busy={busy}>
+            {busy ? text.starting : text.submit}
           </Button>
         </div>
       </form>

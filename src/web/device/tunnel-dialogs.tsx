@@ -2,13 +2,14 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { device, shared } from '../strings.ts';
-import { ApiProblem, call } from '../ui/api.ts';
+import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { goHome } from '../ui/router.ts';
+import { useSubmission } from '../ui/submission.ts';
 import { PolicyDialog } from './policy-dialog.tsx';
 
 /** What one can do with a tunnel. */
@@ -33,28 +34,16 @@ function QrDialog({ tunnel: { url, url_part: name } }: { tunnel: FeedTunnel }): 
 function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: { tunnel: FeedTunnel }): JSX.Element {
   const text = device.change;
   const upstream = useSignal(before);
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (busy.value) return;
-    busy.value = true;
-    problem.value = null;
-    try {
-      await call('PATCH', `/tunnels/${encodeURIComponent(url)}`, { forwards_to: upstream.value.trim() });
-      goHome();
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const { busy, problem, onSubmit } = useSubmission();
+  const change = async () => {
+    await call('PATCH', `/tunnels/${encodeURIComponent(url)}`, { forwards_to: upstream.value.trim() });
+    goHome();
   };
   return (
     <Dialog title={text.title(name)} onClose={goHome} hasFocusField>
-      <form onSubmit={submit} noValidate>
-        {problem.value && (
-          <ProblemNotice title={text.failed} problem={problem.value} isMarked={(place) => place === 'forwards_to'} />
+      <form onSubmit={onSubmit(change)} noValidate>
+        {problem && (
+          <ProblemNotice title={text.failed} problem={problem} isMarked={(place) => place === 'forwards_to'} />
         )}
         <TextField
           label={device.start.forwardsTo}
@@ -63,13 +52,13 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
           onInput={(value) => {
             upstream.value = value;
           }}
-          problem={problem.value?.details.forwards_to}
+          problem={problem?.details.forwards_to}
           autofocus
         />
         <p class="hint">{text.stays(url)}</p>
         <div class="dialog-actions">
           <Button onClick={goHome}>{shared.cancel}</Button>
-          <Button kind="primary" type="submit" busy={busy.value}>
+          <Button kind="primary" type="submit" busy={busy}>
             {text.submit}
           </Button>
         </div>
@@ -80,24 +69,14 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
 
 function DeleteDialog({ tunnel: { url, url_part: name, forwards_to: upstream } }: { tunnel: FeedTunnel }): JSX.Element {
   const text = device.remove;
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
-  const submit = async () => {
-    busy.value = true;
-    problem.value = null;
-    try {
-      await call('DELETE', `/tunnels/${encodeURIComponent(url)}`);
-      goHome();
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const { busy, problem, run } = useSubmission();
+  const remove = async () => {
+    await call('DELETE', `/tunnels/${encodeURIComponent(url)}`);
+    goHome();
   };
   return (
     <Dialog title={text.title(name)} onClose={goHome}>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem && <ProblemNotice title={text.failed} problem={problem} />}
       <p>{text.stops}</p>
       <ul>
         <li>{text.url(url)}</li>
@@ -106,7 +85,7 @@ function DeleteDialog({ tunnel: { url, url_part: name, forwards_to: upstream } }
       <p>{text.upstream(upstream)}</p>
       <div class="dialog-actions">
         <Button onClick={goHome}>{shared.cancel}</Button>
-        <Button kind="danger" busy={busy.value} onClick={() => void submit()}>
+        <Button kind="danger" busy={busy} onClick={() => void run(remove)}>
           {text.submit}
         </Button>
       </div>

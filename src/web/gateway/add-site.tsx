@@ -8,6 +8,7 @@ import { Button, ButtonLink } from '../ui/button.tsx';
 import { TextField } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
+import { useSubmission } from '../ui/submission.ts';
 import { addSite as text } from './add-site-strings.ts';
 import { DnsRecords } from './dns-records.tsx';
 import { PagedList } from './paged-list.ts';
@@ -41,27 +42,15 @@ export function AddSite(): JSX.Element {
 
 function ChooseDomain(): JSX.Element {
   const name = useSignal('');
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (busy.value) return;
-    busy.value = true;
-    problem.value = null;
-    try {
-      const { id } = await reserve(wildcardOf(name.value));
-      window.location.hash = linkTo(VIEW, id);
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const { busy, problem, onSubmit } = useSubmission();
+  const choose = async () => {
+    const { id } = await reserve(wildcardOf(name.value));
+    window.location.hash = linkTo(VIEW, id);
   };
   return (
     <Step number={1} title={text.domain.title}>
-      <form onSubmit={submit} noValidate>
-        {problem.value && <ProblemNotice title={text.domain.failed} problem={problem.value} />}
+      <form onSubmit={onSubmit(choose)} noValidate>
+        {problem && <ProblemNotice title={text.domain.failed} problem={problem} />}
         <TextField
           label={text.domain.label}
           hint={text.domain.hint}
@@ -70,7 +59,7 @@ function ChooseDomain(): JSX.Element {
             name.value = value;
           }}
         />
-        <Button kind="primary" type="submit" busy={busy.value}>
+        <Button kind="primary" type="submit" busy={busy}>
           {text.domain.submit}
         </Button>
       </form>

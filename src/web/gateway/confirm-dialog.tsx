@@ -1,10 +1,9 @@
-import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { shared } from '../strings.ts';
-import { ApiProblem } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
+import { useSubmission } from '../ui/submission.ts';
 import type { Action } from './section.ts';
 import { api } from './session.ts';
 import { gateway } from './strings.ts';
@@ -45,24 +44,15 @@ function ConfirmDialog({
   close,
   done,
 }: Confirmation & { close: () => void; done: () => void }): JSX.Element {
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
+  const submission = useSubmission();
+  const { busy, problem } = submission;
   const act = async () => {
-    busy.value = true;
-    problem.value = null;
-    try {
-      await run();
-      done();
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+    await run();
+    done();
   };
   return (
     <Dialog title={title} onClose={close}>
-      {problem.value && <ProblemNotice title={gateway.form.failed(submit)} problem={problem.value} />}
+      {problem && <ProblemNotice title={gateway.form.failed(submit)} problem={problem} />}
       {isDestructive && <p>{gateway.form.stops}</p>}
       <ul>
         {effects.map((effect) => (
@@ -71,7 +61,7 @@ function ConfirmDialog({
       </ul>
       <div class="dialog-actions">
         <Button onClick={close}>{shared.cancel}</Button>
-        <Button kind={isDestructive ? 'danger' : 'primary'} busy={busy.value} onClick={() => void act()}>
+        <Button kind={isDestructive ? 'danger' : 'primary'} busy={busy} onClick={() => void submission.run(act)}>
           {submit}
         </Button>
       </div>

@@ -2,10 +2,10 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { DnsCheck, DnsRecordCheck } from '../../management/resources/dns-check.ts';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
-import { ApiProblem } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
+import { useSubmission } from '../ui/submission.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
 import { fleet } from './fleet-strings.ts';
@@ -39,21 +39,11 @@ function recordsOf({ domain, cname_target, acme_challenge_cname_target }: Reserv
 /** The records of a domain to copy, whether they are in place, and the state of its certificate. */
 export function DnsRecords({ domain, changed }: { domain: ReservedDomain; changed: () => void }): JSX.Element {
   const check = useSignal<DnsCheck | null>(null);
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
-  const run = async () => {
-    busy.value = true;
-    problem.value = null;
-    try {
-      check.value = await api<DnsCheck>('POST', `/reserved_domains/${domain.id}/check_dns`);
-      // The certificate's state may have changed as well.
-      changed();
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const { busy, problem, run } = useSubmission();
+  const checkNow = async () => {
+    check.value = await api<DnsCheck>('POST', `/reserved_domains/${domain.id}/check_dns`);
+    // The certificate's state may have changed as well.
+    changed();
   };
   const records = recordsOf(domain);
   const found = check.value?.records ?? [];
@@ -61,11 +51,11 @@ export function DnsRecords({ domain, changed }: { domain: ReservedDomain; change
     <section class="part" aria-labelledby="records">
       <div class="section-head">
         <h3 id="records">{text.title}</h3>
-        <Button busy={busy.value} onClick={() => void run()}>
+        <Button busy={busy} onClick={() => void run(checkNow)}>
           {check.value ? text.again : text.check}
         </Button>
       </div>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem && <ProblemNotice title={text.failed} problem={problem} />}
       <p>{records.length === 0 ? text.none : text.intro}</p>
       {records.map((record) => (
         <Record key={record.name} record={record} found={found.find(({ name }) => name === record.name)} />

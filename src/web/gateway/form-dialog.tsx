@@ -1,13 +1,12 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { shared } from '../strings.ts';
-import { ApiProblem } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
-import { isComplete } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
+import { useSubmission } from '../ui/submission.ts';
 import type { FormValues, ItemForm, ShownOnce } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
 import type { Action } from './section.ts';
@@ -35,25 +34,13 @@ export function edited({ name, label, ...request }: FormRequest & { name: string
 /** A form in a dialog; a secret in the answer is shown once. */
 export function FormDialog({ method, path, form, close, done }: FormDialogProps): JSX.Element {
   const values = useSignal<FormValues>(form.values ?? {});
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
+  const { busy, problem, onSubmit } = useSubmission();
   const secret = useSignal<{ once: ShownOnce; answer: Readonly<Record<string, unknown>> } | null>(null);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (busy.value || !isComplete(event.currentTarget)) return;
-    busy.value = true;
-    problem.value = null;
-    try {
-      const answer = await api<Record<string, unknown>>(method, path, form.body(values.value));
-      const once = form.once?.(answer) ?? null;
-      if (once) secret.value = { once, answer };
-      else done(answer);
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const send = async () => {
+    const answer = await api<Record<string, unknown>>(method, path, form.body(values.value));
+    const once = form.once?.(answer) ?? null;
+    if (once) secret.value = { once, answer };
+    else done(answer);
   };
   if (secret.value) {
     const { once, answer } = secret.value;
@@ -61,8 +48,8 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
   }
   return (
     <Dialog title={form.label} onClose={close} wide={form.fields.some(({ kind }) => kind === 'code')} hasFocusField>
-      <form onSubmit={submit} noValidate>
-        {problem.value && <ProblemNotice title={gateway.form.failed(form.label)} problem={problem.value} />}
+      <form onSubmit={onSubmit(send)} noValidate>
+        {problem && <ProblemNotice title={gateway.form.failed(form.label)} problem={problem} />}
         {form.fields.map((field, place) => (
           <FormFieldInput
             key={field.name}
@@ -76,7 +63,7 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
         ))}
         <div class="dialog-actions">
           <Button onClick={close}>{shared.cancel}</Button>
-          <Button kind="primary" type="submit" busy={busy.value}>
+          <Button kind="primary" type="submit" busy={busy}>
             {form.label}
           </Button>
         </div>

@@ -2,13 +2,13 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { BotUser } from '../../management/resources/bot-user.ts';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
-import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
-import { Choice, isComplete, TextField } from '../ui/field.tsx';
+import { Choice, TextField } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { linkTo } from '../ui/router.ts';
+import { useSubmission } from '../ui/submission.ts';
 import { addSite as text } from './add-site-strings.ts';
 import type { FormValues, ShownOnce } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
@@ -25,8 +25,7 @@ const WAYS = ['invite', 'authtoken'] as const;
 export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }): JSX.Element {
   const way = useSignal<Way>('invite');
   const values = useSignal<FormValues>({ ...INVITE_VALUES, bot: domain.replace(/^\*\./, '') });
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
+  const { busy, problem, onSubmit } = useSubmission();
   /** Kept for another attempt. */
   const bot = useSignal<BotUser | null>(null);
   const secret = useSignal<ShownOnce | null>(null);
@@ -41,27 +40,16 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
     const lines = envLines(token, domain);
     return { text: lines, qr: lines };
   };
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (busy.value || !isComplete(event.currentTarget)) return;
-    busy.value = true;
-    problem.value = null;
-    try {
-      secret.value =
-        way.value === 'authtoken'
-          ? await createAuthtoken()
-          : joinCommand(await api('POST', '/enrolment_keys', inviteBody({ ...values.value, site: domain })));
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+  const create = async () => {
+    secret.value =
+      way.value === 'authtoken'
+        ? await createAuthtoken()
+        : joinCommand(await api('POST', '/enrolment_keys', inviteBody({ ...values.value, site: domain })));
   };
   return (
     <>
       <Step number={3} title={text.devices.title}>
-        <form onSubmit={submit} noValidate>
+        <form onSubmit={onSubmit(create)} noValidate>
           <Choice
             label={text.devices.way}
             value={way.value}
@@ -89,8 +77,8 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
               onInput={set('bot')}
             />
           )}
-          {problem.value && <ProblemNotice title={text.devices.failed[way.value]} problem={problem.value} />}
-          <Button kind="primary" type="submit" busy={busy.value}>
+          {problem && <ProblemNotice title={text.devices.failed[way.value]} problem={problem} />}
+          <Button kind="primary" type="submit" busy={busy}>
             {text.devices.submit[way.value]}
           </Button>
         </form>

@@ -1,11 +1,12 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { InspectionReport } from '../../../agent/api/inspection/inspection-reports.ts';
-import { ApiProblem, call } from '../../ui/api.ts';
+import { call } from '../../ui/api.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
 import { SelectField } from '../../ui/field.tsx';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
+import { useSubmission } from '../../ui/submission.ts';
 import { present, span } from '../../ui/time-span.ts';
 import { queryOf } from './request-filter.ts';
 import { inspector } from './strings.ts';
@@ -17,18 +18,10 @@ const DURATIONS = Object.entries(text.durations).map(([value, label]) => ({ valu
 /** Switches inspection on for a time, and off; says what is held. */
 export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Element | null {
   const seconds = useSignal('900');
-  const problem = useSignal<ApiProblem | null>(null);
+  const { problem, run } = useSubmission();
   const report = model.inspection.value;
   if (report === null) return null;
-  const act = async (method: string, part: string, body?: object) => {
-    problem.value = null;
-    try {
-      await call(method, `${model.path}/${part}`, body);
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    }
-  };
+  const act = (method: string, part: string, body?: object) => run(() => call(method, `${model.path}/${part}`, body));
   const start = () => void act('PUT', 'inspection', { duration_seconds: Number(seconds.value) });
   const query = queryOf(model.filter.value).toString();
   const isOn = report.state === 'on';
@@ -64,7 +57,7 @@ export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Elemen
           </>
         )}
       </div>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem && <ProblemNotice title={text.failed} problem={problem} />}
       <p class="hint">
         {text.held(inspector.requests(report.requests), byteSize(report.held_bytes), byteSize(report.max_bytes))}{' '}
         {!isOn && report.requests > 0 && text.stays}

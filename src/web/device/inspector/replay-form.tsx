@@ -2,11 +2,11 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import { shared } from '../../strings.ts';
-import { ApiProblem } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
 import { TextArea, TextField } from '../../ui/field.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
+import { useSubmission } from '../../ui/submission.ts';
 import { replay } from './replay.ts';
 import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
@@ -30,37 +30,28 @@ export function ReplayForm({
   const headers = useSignal(detail.request.headers.map(({ name, value }) => `${name}: ${value}`).join('\n'));
   const content = useSignal(body?.text ?? '');
   const headerProblem = useSignal<string | undefined>(undefined);
-  const problem = useSignal<ApiProblem | null>(null);
-  const busy = useSignal(false);
+  const { busy, problem, run } = useSubmission();
   const isBinary = body !== null && body.text === null;
   const close = () => goTo('tunnels', tunnelId, 'traffic', detail.id);
-  const submit = async (event: Event) => {
+  const submit = (event: Event) => {
     event.preventDefault();
-    if (busy.value) return;
-    problem.value = null;
     const parsed = parseHeaders(headers.value);
     headerProblem.value = typeof parsed === 'number' ? text.headerProblem(parsed) : undefined;
     if (typeof parsed === 'number') return;
-    busy.value = true;
-    try {
-      await replay(model, tunnelId, detail.id, {
+    void run(() =>
+      replay(model, tunnelId, detail.id, {
         method: method.value.trim(),
         path: path.value.trim(),
         headers: parsed,
         ...(!isBinary && { body: content.value === '' ? null : { text: content.value } }),
-      });
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
+      }),
+    );
   };
-  const details = problem.value?.details ?? {};
+  const details = problem?.details ?? {};
   return (
     <form onSubmit={submit} noValidate>
       <p class="hint">{text.intro}</p>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem && <ProblemNotice title={text.failed} problem={problem} />}
       <TextField
         label={text.method}
         value={method.value}
@@ -102,7 +93,7 @@ export function ReplayForm({
       )}
       <div class="dialog-actions">
         <Button onClick={close}>{shared.cancel}</Button>
-        <Button kind="primary" type="submit" busy={busy.value}>
+        <Button kind="primary" type="submit" busy={busy}>
           {text.submit}
         </Button>
       </div>

@@ -1,13 +1,13 @@
-import { type Signal, useSignal } from '@preact/signals';
+import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
-import { ApiProblem } from '../../ui/api.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
 import { CopyButton } from '../../ui/copy-button.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
+import { useSubmission } from '../../ui/submission.ts';
 import { BodyView } from './body-view.tsx';
 import { toCurl } from './curl.ts';
 import { MessageList } from './message-list.tsx';
@@ -147,26 +147,13 @@ function Facts({ detail, tunnelId }: { detail: RequestDetail; tunnelId: string }
 }
 
 function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Element {
-  const busy = useSignal(false);
-  const problem = useSignal<ApiProblem | null>(null);
-  const submit = async () => {
-    busy.value = true;
-    problem.value = null;
-    try {
-      await replay(model, tunnel.id, detail.id, {});
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    } finally {
-      busy.value = false;
-    }
-  };
+  const { busy, problem, run } = useSubmission();
   const isHttp = detail.captured && (detail.kind === 'http' || detail.kind === 'events');
   return (
     <>
       <div class="request-actions">
         {detail.replayable && (
-          <Button busy={busy.value} onClick={() => void submit()}>
+          <Button busy={busy} onClick={() => void run(() => replay(model, tunnel.id, detail.id, {}))}>
             {text.replay}
           </Button>
         )}
@@ -188,7 +175,7 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
           </Button>
         )}
       </div>
-      {problem.value && <ProblemNotice title={text.actionFailed} problem={problem.value} />}
+      {problem && <ProblemNotice title={text.actionFailed} problem={problem} />}
     </>
   );
 }
