@@ -86,16 +86,20 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     expect(await status(page, address)).toBe(200);
 
     await page.getByRole('link', { name: 'Policy: tour' }).click();
-    await page.getByRole('button', { name: 'Rate limit' }).click();
     const editor = page.getByRole('textbox', { name: 'Traffic policy' });
+    // The default policies have other names for the phases.
+    await until(async () => (await editor.inputValue()).startsWith('on_http_request'), 'the phases');
+    await page.getByRole('button', { name: 'Rate limit' }).click();
     await editor.fill(
-      'on_http_request:\n  - actions:\n      - type: custom-response\n        config: {status_code: 418, body: teapot}\n',
+      'enabled: true\ninbound:\n  - actions:\n      - type: custom-response\n        config: {status_code: 418, body: teapot}\n',
     );
     await page.getByRole('button', { name: 'Save policy' }).click();
     await page.getByText('own policy').waitFor();
     await page.getByRole('link', { name: 'Policy: tour' }).click();
+    await until(async () => (await editor.inputValue()).startsWith('enabled'), 'the policy');
     expect(await seriousProblems(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('button', { name: 'Save policy' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
     expect(await status(page, address)).toBe(418);
 
     await page.getByRole('link', { name: 'Delete: tour' }).click();

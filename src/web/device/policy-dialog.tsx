@@ -54,7 +54,8 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
 
 /** Names the rules `inbound` and `outbound` as the hint does, where that means the same. */
 function withPhases(policy: object, protocol: Protocol): object {
-  if (protocol !== 'http' || Object.keys(policy).some((key) => key.startsWith('on_'))) return policy;
   const names: Readonly<Record<string, string>> = { inbound: 'on_http_request', outbound: 'on_http_response' };
+  // The agent refuses phases beside `enabled`.
+  if (protocol !== 'http' || !Object.keys(policy).every((key) => key in names)) return policy;
   return Object.fromEntries(Object.entries(policy).map(([key, value]) => [names[key] ?? key, value]));
 }
