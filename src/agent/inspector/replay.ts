@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import type { ConnectionCapture } from './connection-capture.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange, ExchangeMessage } from './exchange.ts';
 import type { RequestBytes } from './replay-request.ts';
 
 export interface ReplayOptions {
@@ -66,7 +66,11 @@ export class Replays {
     capture: ConnectionCapture,
     exchange: Exchange,
   ): Promise<void> {
-    const timer = setTimeout(() => socket.destroy(), this.deadlineMs);
+    let by: ExchangeMessage['from'] = 'upstream';
+    const timer = setTimeout(() => {
+      by = 'client';
+      socket.destroy();
+    }, this.deadlineMs);
     await new Promise<void>((resolve) => {
       socket.on('data', (bytes: Buffer) => {
         capture.toClient(bytes);
@@ -79,6 +83,6 @@ export class Replays {
       socket.write(body);
     });
     clearTimeout(timer);
-    capture.closed(socket.readableEnded, 'upstream');
+    capture.closed(socket.readableEnded, by);
   }
 }

@@ -46,7 +46,7 @@ const Id = z.coerce.number().int().positive();
 
 const FILTERS = {
   method: z.string().max(64).optional(),
-  path: z.string().max(1_024).optional().meta({ description: 'Contained in path and query.' }),
+  path: z.string().max(1_024).optional().meta({ description: 'Contained in path and query, as sent or decoded.' }),
   status: z
     .string()
     .regex(STATUS_FILTER, 'must be a status such as 404, a class such as 5xx, or none')

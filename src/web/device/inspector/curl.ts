@@ -3,8 +3,7 @@ import type { BodyReport, RequestDetail } from '../../../agent/api/inspection/in
 /** Headers that curl sets by itself, or that belong to one connection. */
 const OMITTED = new Set(['host', 'connection', 'content-length', 'transfer-encoding', 'accept-encoding']);
 /** What a shell or a terminal could take for something else. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: that is the point
-const CONTROL = /[\x00-\x08\x0b-\x1f\x7f]/;
+const CONTROL = /[^\P{Cc}\t\n]/u;
 
 /**
  * The request as a command for a shell.
