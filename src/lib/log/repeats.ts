@@ -11,7 +11,7 @@ export class Repeats {
   /**
    * Counts an event.
    *
-   * @returns how often it happened since it was last logged, when it is to be logged now; otherwise null
+   * @returns its number of times since it was last logged, when it is due to be logged; otherwise null
    */
   timesDue(event: string): number | null {
     const now = performance.now();

@@ -219,7 +219,7 @@ export class Database {
   }
 
   /**
-   * Whoever deletes or replaces the files of a running gateway would lose all further changes.
+   * The files of a running gateway must stay: once they are deleted or replaced, all later changes would be lost.
    *
    * @throws {DatabaseUnwritable} when that happened
    */

@@ -532,7 +532,7 @@ describe('as h2spec demands, the server', () => {
   });
 
   it('3.5 closes a connection with an invalid preface', async () => {
-    const raw = await connect(PREFACE.replace('PRI', 'XXX'));
+    const raw = await connect(PREFACE.replace('PRI', 'GET'));
     expect(await verdict(raw)).toBe('closed');
   });
 
