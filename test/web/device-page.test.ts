@@ -93,6 +93,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await editor.fill(
       'enabled: true\ninbound:\n  - actions:\n      - type: custom-response\n        config: {status_code: 418, body: teapot}\n',
     );
+    // Nothing replaces what was typed. Without them, the button below has its place.
+    await page.getByRole('button', { name: 'Rate limit' }).waitFor({ state: 'detached' });
     await page.getByRole('button', { name: 'Save policy' }).click();
     await page.getByText('own policy').waitFor();
     await page.getByRole('link', { name: 'Policy: tour' }).click();

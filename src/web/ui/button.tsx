@@ -26,13 +26,13 @@ export function Button({
       type={type}
       class={`button ${kind}`}
       aria-disabled={busy}
-      aria-label={busy ? shared.working : label}
+      aria-label={label}
       onClick={(event) => {
         if (busy) event.preventDefault();
         else onClick?.();
       }}
     >
-      {busy && <span class="spinner" aria-hidden="true" />}
+      {busy && <span class="spinner" role="img" aria-label={shared.working} />}
       {children}
     </button>
   );
