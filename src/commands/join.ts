@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { createInterface } from 'node:readline';
-import type { StatusReport } from '../agent/api/health-router.ts';
+import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import { openDataFolder } from '../agent/folders/data-folder.ts';
 import { type EnrolOptions, requireCode } from '../agent/join/enrol.ts';

@@ -1,4 +1,4 @@
-import type { StatusReport } from '../agent/api/health-router.ts';
+import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import { apiTokenIfAny } from '../agent/api-token.ts';
 import { OperatorError } from '../lib/errors.ts';

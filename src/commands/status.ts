@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
-import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel } from '../agent/api/present.ts';
+import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import {
   because,

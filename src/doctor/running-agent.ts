@@ -1,5 +1,5 @@
-import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel } from '../agent/api/present.ts';
+import type { StatusReport } from '../agent/api/status-report.ts';
 import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';

@@ -1,5 +1,5 @@
-import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel } from '../agent/api/present.ts';
+import type { StatusReport } from '../agent/api/status-report.ts';
 import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway-session.ts';

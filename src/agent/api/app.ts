@@ -6,13 +6,13 @@ import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
-import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
+import { healthRouter, livenessRouter } from './health-router.ts';
 import { hostGuard } from './host-guard.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
 import { observeRequests, type Side } from './observe-requests.ts';
-import { openApiRouter } from './openapi-router.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
+import type { HealthSource } from './status-report.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
@@ -78,7 +78,6 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
     tunnelsRouter(options.tunnels, options.refreshUpstreams),
     options.inspection.router,
     healthRouter(options),
-    openApiRouter(options.version),
     page.data(),
   );
   app.use(noSuchPath, errorHandler(options.log));

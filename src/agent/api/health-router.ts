@@ -1,97 +1,36 @@
-import { Router } from 'express';
-import { z } from 'zod';
-import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
+import type { Router } from 'express';
 import { AgentError } from '../errors/agent-error.ts';
-import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
-import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
-import { methodNotAllowed } from './error-handler.ts';
-import type { Metrics } from './metrics.ts';
-import { noQuery } from './parse-input.ts';
-import { LastError } from './present.ts';
-
-/** The endpoint of the agent's own API. */
-export interface RemoteApi {
-  readonly url: string;
-  readonly status: TunnelStatus;
-}
-
-export interface HealthSource {
-  tunnels: TunnelManager;
-  /** Null without AGENT_DOMAIN. */
-  remoteApi: RemoteApi | null;
-  session: () => SessionStatus;
-  metrics: () => Promise<Metrics>;
-  version: string;
-  /** Seconds since the start. */
-  uptime: () => number;
-  /** The agent's and its gateway's addresses by their names in `/status` (`api`, `agent`, …). */
-  addresses: () => Record<string, string | null>;
-}
-
-const Count = z.int().nonnegative();
-
-export const StatusReport = z.object({
-  version: z.string(),
-  uptime_seconds: Count,
-  session: z.object({
-    state: z.enum(SESSION_STATES),
-    since: z.iso.datetime(),
-    gateway: z.string(),
-    reconnects: Count,
-    last_error: LastError,
-  }),
-  tunnels: z.object({
-    total: Count,
-    online: Count,
-    degraded: Count,
-    connecting: Count,
-    offline: Count,
-    failed: Count,
-  }),
-  /** The agent's own domain; null without one. */
-  remote_api: z
-    .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
-    .nullable(),
-  addresses: z.record(z.string(), z.string().nullable()),
-});
-export type StatusReport = z.infer<typeof StatusReport>;
+import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './operations.ts';
+import { serve } from './routes.ts';
+import { type HealthSource, presentStatus, type RemoteApi } from './status-report.ts';
 
 /** `/healthz`: answers while the process is alive, and reveals nothing that needs a token. */
 export function livenessRouter(): Router {
-  const router = Router();
-  router
-    .route('/healthz')
-    .get(noQuery, (_req, res) => void res.json({ status: 'alive' }))
-    .all(methodNotAllowed('GET, HEAD'));
-  return router;
+  return serve(LIVENESS_OPERATIONS, { getLiveness: () => ({ status: 'alive' as const }) });
 }
 
-/** `/readyz`, `/status` and `/metrics`. */
+/** `/readyz`, `/status`, `/metrics` and `/openapi.json`. */
 export function healthRouter(source: HealthSource): Router {
-  const router = Router();
-  router
-    .route('/readyz')
-    .get(noQuery, (_req, res) => {
+  return serve(HEALTH_OPERATIONS, {
+    getReadiness: () => {
       const problems = notReady(source);
       if (Object.keys(problems).length > 0) {
         const msg = `not ready: ${Object.values(problems).join('; ')}`;
         throw new AgentError('ERR_AGENT_NOT_READY', msg, { details: problems });
       }
-      res.json({ status: 'ready' });
-    })
-    .all(methodNotAllowed('GET, HEAD'));
-  router
-    .route('/status')
-    .get(noQuery, (_req, res) => void res.json(presentStatus(source)))
-    .all(methodNotAllowed('GET, HEAD'));
-  router
-    .route('/metrics')
-    .get(noQuery, async (_req, res) => {
+      return { status: 'ready' as const };
+    },
+    getStatus: () => presentStatus(source),
+    getMetrics: async ({ res }) => {
       const { registry } = await source.metrics();
       res.set('Content-Type', registry.contentType).send(await registry.metrics());
-    })
-    .all(methodNotAllowed('GET, HEAD'));
-  return router;
+    },
+    getOpenApi: async () => {
+      // Loaded on demand: few agents are ever asked.
+      const { openApiDocument } = await import('./openapi.ts');
+      return openApiDocument(source.version);
+    },
+  });
 }
 
 function notReady({ tunnels, session, remoteApi }: HealthSource): Record<string, string> {
@@ -109,22 +48,4 @@ function describeRemoteApi({ url, status: { state, lastError } }: RemoteApi): st
   const reason =
     lastError && `: ${[lastError.message, lastError.code && `(${lastError.code})`].filter(Boolean).join(' ')}`;
   return `the agent's own domain ${url} is not online (${state})${reason ?? ''}`;
-}
-
-function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteApi): StatusReport['remote_api'] {
-  return { url, status: state, since: since.toISOString(), last_error: lastError };
-}
-
-/** The body of `GET /status`. */
-export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
-  const { version, uptime, session, tunnels, remoteApi, addresses } = source;
-  const { state, since, gateway, reconnects, lastError } = session();
-  return {
-    version,
-    uptime_seconds: Math.floor(uptime()),
-    session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
-    tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
-    remote_api: remoteApi && presentRemoteApi(remoteApi),
-    addresses: addresses(),
-  };
 }

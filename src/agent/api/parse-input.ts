@@ -1,4 +1,3 @@
-import type { Request, RequestHandler } from 'express';
 import { z } from 'zod';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -21,11 +20,3 @@ export function querySchema<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
     error: ({ code }) => (code === 'unrecognized_keys' ? `unknown query parameter; supported: ${names}` : undefined),
   });
 }
-
-const NoQuery = querySchema({});
-
-/** Refuses every query parameter. */
-export const noQuery: RequestHandler = (req: Request, _res, next) => {
-  parseInput(NoQuery, req.query);
-  next();
-};

@@ -1,4 +1,4 @@
-import type { PageFinding } from '../../agent/api/page/device-page.ts';
+import type { PageFinding } from '../../agent/api/page/page-routes.ts';
 import { call } from '../ui/api.ts';
 
 export type Finding = PageFinding;

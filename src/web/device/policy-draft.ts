@@ -1,5 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/policy-text.ts';
+import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
 import { type ApiProblem, call } from '../ui/api.ts';
 
 export type Format = 'yaml' | 'json';

@@ -1,4 +1,4 @@
-import type { PageAccess } from '../../agent/api/page/sign-in-router.ts';
+import type { PageAccess } from '../../agent/api/page/page-routes.ts';
 import { BrowserSession } from '../ui/browser-session.ts';
 
 /** How this browser gets at the API. */

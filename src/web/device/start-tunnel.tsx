@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { PageSuggestions } from '../../agent/api/page/device-page.ts';
+import type { PageSuggestions } from '../../agent/api/page/page-routes.ts';
 import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { device, shared } from '../strings.ts';
 import { call } from '../ui/api.ts';

@@ -1,4 +1,4 @@
-import { type RequestHandler, Router } from 'express';
+import type { Router } from 'express';
 import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
 import { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
@@ -6,21 +6,11 @@ import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import type { Site } from '../../tunnels/site-names.ts';
-import { methodNotAllowed } from '../error-handler.ts';
-import type { HealthSource } from '../health-router.ts';
-import { jsonBody } from '../json-body.ts';
-import { noQuery, parseInput } from '../parse-input.ts';
+import { serve } from '../routes.ts';
+import type { HealthSource } from '../status-report.ts';
 import { listeningPorts } from './listening-ports.ts';
 import { LiveFeed } from './live-feed.ts';
-
-/** A result of the diagnosis, as `device-agent doctor --json` prints it. */
-export interface PageFinding {
-  check: string;
-  title: string;
-  status: 'ok' | 'failed' | 'skipped';
-  detail: string;
-  advice: string | null;
-}
+import { PAGE_ROUTES, type PageFinding, type PageSuggestions } from './page-routes.ts';
 
 export interface DevicePageOptions {
   sessions: BrowserSessions;
@@ -34,16 +24,6 @@ export interface DevicePageOptions {
   canForwardTo: (port: number) => boolean;
   site: Site | null;
   clock: Clock;
-}
-
-/** `GET /page/suggestions`: what may go into the form that starts a tunnel. */
-export interface PageSuggestions {
-  /** Ports of this device on which something listens. */
-  ports: number[];
-  /** What a single label is completed with; null without a site. */
-  ending: string | null;
-  /** A domain below which any name works; null when the agent knows none. */
-  parent: string | null;
 }
 
 /** The device's page: what the local and the remote app share of it. */
@@ -68,25 +48,16 @@ export class DevicePage {
 
   /** What only the page asks for; serve it behind the guards of the API. */
   data(): Router {
-    const router = Router();
-    const get: [string, RequestHandler][] = [
-      ['/page/events', this.#feed.handler],
-      ['/page/suggestions', async (_req, res) => void res.json(await this.#suggestions())],
-    ];
-    for (const [path, handler] of get) router.route(path).get(noQuery, handler).all(methodNotAllowed('GET, HEAD'));
-    router
-      .route('/page/doctor')
-      .post(noQuery, async (_req, res) => void res.json({ findings: await this.#diagnose() }))
-      .all(methodNotAllowed('POST'));
-    router
-      .route('/page/policy')
-      .post(noQuery, ...jsonBody, async (req, res) => {
+    return serve(PAGE_ROUTES, {
+      events: ({ res }) => this.#feed.open(res),
+      suggestions: () => this.#suggestions(),
+      doctor: async () => ({ findings: await this.#diagnose() }),
+      policy: async ({ body }) => {
         // Loaded on demand: only people who write policies need it.
-        const { PolicyTextRequest, readPolicyText } = await import('./policy-text.ts');
-        res.json(readPolicyText(parseInput(PolicyTextRequest, req.body)));
-      })
-      .all(methodNotAllowed('POST'));
-    return router;
+        const { readPolicyText } = await import('./policy-text.ts');
+        return readPolicyText(body);
+      },
+    });
   }
 
   stop(): void {

@@ -1,6 +1,6 @@
 import type { TailLine } from '../../../lib/log/log-tail.ts';
-import type { StatusReport } from '../health-router.ts';
 import type { TunnelDetail } from '../present.ts';
+import type { StatusReport } from '../status-report.ts';
 
 /** A tunnel on the page; unlike its URL, its id never changes. */
 export interface FeedTunnel extends TunnelDetail {

@@ -1,11 +1,11 @@
-import type { RequestHandler } from 'express';
+import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import { isAdmitted } from '../bearer-auth.ts';
-import { type HealthSource, presentStatus } from '../health-router.ts';
 import { presentDetail } from '../present.ts';
+import { type HealthSource, presentStatus } from '../status-report.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel } from './feed.ts';
 
 const INTERVAL_MS = 1_000;
@@ -31,7 +31,7 @@ export class LiveFeed {
   }
 
   /** `GET /page/events` */
-  readonly handler: RequestHandler = (_req, res) => {
+  open(res: Response): void {
     if (this.#pages.isFull) {
       throw new AgentError('ERR_AGENT_BUSY', `too many open pages: at most ${MAX_STREAMS}; close one`, {
         retryAfter: RETRY_AFTER_S,
@@ -42,7 +42,7 @@ export class LiveFeed {
     this.#pages.add(res, null, eventText('snapshot', this.#snapshot()), isAdmitted(res));
     // What it finds comes as a change.
     void this.source.refreshUpstreams();
-  };
+  }
 
   /** Ends all feeds, which would otherwise delay the stop of the server. */
   stop(): void {

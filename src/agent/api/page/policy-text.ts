@@ -1,37 +1,13 @@
 import { type Document, isMap, isScalar, isSeq, LineCounter, stringify } from 'yaml';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { checkJson, JsonTextError } from '../../../lib/json-text.ts';
 import { formatPath, validationMessage } from '../../../lib/validation-messages.ts';
 import { PolicyInput, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
-import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
+import type { PAGE_ROUTES, PolicyTextAnswer, PolicyTextProblem } from './page-routes.ts';
 
-/** Body of `POST /page/policy`. */
-export const PolicyTextRequest = z.strictObject({
-  text: z.string().max(64 * 1024),
-  protocol: z.enum(TUNNEL_PROTOCOLS),
-  /** Writes the policy again in this format. */
-  format: z.enum(['yaml', 'json']).optional(),
-  /** Problems that the API or the gateway found, by place: they get a line. */
-  details: z.record(z.string(), z.string()).optional(),
-});
-export type PolicyTextRequest = z.infer<typeof PolicyTextRequest>;
-
-/** A problem at its place in the text; lines and columns count from 1. */
-export interface PolicyTextProblem {
-  line: number;
-  column: number;
-  message: string;
-}
-
-export interface PolicyTextAnswer {
-  /** Null while there are problems. */
-  policy: PolicyInput | null;
-  /** The policy in the format asked for; null without one, or while it cannot be read. */
-  text: string | null;
-  problems: PolicyTextProblem[];
-}
+export type PolicyTextRequest = z.output<typeof PAGE_ROUTES.policy.body>;
 
 type Path = readonly (string | number)[];
 

@@ -1,19 +1,11 @@
-import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { z } from 'zod';
+import type { Request, RequestHandler, Response, Router } from 'express';
 import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { forgetSession, isOwnPage, keepSession, sessionIn } from '../../../lib/http/session-cookie.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { admit, type TokenGate } from '../bearer-auth.ts';
-import { methodNotAllowed } from '../error-handler.ts';
-import { jsonBody } from '../json-body.ts';
-import { noQuery, parseInput } from '../parse-input.ts';
-
-/**
- * How the page gets at the API: without a token, by a session, by signing in first, or not at all, because the address has no
- * TLS and the browser would keep no cookie.
- */
-export type PageAccess = 'open' | 'signed-in' | 'sign-in' | 'insecure';
+import { type Handlers, serve } from '../routes.ts';
+import { type PageAccess, SESSION_ROUTES } from './page-routes.ts';
 
 export interface SignInOptions {
   gate: TokenGate;
@@ -21,32 +13,17 @@ export interface SignInOptions {
   codes: OneTimeCodes;
 }
 
-const SignIn = z.union(
-  [z.strictObject({ token: z.string().max(4_096) }), z.strictObject({ code: z.string().max(256) })],
-  {
-    error: 'must be {"token": "<API token>"} or {"code": "<one-time code>"}',
-  },
-);
-
-/** `/page/session` and `/page/sessions` where no session is needed or supported. */
+/** `/page/session` where no session is needed or supported. */
 export function fixedAccessRouter(access: 'open' | 'insecure'): Router {
-  const router = Router();
-  router
-    .route('/page/session')
-    .get(noQuery, (_req, res) => void sendAccess(res, access))
-    .all(methodNotAllowed('GET, HEAD'));
-  return router;
+  return serve({ access: SESSION_ROUTES.access }, { access: ({ res }) => accessAs(res, access) });
 }
 
 /** `/page/session`: sign in and out; `/page/sessions`: sign out everywhere. */
 export function signInRouter({ gate, sessions, codes }: SignInOptions): Router {
-  const router = Router();
   const isSignedIn = (req: Request) => openSession(req, sessions) !== null;
-  router
-    .route('/page/session')
-    .get(noQuery, (req, res) => void sendAccess(res, isSignedIn(req) && isOwnPage(req) ? 'signed-in' : 'sign-in'))
-    .post(noQuery, ownPage, ...jsonBody, async (req, res) => {
-      const given = parseInput(SignIn, req.body);
+  const handlers: Handlers<typeof SESSION_ROUTES> = {
+    access: ({ req, res }) => accessAs(res, isSignedIn(req) && isOwnPage(req) ? 'signed-in' : 'sign-in'),
+    signIn: async ({ req, res, body: given }) => {
       if ('token' in given) gate.checkToken(req, given.token);
       else if (!codes.use(gate.token(), given.code)) {
         throw gate.wrong(req, 'link used or expired: create a new one with: device-agent page');
@@ -54,24 +31,18 @@ export function signInRouter({ gate, sessions, codes }: SignInOptions): Router {
       // A session that somebody else may know ends here.
       await sessions.end(sessionIn(req) ?? '');
       keepSession(res, await sessions.start());
-      res.status(204).end();
-    })
-    .delete(noQuery, ownPage, async (req, res) => {
+    },
+    signOut: async ({ req, res }) => {
       forgetSession(res);
       await sessions.end(sessionIn(req) ?? '');
-      res.status(204).end();
-    })
-    .all(methodNotAllowed('GET, HEAD, POST, DELETE'));
-  router
-    .route('/page/sessions')
-    .delete(noQuery, ownPage, async (req, res) => {
+    },
+    signOutEverywhere: async ({ req, res }) => {
       if (!isSignedIn(req)) throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'not signed in');
       forgetSession(res);
       await sessions.endAll();
-      res.status(204).end();
-    })
-    .all(methodNotAllowed('DELETE'));
-  return router;
+    },
+  };
+  return serve(SESSION_ROUTES, handlers, [ownPage]);
 }
 
 /** Lets signed-in pages of this host in; all other requests need what `otherwise` asks for. */
@@ -97,6 +68,7 @@ function openSession(req: Request, sessions: BrowserSessions): string | null {
   return id !== null && sessions.isOpen(id) ? id : null;
 }
 
-function sendAccess(res: Response, access: PageAccess): void {
-  res.set('Cache-Control', 'no-store').json({ access });
+function accessAs(res: Response, access: PageAccess): { access: PageAccess } {
+  res.set('Cache-Control', 'no-store');
+  return { access };
 }

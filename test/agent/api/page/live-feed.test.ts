@@ -27,8 +27,8 @@ async function setUp() {
       checks++;
     },
   });
-  const server = createServer((req, res) => {
-    feed.handler(req as never, Object.assign(res, { locals: {} }) as never, () => {});
+  const server = createServer((_req, res) => {
+    feed.open(Object.assign(res, { locals: {} }) as never);
   }).listen(0, '127.0.0.1');
   onTestFinished(() => {
     server.closeAllConnections();

@@ -1,0 +1,111 @@
+import { z } from 'zod';
+import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
+import { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
+import { querySchema } from './parse-input.ts';
+import { CreatedTunnel, ListedTunnel, TunnelDetail } from './present.ts';
+import type { Route } from './routes.ts';
+import { StatusReport } from './status-report.ts';
+
+/** Statuses of errors, and what they mean here. */
+export const ERRORS = {
+  400: 'The request is not valid, or its upstream or policy is not allowed.',
+  401: 'The API token is missing or wrong.',
+  403: 'The local API refuses the host, the site or the proxy; or the gateway refuses the domain.',
+  404: 'No such tunnel or request.',
+  409: 'The domain is in use, several tunnels match, or the request cannot be replayed.',
+  413: 'The body is larger than 256 KiB.',
+  415: 'The body is not declared as JSON.',
+  429: 'Too many wrong API tokens; Retry-After says when to retry.',
+  500: 'An internal error, or the change could not be written to the disk.',
+  501: 'The gateway does not support the protocol.',
+  502: 'The gateway refused the tunnel.',
+  503: 'Not ready, or no session with the gateway; Retry-After says when to retry.',
+};
+
+/** A documented route. Its key in a table is its `operationId`. */
+export interface Operation extends Route {
+  summary: string;
+  query?: z.ZodObject;
+  /** Bodies that any agent accepts, by name. */
+  examples?: Readonly<Record<string, z.input<typeof TunnelRequest>>>;
+  /** Operations on what this one created. */
+  links?: readonly string[];
+  /** Statuses besides those that every operation can answer. */
+  errors?: readonly (keyof typeof ERRORS)[];
+}
+
+export type Operations = Readonly<Record<string, Operation>>;
+
+export const TUNNEL_OPERATIONS = {
+  listTunnels: {
+    method: 'get',
+    path: '/tunnels',
+    summary: 'List the tunnels, in order of creation',
+    query: querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).optional() }),
+    answer: z.array(ListedTunnel),
+  },
+  startTunnel: {
+    method: 'post',
+    path: '/tunnels',
+    summary: 'Start a tunnel and persist it',
+    body: TunnelRequest,
+    examples: {
+      http: { forwards_to: 8080 },
+      tls: { protocol: 'tls', forwards_to: 'localhost:8443' },
+      policy: { forwards_to: 'http://192.168.1.10', policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] } },
+    },
+    answer: CreatedTunnel,
+    links: ['getTunnel', 'deleteTunnel'],
+    errors: [409, 413, 415, 501, 502, 503],
+  },
+  getTunnel: {
+    method: 'get',
+    path: '/tunnels/{url_part}',
+    summary: 'Show a tunnel with its status',
+    answer: TunnelDetail,
+    errors: [404, 409],
+  },
+  changeTunnel: {
+    method: 'patch',
+    path: '/tunnels/{url_part}',
+    summary: 'Change the policy or the upstream of a tunnel',
+    body: TunnelChange,
+    answer: TunnelDetail,
+    errors: [404, 409, 413, 415, 502, 503],
+  },
+  deleteTunnel: {
+    method: 'delete',
+    path: '/tunnels/{url_part}',
+    summary: 'Close a tunnel and delete it',
+    answer: null,
+    errors: [404, 409],
+  },
+} as const satisfies Operations;
+
+/** Served without a token. */
+export const LIVENESS_OPERATIONS = {
+  getLiveness: {
+    method: 'get',
+    path: '/healthz',
+    summary: 'Check that the process answers',
+    answer: z.object({ status: z.literal('alive') }),
+  },
+} as const satisfies Operations;
+
+export const HEALTH_OPERATIONS = {
+  getReadiness: {
+    method: 'get',
+    path: '/readyz',
+    summary: 'Check that the session and all tunnels are online',
+    answer: z.object({ status: z.literal('ready') }),
+    errors: [503],
+  },
+  getStatus: { method: 'get', path: '/status', summary: 'Show the status of the agent', answer: StatusReport },
+  getMetrics: { method: 'get', path: '/metrics', summary: 'Metrics for Prometheus', answer: 'text/plain' },
+  getOpenApi: {
+    method: 'get',
+    path: '/openapi.json',
+    summary: 'This document',
+    answer: z.record(z.string(), z.unknown()),
+  },
+} as const satisfies Operations;

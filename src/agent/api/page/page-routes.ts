@@ -1,0 +1,82 @@
+import { z } from 'zod';
+import type { PolicyInput } from '../../../traffic-policy/document.ts';
+import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
+import type { Route } from '../routes.ts';
+
+type Routes = Readonly<Record<string, Route>>;
+
+/**
+ * How the page gets at the API: without a token, by a session, by signing in first, or not at all, because the address has no
+ * TLS and the browser would keep no cookie.
+ */
+export type PageAccess = 'open' | 'signed-in' | 'sign-in' | 'insecure';
+
+const SignIn = z.union(
+  [z.strictObject({ token: z.string().max(4_096) }), z.strictObject({ code: z.string().max(256) })],
+  {
+    error: 'must be {"token": "<API token>"} or {"code": "<one-time code>"}',
+  },
+);
+
+export const SESSION_ROUTES = {
+  access: { method: 'get', path: '/page/session', answer: z.custom<{ access: PageAccess }>() },
+  signIn: { method: 'post', path: '/page/session', body: SignIn, answer: null },
+  signOut: { method: 'delete', path: '/page/session', answer: null },
+  signOutEverywhere: { method: 'delete', path: '/page/sessions', answer: null },
+} as const satisfies Routes;
+
+/** `GET /page/suggestions`: what may go into the form that starts a tunnel. */
+export interface PageSuggestions {
+  /** Ports of this device on which something listens. */
+  ports: number[];
+  /** What a single label is completed with; null without a site. */
+  ending: string | null;
+  /** A domain below which any name works; null when the agent knows none. */
+  parent: string | null;
+}
+
+/** A result of the diagnosis, as `device-agent doctor --json` prints it. */
+export interface PageFinding {
+  check: string;
+  title: string;
+  status: 'ok' | 'failed' | 'skipped';
+  detail: string;
+  advice: string | null;
+}
+
+/** A problem at its place in the text; lines and columns count from 1. */
+export interface PolicyTextProblem {
+  line: number;
+  column: number;
+  message: string;
+}
+
+export interface PolicyTextAnswer {
+  /** Null while there are problems. */
+  policy: PolicyInput | null;
+  /** The policy in the format asked for; null without one, or while it cannot be read. */
+  text: string | null;
+  problems: PolicyTextProblem[];
+}
+
+const PolicyTextRequest = z.strictObject({
+  text: z.string().max(64 * 1024),
+  protocol: z.enum(TUNNEL_PROTOCOLS),
+  /** Writes the policy again in this format. */
+  format: z.enum(['yaml', 'json']).optional(),
+  /** Problems that the API or the gateway found, by place: they get a line. */
+  details: z.record(z.string(), z.string()).optional(),
+});
+
+/** What only the page asks for. */
+export const PAGE_ROUTES = {
+  events: { method: 'get', path: '/page/events', answer: 'text/event-stream' },
+  suggestions: { method: 'get', path: '/page/suggestions', answer: z.custom<PageSuggestions>() },
+  doctor: { method: 'post', path: '/page/doctor', answer: z.custom<{ findings: PageFinding[] }>() },
+  policy: {
+    method: 'post',
+    path: '/page/policy',
+    body: PolicyTextRequest,
+    answer: z.custom<PolicyTextAnswer>(),
+  },
+} as const satisfies Routes;

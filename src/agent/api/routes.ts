@@ -1,0 +1,85 @@
+import { type Request, type RequestHandler, type Response, Router } from 'express';
+import type { z } from 'zod';
+import { methodNotAllowed } from './error-handler.ts';
+import { jsonBody } from './json-body.ts';
+import { parseInput, querySchema } from './parse-input.ts';
+
+/** A method on a path, with what it takes and answers. */
+export interface Route {
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  /** `{url_part}` stands for a tunnel, `{id}` for a captured request. */
+  path: string;
+  /** Without one, every query parameter is refused. */
+  query?: z.ZodType;
+  body?: z.ZodType;
+  /** Null: 204 without a body. A text: the handler writes the answer, with this content type. */
+  answer: z.ZodType | ContentType | null;
+}
+
+type ContentType = 'text/plain' | 'text/event-stream' | 'application/json' | 'application/octet-stream';
+
+/** A request whose path may name a tunnel and a captured request. */
+export type RequestOfOne = Request<Record<'url_part' | 'id', string>>;
+
+/** A request for a route; its input is as the route's schemas return it. */
+interface Call<R extends Route> {
+  query: R extends { query: infer Q extends z.ZodType } ? z.output<Q> : unknown;
+  body: R extends { body: infer B extends z.ZodType } ? z.output<B> : unknown;
+  req: RequestOfOne;
+  res: Response;
+}
+
+type Answer<R extends Route> = R['answer'] extends infer A extends z.ZodType ? z.output<A> : unknown;
+
+/** A handler for each route of a table. */
+export type Handlers<Table extends Readonly<Record<string, Route>>> = {
+  [Id in keyof Table]: (call: Call<Table[Id]>) => Answer<Table[Id]> | Promise<Answer<Table[Id]>>;
+};
+
+const NO_QUERY = querySchema({});
+
+/**
+ * Serves a table of routes: parses the query, then the body, and sends what the handler returns. Unsupported methods on
+ * the table's paths answer 405.
+ *
+ * @param guards run before a body is read, for requests that change something
+ */
+export function serve<Table extends Readonly<Record<string, Route>>>(
+  table: Table,
+  handlers: Handlers<NoInfer<Table>>,
+  guards: RequestHandler[] = [],
+): Router {
+  const router = Router();
+  const routes = Object.entries(table);
+  for (const path of new Set(routes.map(([, route]) => route.path))) {
+    const served = router.route(path.replaceAll(/\{(\w+)\}/g, ':$1'));
+    const methods: string[] = [];
+    for (const [id, route] of routes.filter(([, { path: its }]) => its === path)) {
+      const { method, body } = route;
+      methods.push(method === 'get' ? 'GET, HEAD' : method.toUpperCase());
+      const before = [...(method === 'get' ? [] : guards), ...(body ? jsonBody : [])];
+      served[method](checkQuery(route), ...before, answerWith(route, handlers[id] as Handlers<Table>[string]));
+    }
+    served.all(methodNotAllowed(methods.join(', ')));
+  }
+  return router;
+}
+
+function checkQuery({ query = NO_QUERY }: Route): RequestHandler {
+  return (req, res, next) => {
+    res.locals.query = parseInput(query, req.query);
+    next();
+  };
+}
+
+function answerWith(
+  { body, answer }: Route,
+  handler: (call: Call<Route>) => unknown,
+): RequestHandler<Record<'url_part' | 'id', string>> {
+  return async (req, res) => {
+    const { query } = res.locals;
+    const result = await handler({ query, body: body && parseInput(body, req.body), req, res });
+    if (answer === null) res.status(204).end();
+    else if (typeof answer !== 'string') res.json(result);
+  };
+}

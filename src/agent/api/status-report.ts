@@ -1,0 +1,71 @@
+import { z } from 'zod';
+import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
+import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
+import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
+import type { Metrics } from './metrics.ts';
+import { LastError } from './present.ts';
+
+/** The endpoint of the agent's own API. */
+export interface RemoteApi {
+  readonly url: string;
+  readonly status: TunnelStatus;
+}
+
+export interface HealthSource {
+  tunnels: TunnelManager;
+  /** Null without AGENT_DOMAIN. */
+  remoteApi: RemoteApi | null;
+  session: () => SessionStatus;
+  metrics: () => Promise<Metrics>;
+  version: string;
+  /** Seconds since the start. */
+  uptime: () => number;
+  /** The agent's and its gateway's addresses by their names in `/status` (`api`, `agent`, …). */
+  addresses: () => Record<string, string | null>;
+}
+
+const Count = z.int().nonnegative();
+
+export const StatusReport = z.object({
+  version: z.string(),
+  uptime_seconds: Count,
+  session: z.object({
+    state: z.enum(SESSION_STATES),
+    since: z.iso.datetime(),
+    gateway: z.string(),
+    reconnects: Count,
+    last_error: LastError,
+  }),
+  tunnels: z.object({
+    total: Count,
+    online: Count,
+    degraded: Count,
+    connecting: Count,
+    offline: Count,
+    failed: Count,
+  }),
+  /** The agent's own domain; null without one. */
+  remote_api: z
+    .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
+    .nullable(),
+  addresses: z.record(z.string(), z.string().nullable()),
+});
+export type StatusReport = z.infer<typeof StatusReport>;
+
+function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteApi): StatusReport['remote_api'] {
+  return { url, status: state, since: since.toISOString(), last_error: lastError };
+}
+
+/** The body of `GET /status`. */
+export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
+  const { version, uptime, session, tunnels, remoteApi, addresses } = source;
+  const { state, since, gateway, reconnects, lastError } = session();
+  return {
+    version,
+    uptime_seconds: Math.floor(uptime()),
+    session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
+    tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
+    remote_api: remoteApi && presentRemoteApi(remoteApi),
+    addresses: addresses(),
+  };
+}
