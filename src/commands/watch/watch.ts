@@ -1,3 +1,4 @@
+import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
 import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
 import type { ListedTunnel } from '../../agent/api/present.ts';
@@ -6,7 +7,6 @@ import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { curlCommand } from './curl-command.ts';
 import { LiveRequests } from './live-requests.ts';
 import { readDetail } from './read-detail.ts';
 import { requestText } from './request-detail.ts';

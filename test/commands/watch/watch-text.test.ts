@@ -1,7 +1,6 @@
-import { execFileSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
+import { curlCommand } from '../../../src/agent/api/inspection/curl-command.ts';
 import type { MessageReport, RequestDetail } from '../../../src/agent/api/inspection/inspection-reports.ts';
-import { curlCommand } from '../../../src/commands/watch/curl-command.ts';
 import { requestText } from '../../../src/commands/watch/request-detail.ts';
 import { requestLine } from '../../../src/commands/watch/request-lines.ts';
 import { printable, printableLines } from '../../../src/lib/terminal-text.ts';
@@ -140,73 +139,4 @@ it('the detail shows JSON with its structure, and what is missing', () => {
   );
   expect(text).toContain('\nHTTP/1.1 200 OK\n\n# image/png, 300 kB\n# cut: 300 kB were sent\nT: u\n');
   expect(requestText(detail({ response: null, status: null, error: 'gone' }), [])).toContain('# gone\n# no response');
-});
-
-describe('the curl command', () => {
-  /** What a shell passes to curl. */
-  const words = (command: string) =>
-    JSON.parse(
-      execFileSync(
-        'bash',
-        [
-          '-c',
-          `curl() { ${process.execPath} -e 'console.log(JSON.stringify(process.argv.slice(1)))' -- "$@"; }; ${command}`,
-        ],
-        {
-          encoding: 'utf8',
-        },
-      ),
-    ) as string[];
-
-  it.each([
-    ["it's", '{"a": "b"}'],
-    ['$(touch /tmp/x) `id` "\\', '&; | > !x'],
-    ['-', 'line one\nline two\ttab'],
-    ['\u001b[0m1f', '\u0007abc \u202e\u00e9'],
-  ])('passes header %j and body %j as they were', (value, text) => {
-    const headers = [
-      { name: 'Host', value: 'x' },
-      { name: 'Content-Length', value: '9' },
-      { name: 'X-A', value },
-      { name: 'Empty', value: '' },
-    ];
-    const command = curlCommand(
-      detail({ method: 'POST', path: '/p?q=1&r=2', request: { headers, trailers: [], body: { ...BODY, text } } }),
-      'https://cam.example:8443',
-    );
-    expect(words(command)).toEqual([
-      'https://cam.example:8443/p?q=1&r=2',
-      '-H',
-      `X-A: ${value}`,
-      '-H',
-      'Empty;',
-      '--data-raw',
-      text,
-    ]);
-  });
-
-  it('sends a decoded body without its encoding, binary ones from base64, and other methods', () => {
-    const headers = [
-      { name: 'Content-Encoding', value: 'gzip' },
-      { name: 'Accept-Encoding', value: 'gzip, br' },
-    ];
-    const zipped = { ...BODY, content_encoding: 'gzip' };
-    expect(curlCommand(detail({ method: 'PUT', request: { headers, trailers: [], body: zipped } }), 'https://a')).toBe(
-      'curl -X PUT https://a/a --compressed --data-raw abc',
-    );
-    const broken = { ...zipped, error: 'invalid gzip' };
-    expect(curlCommand(detail({ method: 'PUT', request: { headers, trailers: [], body: broken } }), 'https://a')).toBe(
-      "curl -X PUT https://a/a -H 'Content-Encoding: gzip' --compressed --data-raw abc",
-    );
-    const cut = { ...zipped, truncated: true };
-    expect(curlCommand(detail({ method: 'POST', request: { headers, trailers: [], body: cut } }), 'https://a')).toBe(
-      'curl -X POST https://a/a --compressed',
-    );
-    const binary = { ...BODY, text: null, base64: 'AAE=' };
-    expect(
-      curlCommand(detail({ method: 'POST', request: { headers: [], trailers: [], body: binary } }), 'https://a'),
-    ).toBe('printf %s AAE= | base64 -d | curl https://a/a --data-binary @-');
-    expect(curlCommand(detail({ method: 'HEAD' }), 'https://a')).toBe('curl -I https://a/a');
-    expect(curlCommand(detail({ path: '/a[1]' }), 'https://a')).toBe("curl -g 'https://a/a[1]'");
-  });
 });

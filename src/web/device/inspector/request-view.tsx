@@ -1,5 +1,6 @@
 import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
+import { curlCommand } from '../../../agent/api/inspection/curl-command.ts';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
@@ -9,7 +10,6 @@ import { ProblemNotice } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
 import { BodyView } from './body-view.tsx';
-import { toCurl } from './curl.ts';
 import { MessageList } from './message-list.tsx';
 import { replay } from './replay.ts';
 import { duration, StatusBadge } from './request-facts.tsx';
@@ -161,7 +161,7 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
           <ButtonLink href={linkTo('tunnels', tunnel.id, 'traffic', detail.id, 'edit')}>{text.edit}</ButtonLink>
         )}
         {isHttp && (
-          <CopyButton text={toCurl(detail, tunnel.url)} what="curl">
+          <CopyButton text={curlCommand(detail, tunnel.url)} what="curl">
             {text.curl}
           </CopyButton>
         )}
