@@ -4,10 +4,10 @@ import { text } from 'node:stream/consumers';
 import type { HttpListenerBuilder, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { Opcode } from '../../../src/gateway/edge/proxy/websocket-frames.ts';
+import { Opcode } from '../../../src/lib/http/web-socket-frames.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
-import { clientFrame } from '../edge/proxy/websocket-client-frame.ts';
+import { clientFrame } from '../../support/web-socket-client-frame.ts';
 
 let gateway: TestGateway;
 let session: Session;

@@ -1,7 +1,16 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { messageOf } from '../../../lib/errors.ts';
-import { CloseCode, FrameReader, frameHead, Opcode, WebSocketFault } from './websocket-frames.ts';
+import {
+  type Frame,
+  FrameReader,
+  frameHead,
+  Opcode,
+  WebSocketProtocolError,
+} from '../../../lib/http/web-socket-frames.ts';
+
+/** Close codes (RFC 6455, section 7.4.1). */
+const CloseCode = { normal: 1000, protocolError: 1002, internalError: 1011 } as const;
 
 /** Bytes buffered for a slow upstream before the client is paused. */
 const BUFFER = 65_536;
@@ -22,6 +31,8 @@ type Done = (error?: Error | null) => void;
 export class WebSocketStream extends Duplex {
   readonly #socket: Socket;
   readonly #reader: FrameReader;
+  /** Payload of a control frame; null in a message. */
+  #control: Buffer[] | null = null;
   #closeSent = false;
   #closeSeen = false;
   #onDrained: Done | null = null;
@@ -31,12 +42,19 @@ export class WebSocketStream extends Duplex {
   constructor(socket: Socket, pingEvery = PING_EVERY) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#socket = socket;
-    this.#reader = new FrameReader({
-      onBytes: (piece) => {
-        if (!this.push(piece)) socket.pause();
+    this.#reader = new FrameReader(
+      { masked: true, compression: false },
+      {
+        onFrame: ({ opcode }) => {
+          this.#control = opcode >= Opcode.close ? [] : null;
+        },
+        onPayload: (piece) => {
+          if (this.#control) this.#control.push(piece);
+          else if (!this.push(piece)) socket.pause();
+        },
+        onFrameEnd: (frame) => this.#onFrameEnd(frame),
       },
-      onControl: (opcode, payload) => this.#onControl(opcode, payload),
-    });
+    );
     // An error without a listener would end the process.
     this.on('error', () => {});
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
@@ -64,7 +82,7 @@ export class WebSocketStream extends Duplex {
 
   override _destroy(error: Error | null, done: Done): void {
     clearInterval(this.#pings);
-    this.#close(error instanceof WebSocketFault ? error.code : CloseCode.internalError);
+    this.#close(error instanceof WebSocketProtocolError ? CloseCode.protocolError : CloseCode.internalError);
     this.#socket.resume();
     this.#socket.destroySoon();
     this.#drained();
@@ -74,13 +92,14 @@ export class WebSocketStream extends Duplex {
   #onData(chunk: Buffer): void {
     if (this.destroyed) return;
     try {
-      this.#reader.push(chunk);
+      this.#reader.read(chunk);
     } catch (error) {
       this.destroy(error instanceof Error ? error : new Error(messageOf(error)));
     }
   }
 
-  #onControl(opcode: number, payload: Buffer): void {
+  #onFrameEnd({ opcode }: Frame): void {
+    const payload = Buffer.concat(this.#control ?? []);
     if (opcode === Opcode.ping) {
       if (!this.#closeSent && this.#socket.writableLength < MAX_UNREAD) this.#send(Opcode.pong, payload);
     } else if (opcode === Opcode.close) {
@@ -136,5 +155,5 @@ function closeCodeOf(payload: Buffer): number {
   if (payload.length === 0) return CloseCode.normal;
   const code = payload.length === 1 ? 0 : payload.readUInt16BE(0);
   if (code >= 1000 && code < 5000 && !NEVER_SENT.has(code)) return code;
-  throw new WebSocketFault(CloseCode.protocolError, 'invalid close code');
+  throw new WebSocketProtocolError('invalid close code');
 }

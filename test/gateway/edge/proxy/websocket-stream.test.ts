@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { WebSocketStream } from '../../../../src/gateway/edge/proxy/websocket-stream.ts';
-import { clientFrame } from './websocket-client-frame.ts';
+import { clientFrame } from '../../../support/web-socket-client-frame.ts';
 
 /** More than the system buffers. */
 const LARGE = Buffer.alloc(32 * 1_048_576, 'x');

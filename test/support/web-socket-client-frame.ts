@@ -1,4 +1,4 @@
-import { frameHead } from '../../../../src/gateway/edge/proxy/websocket-frames.ts';
+import { frameHead } from '../../src/lib/http/web-socket-frames.ts';
 
 export const MASK = Buffer.from([0x12, 0x34, 0x56, 0x78]);
 
