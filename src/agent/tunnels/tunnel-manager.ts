@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
@@ -15,26 +14,17 @@ import {
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
-import { openWithFreeDomain } from './open-with-free-domain.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { type RequestWatch, RequestWatches, type WatchAtUrl } from './request-watches.ts';
-import { type DomainChoice, domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
-import { offerToMove } from './trial-names.ts';
-import {
-  type ChangedMembers,
-  domainOf,
-  type ShownState,
-  type Tunnel,
-  type TunnelChange,
-  type TunnelRequest,
-  type TunnelState,
-} from './tunnel.ts';
+import { domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
+import type { ChangedMembers, ShownState, Tunnel, TunnelChange, TunnelRequest, TunnelState } from './tunnel.ts';
 import { changeTunnel } from './tunnel-change.ts';
+import { TunnelCreation } from './tunnel-creation.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
-import { TunnelLog } from './tunnel-log.ts';
+import { offerToMove, TunnelLog } from './tunnel-log.ts';
 import { type OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
-import { specOfRequest, specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
+import { specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 import { TunnelSupervisor } from './tunnel-supervisor.ts';
 
@@ -63,14 +53,6 @@ export interface TunnelManagerOptions {
   clock: Clock;
 }
 
-/** What creating a tunnel needs besides its address. */
-interface Creation {
-  policy: Tunnel['policy'];
-  /** Claims the domain that the gateway chose. */
-  claim: (domain: string) => void;
-  notice: (text: string) => void;
-}
-
 /** Endpoints bound concurrently once a session is online. */
 const MAX_BINDING = 16;
 
@@ -86,6 +68,7 @@ export class TunnelManager {
   readonly #changing = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
+  readonly #creation: TunnelCreation;
   readonly #log: TunnelLog;
   #stopped = false;
   /** When the session came online; null once all tunnels have settled. */
@@ -106,6 +89,13 @@ export class TunnelManager {
     const endpointOf = (id: string) => this.#list.get(id)?.endpoint ?? null;
     this.#watches = new RequestWatches(endpointOf, watchAtUrl, clock);
     this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);
+    this.#creation = new TunnelCreation({
+      ...options,
+      list: this.#list,
+      opener: this.#opener,
+      site: options.site ?? null,
+      requireSession: () => this.#requireSession(),
+    });
   }
 
   /**
@@ -166,24 +156,9 @@ export class TunnelManager {
    *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals
    */
   async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
-    const spec = specOfRequest(request);
-    const choice = domainAtSite(request, this.options.site ?? null);
-    const claimed: string[] = [];
-    const claim = (domain: string) => {
-      this.#list.claimDomain(domain);
-      claimed.push(domain);
-    };
-    let created: TunnelView | null = null;
-    try {
-      for (const domain of [choice.otherwise, choice.domain]) if (domain !== null) claim(domain);
-      // The session first: offline, no name resolves, and the error would blame the upstream.
-      this.#requireSession();
-      await this.options.guard.check(spec.upstream);
-      created = await this.#create(spec, choice, { policy: request.policy ?? null, claim, notice });
-      return created;
-    } finally {
-      for (const domain of claimed) if (domain !== created?.tunnel.domain) this.#list.releaseDomain(domain);
-    }
+    const traffic = this.#newCounters();
+    const { tunnel, open } = await this.#creation.create(request, traffic, notice);
+    return this.#supervise(tunnel, open, traffic);
   }
 
   /**
@@ -289,39 +264,6 @@ export class TunnelManager {
     throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
   }
 
-  async #create(spec: TunnelSpec, choice: DomainChoice, { policy, claim, notice }: Creation): Promise<TunnelView> {
-    const { protocol, upstream } = spec;
-    const traffic = this.#newCounters();
-    const { opened: open, reason } = await openChoice(choice, (domain) =>
-      openWithFreeDomain(
-        () => this.#opener.open({ ...spec, domain }, traffic),
-        (chosen) => domain ?? claim(domainOf(chosen.endpoint.url, protocol)),
-        (chosen) => this.#closeUnused(chosen),
-      ),
-    );
-    const { url } = open.endpoint;
-    const domain = (reason === null ? choice.domain : choice.otherwise) ?? domainOf(url, protocol);
-    if (reason !== null) notice(`${reason}; this tunnel is ${domain}`);
-    try {
-      const created_at = new Date().toISOString();
-      const tunnel: Tunnel = {
-        id: randomUUID(),
-        protocol,
-        forwards_to: displayUpstream(upstream),
-        domain,
-        url,
-        policy,
-        created_at,
-      };
-      await this.options.store.save(tunnel);
-      this.options.log.info({ url, upstream: tunnel.forwards_to }, 'tunnel created');
-      return this.#supervise(tunnel, open, traffic);
-    } catch (error) {
-      await this.#closeUnused(open);
-      throw error;
-    }
-  }
-
   /** Opens a stored tunnel. A file can have declared one with a label only, which gets its domain now. */
   async #open(spec: TunnelSpec & { domain: string }, traffic: TrafficCounters): Promise<OpenTunnel> {
     const choice = isLabel(spec) ? domainAtSite(spec, this.options.site ?? null) : null;
@@ -330,13 +272,6 @@ export class TunnelManager {
     if (reason !== null)
       this.options.log.info({ url: opened.endpoint.url, reason }, 'tunnel got a name of this device');
     return opened;
-  }
-
-  /** A public endpoint without a tunnel must not stay open. */
-  async #closeUnused(open: OpenTunnel): Promise<void> {
-    await open.close().catch((err: unknown) => {
-      this.options.log.error({ err, url: open.endpoint.url }, 'unused endpoint could not be closed');
-    });
   }
 
   async #remove(supervisor: TunnelSupervisor): Promise<void> {
