@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
 import type { Finding } from '../doctor/finding.ts';
+import type { Log } from '../lib/log/log.ts';
 import { createLog } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
 import { silenceNativeOutput } from '../lib/log/native-output.ts';
@@ -9,7 +10,7 @@ import type { ServiceReport, SupervisedProgram } from '../service/service-report
 import { SettingsSource } from '../settings/agent-settings.ts';
 import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
 import { logUnknownSettings } from '../settings/unknown-settings.ts';
-import { showFirstSteps } from './first-steps.ts';
+import { note } from './output.ts';
 import { reloadOnHangup } from './reload.ts';
 import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
@@ -76,4 +77,25 @@ function describe(status: AgentStatus): string {
   const count = `${up} of ${totalOf(status)} tunnels up${down}`;
   const remote = remoteApi?.state === 'failed' ? `; remote API failed (${remoteApi.lastError?.message})` : '';
   return `${session.state}, ${session.gateway}${reason}; ${count}${remote}`;
+}
+
+const AFTER_LOG_MS = 50;
+
+/**
+ * Says what to do with an agent that has no tunnels: in two lines on a terminal, else as a log line.
+ *
+ * @param api URL of the local API
+ */
+function showFirstSteps(api: string, log: Log): void {
+  if (!process.stdout.isTTY) {
+    log.info({ command: 'device-agent http 8001' }, 'no tunnels yet; start one');
+    return;
+  }
+  // After the log lines before it, which wait for the next turn of the event loop.
+  setTimeout(() => {
+    note(
+      '\nNo tunnels yet. In another terminal, in this folder, run: device-agent http 8001\n' +
+        `Then open ${api}/ or run: device-agent status (when something fails: device-agent doctor)\n\n`,
+    );
+  }, AFTER_LOG_MS).unref();
 }

@@ -3,9 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyRequest } from '../../src/traffic-policy/policy-subjects.ts';
 import { Circuit } from '../../src/traffic-policy/state/circuit.ts';
-import { KeyRoom } from '../../src/traffic-policy/state/key-room.ts';
 import { PolicyState, PolicyStates } from '../../src/traffic-policy/state/policy-state.ts';
-import { SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
+import { KeyRoom, SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import { connectionFrom, requestFor } from './fake-request.ts';
 

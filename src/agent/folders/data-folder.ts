@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { readdir, rename, rm, stat } from 'node:fs/promises';
+import net from 'node:net';
 import { join, relative } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { createFolder } from '../../lib/files/create-folder.ts';
 import { diskAdvice } from '../../lib/files/durable-write.ts';
 import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 import { systemClock } from '../../lib/time/clock.ts';
-import { askLockOwner, LockSocket } from './lock-socket.ts';
 import { openPrivateFolder, runtimePath } from './runtime-folder.ts';
 
 /** A data folder that this process holds until it releases it. */
@@ -173,4 +174,56 @@ async function explain(path: string, error: unknown): Promise<string> {
     `cannot use the data folder ${path} as ${who}: ${messageOf(error)} (${owner}); ` +
     'give the folder to that user with chown, or set DATA_DIR to another one'
   );
+}
+
+/** `leaving`: the owner is closing its socket; ask again. */
+type Answer = 'held' | 'contending' | 'leaving' | 'dead';
+
+/** A process that accepts but does not answer within this time counts as holding the lock. */
+const ANSWER_MS = 2_000;
+
+/** A socket that answers connections with whether its owner holds a lock or still competes for it. */
+class LockSocket {
+  #state: 'held' | 'contending' = 'contending';
+  readonly #server = net.createServer((client) => {
+    client.on('error', () => client.destroy());
+    client.end(this.#state);
+  });
+
+  /** @throws when the socket cannot be made */
+  async listen(path: string): Promise<void> {
+    this.#server.listen(path);
+    await once(this.#server, 'listening');
+    // A contender that cannot connect assumes that the lock is held, which it is.
+    this.#server.on('error', () => {});
+    // A lock alone must not keep the process alive.
+    this.#server.unref();
+  }
+
+  hold(): void {
+    this.#state = 'held';
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    await closed;
+  }
+}
+
+/** Asks the owner of a lock socket; one that nobody listens on is dead. */
+async function askLockOwner(path: string): Promise<Answer> {
+  const client = net.connect(path);
+  client.setTimeout(ANSWER_MS, () => client.destroy());
+  try {
+    let answer = '';
+    for await (const chunk of client.setEncoding('utf8')) answer += chunk;
+    if (answer === 'held' || answer === 'contending') return answer;
+    return 'leaving';
+  } catch (error) {
+    if (hasErrno(error, 'ECONNREFUSED') || hasErrno(error, 'ENOENT')) return 'dead';
+    if (hasErrno(error, 'ECONNRESET')) return 'leaving';
+    // For any other error, someone may be listening.
+    return 'held';
+  }
 }

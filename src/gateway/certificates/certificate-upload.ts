@@ -1,7 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
 import { errorCode } from '../../management/resources/refusal.ts';
-import { type PemBlock, parsePem } from './pem.ts';
 
 /** Certificates of one chain; a real one has four at most. */
 const MAX_CHAIN = 16;
@@ -90,4 +89,33 @@ function unknownFormat(member: string): ApiError {
 
 function refuse(code: number, message: string, cause?: ErrorOptions): ApiError {
   return new ApiError(400, errorCode(code), message, cause);
+}
+
+interface PemBlock {
+  /** `CERTIFICATE`, `PRIVATE KEY`, … */
+  type: string;
+  /** Whether headers precede the data, for example `Proc-Type`. */
+  hasHeaders: boolean;
+  text: string;
+}
+
+const BEGIN = '-----BEGIN ';
+const DASHES = '-----';
+
+/** Parses PEM blocks, ignoring text between them (RFC 7468, section 2); returns null when one is not closed. */
+function parsePem(text: string): PemBlock[] | null {
+  const blocks: PemBlock[] = [];
+  let at = text.indexOf(BEGIN);
+  while (at >= 0) {
+    const labelEnd = text.indexOf(DASHES, at + BEGIN.length);
+    if (labelEnd < 0) return null;
+    const type = text.slice(at + BEGIN.length, labelEnd);
+    const closing = `${DASHES}END ${type}${DASHES}`;
+    const end = text.indexOf(closing, labelEnd);
+    if (end < 0) return null;
+    const hasHeaders = text.slice(labelEnd + DASHES.length, end).includes(':');
+    blocks.push({ type, hasHeaders, text: text.slice(at, end + closing.length) });
+    at = text.indexOf(BEGIN, end + closing.length);
+  }
+  return blocks;
 }

@@ -2,8 +2,9 @@ import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { quote } from '../../lib/quote.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
+import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { rewriteLocations } from './rewrite-locations.ts';
+import type { PreparedAction } from '../../traffic-policy/steps.ts';
 
 /** The limit of the policy actions; ngrok's own modules took five. */
 const MAX_HEADERS = 10;
@@ -106,4 +107,35 @@ function checkedName(side: Side, name: string): string {
 
 function refused(side: Side, code: string, problem: string): RpcError {
   return new RpcError(code, `${CODES[side].option}: ${problem}`);
+}
+
+/**
+ * Makes an upstream's redirects to itself relative, so that they lead to the endpoint: the upstream got another Host than
+ * its clients use (ngrok's documentation, "Rewriting the Host header").
+ *
+ * @param host the Host that the upstream got
+ */
+function rewriteLocations(host: string): PreparedAction {
+  const origins = [`http://${host}`, `https://${host}`].map((origin) => origin.toLowerCase());
+  return {
+    ends: false,
+    on_http_response: () => (request, response) => {
+      rewrite(response, origins);
+      request.scope?.changed();
+      return undefined;
+    },
+  };
+}
+
+function rewrite({ headers }: PolicyResponse, origins: readonly string[]): void {
+  for (let at = 0; at < headers.length; at += 2) {
+    if (headers[at]?.toLowerCase() !== 'location') continue;
+    const location = headers[at + 1] as string;
+    const origin = origins.find((each) => location.toLowerCase().startsWith(each));
+    if (origin === undefined) continue;
+    const rest = location.slice(origin.length);
+    if (rest.startsWith('/')) headers[at + 1] = rest;
+    // Otherwise it is another host with the same prefix.
+    else if (rest === '' || /^[?#]/.test(rest)) headers[at + 1] = `/${rest}`;
+  }
 }

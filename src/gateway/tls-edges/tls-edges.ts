@@ -12,13 +12,13 @@ import type { LabeledUpstream } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Labels } from '../endpoints/label-selector.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
+import type { Database } from '../store/sql/database.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 import { EdgePorts } from './edge-ports.ts';
 import { FixedResponses } from './fixed-responses.ts';
 import { endpointOf, type PreparedEdge, prepareEdge } from './prepared-edge.ts';
-import { untilCommit } from './until-commit.ts';
 
 export interface TlsEdgesOptions extends TlsRouteParts {
   index: TlsEdgeIndex;
@@ -136,4 +136,21 @@ export class TlsEdges implements TlsEdgeRouter {
     log.debug({ backend: backendId }, 'TLS edge connection rejected: no backend online');
     resetConnection(client);
   }
+}
+
+/** Caches the results of `read` until the next commit to the database. */
+function untilCommit<T>(database: Pick<Database, 'commits'>, read: (id: string) => T | null): (id: string) => T | null {
+  const cache = new Map<string, T | null>();
+  let at = database.commits;
+  return (id) => {
+    if (at !== database.commits) {
+      at = database.commits;
+      cache.clear();
+    }
+    const value = cache.get(id);
+    if (value !== undefined) return value;
+    const fresh = read(id);
+    cache.set(id, fresh);
+    return fresh;
+  };
 }

@@ -9,11 +9,21 @@ import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
 import { HeartbeatWatchdog } from '../heartbeat-watchdog.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
+import { SessionEndpoint } from '../session-endpoint.ts';
 import { EndpointBuilders } from './endpoint-builders.ts';
 import type { ListenerCleanup } from './listener-cleanup.ts';
-import { NgrokEndpoint } from './ngrok-endpoint.ts';
 import { setNoDelay } from './no-delay.ts';
-import { parseSdkError, toApiError } from './sdk-error.ts';
+import { parseListenerClosed, parseSdkError, toApiError } from './sdk-error.ts';
+
+class NgrokEndpoint extends SessionEndpoint {
+  /** Starts forwarding. It ends when the gateway stops the endpoint. */
+  forward(listener: Listener, to: string, secret: string): void {
+    listener.forward(to).then(
+      () => this.end({ code: null, message: 'the gateway ended the endpoint' }),
+      (error) => this.end(parseListenerClosed(error, secret)),
+    );
+  }
+}
 
 /** With a few calls queued, the SDK starts the next one without a round trip to JavaScript: 20 % faster (measured). */
 const CALLS_AT_ONCE = 4;

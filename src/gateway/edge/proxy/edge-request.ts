@@ -7,9 +7,22 @@ import type { Admission } from '../clients/client-connections.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { requestHeaders } from '../http/headers.ts';
-import { ExpectContinue } from './expect-continue.ts';
 import { RequestBody } from './request-body.ts';
 import { RequestWatch } from './request-watch.ts';
+
+/** A client that sends its body only after `100 Continue` (RFC 9110, 10.1.1). */
+class ExpectContinue {
+  isPending = true;
+
+  constructor(private readonly res: ClientResponse) {}
+
+  /** Sends the interim response, once. */
+  send(): void {
+    if (!this.isPending) return;
+    this.isPending = false;
+    this.res.writeInterim(100, []);
+  }
+}
 
 const NO_BODY = Buffer.alloc(0);
 

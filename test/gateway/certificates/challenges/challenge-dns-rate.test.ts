@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { QueryRate } from '../../../../src/gateway/certificates/challenges/challenge-dns-rate.ts';
+import { QueryRate } from '../../../../src/gateway/certificates/challenges/challenge-dns.ts';
 
 it.each([
   ['192.0.2.1', '192.0.2.77', '192.0.3.1'],

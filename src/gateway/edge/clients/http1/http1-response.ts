@@ -4,9 +4,21 @@ import type { Socket } from 'node:net';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { headerLine, isName } from '../../http/header-fields.ts';
-import { httpDate } from '../../http/http-date.ts';
 import { resetConnection } from '../../http/reset-connection.ts';
 import type { Http1Head } from './http1-head.ts';
+
+let text = '';
+let until = 0;
+
+/** The current time for a Date header (RFC 9110, 5.6.7); cached for a second. */
+function httpDate(): string {
+  const now = Date.now();
+  if (now >= until || now < until - 1000) {
+    text = new Date(now).toUTCString();
+    until = now - (now % 1000) + 1000;
+  }
+  return text;
+}
 
 /** Bodies up to this size are copied behind their head, so that both leave in one write. */
 const SMALL = 16_384;

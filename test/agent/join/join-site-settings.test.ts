@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { withSettings } from '../../../src/agent/join/join-settings.ts';
+import { withSettings } from '../../../src/agent/join/join-site.ts';
 
 it('joining replaces its own settings where they are, and leaves the others and the comments', () => {
   const before =
