@@ -3,26 +3,35 @@ import type { IncomingMessage } from 'node:http';
 import type { RequestHandler, Response } from 'express';
 import { trimSpace } from '../../lib/http/trim-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { AttemptLimiter } from './attempt-limiter.ts';
 
 export interface TokenGateOptions {
   token: () => string;
   /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
   clientOf: (req: IncomingMessage) => string;
-  attempts?: AttemptLimiter;
+  /** Milliseconds that only grow. */
+  now?: () => number;
 }
 
-/** Lets in who knows the API token, and slows down who guesses it. */
+/** Wrong attempts of a client that get an ordinary answer; one more every two seconds. */
+const ATTEMPTS = { burst: 5, perMs: 1 / 2_000 };
+const MAX_CLIENTS = 1_024;
+
+/**
+ * Lets in who knows the API token, and slows down who guesses it. The right token always works, even from an address that
+ * others guess from. So a guesser learns of each token whether it is right; 192 bits are safe from any number of guesses.
+ */
 export class TokenGate {
   readonly token: () => string;
   readonly #clientOf: TokenGateOptions['clientOf'];
-  readonly #attempts: AttemptLimiter;
+  readonly #attempts = new TokenBuckets(ATTEMPTS, MAX_CLIENTS);
+  readonly #now: () => number;
 
-  constructor({ token, clientOf, attempts = new AttemptLimiter() }: TokenGateOptions) {
+  constructor({ token, clientOf, now = () => performance.now() }: TokenGateOptions) {
     this.token = token;
     this.#clientOf = clientOf;
-    this.#attempts = attempts;
+    this.#now = now;
   }
 
   /** @throws {AgentError} 401 or 429 unless the token is the right one */
@@ -36,14 +45,13 @@ export class TokenGate {
    * @returns the error to answer with
    */
   wrong(req: IncomingMessage, problem: string): AgentError {
-    const client = this.#clientOf(req);
-    const wait = this.#attempts.waitFor(client);
-    if (wait > 0) {
+    const now = this.#now();
+    const attempts = this.#attempts.of(this.#clientOf(req), now);
+    if (!attempts.tryTake(now)) {
       return new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong API tokens: retry later', {
-        retryAfter: Math.ceil(wait / 1_000),
+        retryAfter: Math.ceil(attempts.waitMs(1, now) / 1_000),
       });
     }
-    this.#attempts.failed(client);
     return new AgentError('ERR_AGENT_UNAUTHORIZED', problem);
   }
 }

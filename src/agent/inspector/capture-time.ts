@@ -1,3 +1,5 @@
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
+
 /** Of one processor core. Plain requests take 2 to 4 % of it, as many as there may be. */
 const SHARE = 0.2;
 /** What may be taken at once, and once more as a debt. */
@@ -10,19 +12,19 @@ const MAX_STEP_MS = 10;
  * connections of others.
  */
 export class CaptureTime {
-  #left = BURST_MS;
+  readonly #bucket: TokenBucket;
+  /** When the last step ended. */
   #at: number;
 
   /** @param now in milliseconds */
   constructor(private readonly now: () => number = () => performance.now()) {
     this.#at = now();
+    this.#bucket = new TokenBucket({ burst: BURST_MS, perMs: SHARE }, this.#at);
   }
 
   /** Call this before the first step: the time since the last one was not spent here. */
   begin(): void {
-    const now = this.now();
-    this.#earn(now);
-    this.#at = now;
+    this.#at = this.now();
   }
 
   /**
@@ -32,13 +34,9 @@ export class CaptureTime {
    */
   step(): 'some' | 'none' | 'overdrawn' {
     const now = this.now();
-    this.#earn(now);
-    this.#left -= Math.min(MAX_STEP_MS, now - this.#at);
+    this.#bucket.take(Math.min(MAX_STEP_MS, now - this.#at), now);
     this.#at = now;
-    return this.#left > 0 ? 'some' : this.#left > -BURST_MS ? 'none' : 'overdrawn';
-  }
-
-  #earn(now: number): void {
-    this.#left = Math.min(BURST_MS, this.#left + (now - this.#at) * SHARE);
+    const left = this.#bucket.left(now);
+    return left > 0 ? 'some' : left > -BURST_MS ? 'none' : 'overdrawn';
   }
 }

@@ -10,8 +10,6 @@ import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import type { ApiContext } from './api-context.ts';
 import { errorHandler, notFound } from './api-error-handler.ts';
-import { rateLimit } from './api-key-rate-limit.ts';
-import { requireVersion } from './api-version.ts';
 import { requireApiKey } from './authentication.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
@@ -19,12 +17,12 @@ import { DashboardFeed } from './dashboard/live-feed.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
+import { createGuards, noQuery } from './guards.ts';
 import type { Handler } from './handler.ts';
 import { type BodyLimits, jsonBody } from './json-object-body.ts';
 import { createLinks } from './links.ts';
 import { operation } from './operation-id.ts';
 import { refuse } from './refuse.ts';
-import { type Guards, noQuery } from './resource-router.ts';
 import { createRouters } from './routes.ts';
 
 export interface ManagementApiSettings {
@@ -114,16 +112,3 @@ const refuseChanges =
     if (req.method === 'GET') next();
     else throw refuse(503, 700, `nothing was changed: the gateway's ${what} since its start; mend that and restart it`);
   };
-
-function createGuards(
-  authentication: Handler,
-  clock: Clock,
-  settings: ManagementApiSettings,
-): Guards & { unversioned: Handler[] } {
-  const limit = settings.rateLimit ? [rateLimit(settings.rateLimit, clock)] : [];
-  const known = [authentication, ...limit];
-  const list = [...known, requireVersion];
-  const plain = [...list, noQuery];
-  // Prometheus cannot always send custom headers.
-  return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonBody(settings.body)] };
-}

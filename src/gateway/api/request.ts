@@ -1,3 +1,4 @@
+import type { Request } from 'express';
 import { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
@@ -107,4 +108,10 @@ function readCursor(prefix: string, text = ''): string | null {
   if (text === '') return null;
   if (new RegExp(idPattern(prefix)).test(text)) return text;
   throw badRequest({ code: 227, text: `before_id must be an id that starts with ${prefix}` });
+}
+
+/** The query with repeated parameters, which `req.query` merges. */
+export function queryOf({ url }: Pick<Request, 'url'>): URLSearchParams {
+  const mark = url.indexOf('?');
+  return new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
 }

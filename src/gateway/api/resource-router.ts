@@ -1,10 +1,10 @@
 import { type Request, Router } from 'express';
 import type { z } from 'zod';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
-import type { Handler } from './handler.ts';
+import type { Guards } from './guards.ts';
 import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
-import { badRequest, readBody, readPageQuery } from './request.ts';
+import { queryOf, readBody, readPageQuery } from './request.ts';
 
 export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */
@@ -22,16 +22,6 @@ export interface Actions<R extends Resource> extends ReadActions<R> {
   create(body: z.output<R['create']>): Promise<z.output<R['answer']>>;
   update(id: string, body: z.output<R['update']>): Promise<z.output<R['answer']>>;
   remove(id: string): Promise<void>;
-}
-
-/** The checks that run before an operation: API key, rate limit, version, query. */
-export interface Guards {
-  /** For lists, which parse their own query. */
-  list: Handler[];
-  /** For operations without a query. */
-  plain: Handler[];
-  /** For operations with a body: parses it as well. */
-  withBody: Handler[];
 }
 
 /** A router that matches paths exactly, without an optional slash and with their case. */
@@ -86,12 +76,6 @@ export function resourceRouter<R extends Resource>(
   return router;
 }
 
-/** Refuses every query parameter. */
-export const noQuery: Handler = (req, _res, next) => {
-  if (queryOf(req).size > 0) throw badRequest({ code: 231, text: 'this operation takes no query parameters' });
-  next();
-};
-
 export function idOf({ params }: Pick<Request, 'params'>): string {
   return String(params.id);
 }
@@ -100,10 +84,4 @@ export function idOf({ params }: Pick<Request, 'params'>): string {
 export function found<Row>(row: Row | null, resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): Row {
   if (row === null) throw unknownId(resource);
   return row;
-}
-
-/** The query with repeated parameters, which `req.query` merges. */
-function queryOf({ url }: Pick<Request, 'url'>): URLSearchParams {
-  const mark = url.indexOf('?');
-  return new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
 }

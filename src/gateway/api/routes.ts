@@ -39,8 +39,9 @@ import {
 } from './actions/reserved-domain-actions.ts';
 import { type TlsEdgeActions, tlsEdgeActions } from './actions/tls-edge-actions.ts';
 import type { ApiContext } from './api-context.ts';
+import type { Guards } from './guards.ts';
 import { readBody } from './request.ts';
-import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
+import { idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
 
 export function createRouters(context: ApiContext, guards: Guards): Router[] {
   const { links } = context;

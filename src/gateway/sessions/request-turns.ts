@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
 
 /** Bytes of requests that an authtoken may send per millisecond. They take some quarter of a processor. */
 const BYTES_PER_MS = 32_768;
@@ -15,8 +16,8 @@ const MAX_REMEMBERED = 10_000;
 
 interface Line {
   last: Promise<void>;
-  /** When the requests so far are paid for, in milliseconds of the clock. */
-  paidAt: number;
+  /** Milliseconds of its share. */
+  time: TokenBucket;
 }
 
 /**
@@ -47,7 +48,8 @@ export class RequestTurns {
     handle: () => Promise<T>,
     isOver: () => boolean = () => false,
   ): Promise<T> {
-    const line = this.#lines.get(payer) ?? { last: Promise.resolve(), paidAt: Number.NEGATIVE_INFINITY };
+    const time = () => new TokenBucket({ burst: this.burstMs, perMs: 1 }, this.clock.now());
+    const line = this.#lines.get(payer) ?? { last: Promise.resolve(), time: time() };
     line.last = line.last.then(() => (isOver() ? undefined : this.#turn(line, size)));
     this.#lines.set(payer, line);
     await line.last;
@@ -56,15 +58,17 @@ export class RequestTurns {
     try {
       return handle();
     } finally {
-      line.paidAt += Math.max(0, (this.clock.now() - start) / SHARE - priceOf(size));
+      const now = this.clock.now();
+      line.time.take(Math.max(0, (now - start) / SHARE - priceOf(size)), now);
     }
   }
 
   async #turn(line: Line, size: number): Promise<void> {
     await nextTurn();
     const now = this.clock.now();
-    line.paidAt = Math.max(line.paidAt, now - this.burstMs) + priceOf(size);
-    if (line.paidAt > now) await this.clock.sleep(line.paidAt - now);
+    line.time.take(priceOf(size), now);
+    const waitMs = line.time.waitMs(0, now);
+    if (waitMs > 0) await this.clock.sleep(waitMs);
   }
 }
 

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import { BoundedMap } from '../bounded-map.ts';
 import { processorNow } from '../process/processor-clock.ts';
 import { runInTurn } from '../time/fair-turns.ts';
+import { type TokenBucket, TokenBuckets } from '../time/token-bucket.ts';
 import { clientNetwork } from './ip-address.ts';
 
 /** Bytes of a client's handshake, which may contain a chain of certificates; usual ones have 2 to 8 KiB. */
@@ -11,10 +11,9 @@ const MAX_HANDSHAKE_BYTES = 16_384;
 const SHARE = 0.1;
 /** Milliseconds for which a network may exceed that after a pause. */
 const BURST_MS = 1000;
-const MAX_REMEMBERED = 10_000;
 
-/** When the certificates of each network are paid for, in milliseconds of `performance.now()`. */
-const paidAt = new BoundedMap<string, number>(MAX_REMEMBERED);
+/** Milliseconds of the processor. */
+const times = new TokenBuckets({ burst: BURST_MS * SHARE, perMs: SHARE });
 
 /**
  * A connection under TLS whose client may send certificates. OpenSSL verifies all of them, trusted or not, and its own
@@ -73,9 +72,13 @@ export class MeteredConnection extends Duplex {
     done(error);
   }
 
+  get #time(): TokenBucket {
+    return times.of(this.#network, performance.now());
+  }
+
   /** Milliseconds until the certificates of the network are paid for. */
   get #waitMs(): number {
-    return (paidAt.get(this.#network) ?? 0) - performance.now();
+    return this.#time.waitMs(0, performance.now());
   }
 
   #take(chunk: Buffer): void {
@@ -112,8 +115,7 @@ export class MeteredConnection extends Duplex {
     const start = processorNow();
     this.#passMetered(chunk);
     if (this.#hasEnded) this.push(null);
-    const from = Math.max(paidAt.get(this.#network) ?? 0, performance.now() - BURST_MS);
-    paidAt.set(this.#network, from + (processorNow() - start) / SHARE);
+    this.#time.take(processorNow() - start, performance.now());
   }
 
   /** The first bytes of a request may follow the handshake at once. */

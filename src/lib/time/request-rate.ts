@@ -1,4 +1,4 @@
-import { BoundedMap } from '../bounded-map.ts';
+import { TokenBuckets } from './token-bucket.ts';
 
 /** How many requests one client may send. */
 export interface RateLimit {
@@ -6,21 +6,17 @@ export interface RateLimit {
   windowMs: number;
 }
 
-/** Clients tracked at once; the one that was let through the longest ago is forgotten first. */
-const MAX_CLIENTS = 10_000;
-
-/**
- * Limits the requests of each client: bursts up to the limit, then an even rate. This is the generic cell rate algorithm,
- * which stores one number for each client.
- */
+/** Limits the requests of each client: bursts up to the limit, then an even rate. */
 export class RequestRate {
-  /** The theoretical arrival time of each client's next request. */
-  readonly #nextAt = new BoundedMap<string, number>(MAX_CLIENTS);
+  readonly #clients: TokenBuckets;
 
+  /** @param now milliseconds that only grow */
   constructor(
-    readonly limit: RateLimit,
+    { requests, windowMs }: RateLimit,
     private readonly now: () => number,
-  ) {}
+  ) {
+    this.#clients = new TokenBuckets({ burst: requests, perMs: requests / windowMs });
+  }
 
   /**
    * Counts a request, unless it is refused.
@@ -28,12 +24,8 @@ export class RequestRate {
    * @returns null, or the seconds after which a refused request can be repeated
    */
   take(client: string): number | null {
-    const { requests, windowMs } = this.limit;
     const now = this.now();
-    const next = Math.max(this.#nextAt.get(client) ?? now, now) + windowMs / requests;
-    const waitMs = next - now - windowMs;
-    if (waitMs > 0) return Math.ceil(waitMs / 1000);
-    this.#nextAt.set(client, next);
-    return null;
+    const bucket = this.#clients.of(client, now);
+    return bucket.tryTake(now) ? null : Math.ceil(bucket.waitMs(1, now) / 1000);
   }
 }

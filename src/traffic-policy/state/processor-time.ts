@@ -3,6 +3,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Stepwise } from '../../lib/stepwise.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { currentTurn, isForWork } from '../../lib/time/loop-turn.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
 
 /** The time that policies may take at once, when they took little before. As much can be owed. */
 const RESERVE_MS = 1000;
@@ -14,18 +15,17 @@ type ProcessorClock = Pick<Clock, 'now' | 'sleep' | 'after'>;
 
 /** Limits the processor time of the policies of one authtoken: everything in the process waits while they run. */
 export class ProcessorTime {
-  #leftMs = RESERVE_MS;
-  #refilledAt: number;
+  readonly #bucket: TokenBucket;
   #isRunning = false;
   #turn = -1;
   #turnMs = 0;
 
   /** @param share of one processor core that is refilled, 0 to 1 */
   constructor(
-    private readonly share: number,
+    share: number,
     private readonly clock: ProcessorClock,
   ) {
-    this.#refilledAt = clock.now();
+    this.#bucket = new TokenBucket({ burst: RESERVE_MS, perMs: share, maxDebt: RESERVE_MS }, clock.now());
   }
 
   /** Runs work and charges for the time it takes. Work within work is charged once. */
@@ -95,8 +95,8 @@ export class ProcessorTime {
 
   /** Milliseconds until more than this is left; 0 when it is. */
   #refillMs(level: number): number {
-    if (this.#leftMs <= level) this.#charge(0, this.clock.now());
-    return this.#leftMs > level ? 0 : Math.ceil((level + 1 - this.#leftMs) / this.share);
+    const now = this.clock.now();
+    return this.#bucket.left(now) > level ? 0 : Math.ceil(this.#bucket.waitMs(level + 1, now));
   }
 
   /** Whether others should run first. */
@@ -105,9 +105,7 @@ export class ProcessorTime {
   }
 
   #charge(ms: number, now: number): void {
-    const refilled = Math.min(RESERVE_MS, this.#leftMs + (now - this.#refilledAt) * this.share);
-    this.#leftMs = Math.max(-RESERVE_MS, refilled - ms);
-    this.#refilledAt = now;
+    this.#bucket.take(ms, now);
     const turn = currentTurn();
     if (turn !== this.#turn) this.#turnMs = 0;
     this.#turn = turn;

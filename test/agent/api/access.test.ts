@@ -1,12 +1,11 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import { createServer, IncomingMessage } from 'node:http';
+import { type AddressInfo, connect, Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import request from 'supertest';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLocalApp, createRemoteApp } from '../../../src/agent/api/app.ts';
-import { AttemptLimiter } from '../../../src/agent/api/attempt-limiter.ts';
-import { systemClock } from '../../../src/lib/time/clock.ts';
+import { TokenGate } from '../../../src/agent/api/bearer-auth.ts';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
 
 describe('the local API', () => {
@@ -137,22 +136,29 @@ describe('the remote API', () => {
 describe('wrong attempts', () => {
   const setUp = () => {
     let now = 0;
-    const limiter = new AttemptLimiter({ ...systemClock, now: () => now });
+    const gate = new TokenGate({ token: () => TOKEN, clientOf: ({ url = '' }) => url, now: () => now });
+    /** The status and the Retry-After that a client gets. */
+    const guess = (client: string) => {
+      const { status, retryAfter } = gate.wrong(
+        Object.assign(new IncomingMessage(new Socket()), { url: client }),
+        'wrong',
+      );
+      return [status, retryAfter];
+    };
     const pass = (ms: number) => {
       now += ms;
     };
-    return { limiter, pass };
+    return { guess, pass };
   };
 
   it('stop counting after two seconds each', () => {
-    const { limiter, pass } = setUp();
-    for (let n = 0; n < 5; n++) limiter.failed('a');
-    expect(limiter.waitFor('a')).toBe(2_000);
-    expect(limiter.waitFor('b')).toBe(0);
+    const { guess, pass } = setUp();
+    for (let n = 0; n < 5; n++) expect(guess('a')).toEqual([401, null]);
+    expect(guess('a')).toEqual([429, 2]);
+    expect(guess('b')).toEqual([401, null]);
     pass(2_000);
-    expect(limiter.waitFor('a')).toBe(0);
-    limiter.failed('a');
-    expect(limiter.waitFor('a')).toBe(2_000);
+    expect(guess('a')).toEqual([401, null]);
+    expect(guess('a')).toEqual([429, 2]);
   });
 
   it('from one IPv6 network count as one client’s', async () => {
@@ -165,10 +171,10 @@ describe('wrong attempts', () => {
   });
 
   it('from many clients delay only those clients', () => {
-    const { limiter } = setUp();
-    for (let n = 0; n < 5_000; n++) limiter.failed(`bot ${n}`);
-    for (let n = 0; n < 5; n++) limiter.failed('last bot');
-    expect(limiter.waitFor('owner, from a new address')).toBe(0);
-    expect(limiter.waitFor('last bot')).toBe(2_000);
+    const { guess } = setUp();
+    for (let n = 0; n < 5_000; n++) guess(`bot ${n}`);
+    for (let n = 0; n < 5; n++) guess('last bot');
+    expect(guess('owner, from a new address')).toEqual([401, null]);
+    expect(guess('last bot')).toEqual([429, 2]);
   });
 });

@@ -11,8 +11,9 @@ import { keyHolder } from '../../store/command-key.ts';
 import type { DeviceRow } from '../../store/devices.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
+import type { Guards } from '../guards.ts';
 import { readBody } from '../request.ts';
-import { found, type Guards, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
+import { found, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
 
 const ACTIONS: Readonly<
   Record<DeviceAction, (store: Store, device: DeviceRow, change: { by: string; tcpHost: string }) => DeviceRow>

@@ -7,11 +7,12 @@ import { COMMAND } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
 import { identify, refuseSlowly } from '../authentication.ts';
 import type { FailedAttempts } from '../failed-attempts.ts';
+import { noQuery } from '../guards.ts';
 import type { Handler } from '../handler.ts';
 import { jsonBody } from '../json-object-body.ts';
 import { refuse } from '../refuse.ts';
 import { readBody } from '../request.ts';
-import { noQuery, strictRouter } from '../resource-router.ts';
+import { strictRouter } from '../resource-router.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardFeed } from './live-feed.ts';
 

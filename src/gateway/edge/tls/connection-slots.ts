@@ -1,10 +1,9 @@
 import type { Socket } from 'node:net';
-import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
-import { Allowance } from '../../../lib/time/allowance.ts';
 import { DeadlineSweep, type Timed } from '../../../lib/time/deadline-sweep.ts';
 import { PROGRESS_MS, Progress } from '../../../lib/time/progress.ts';
+import { TokenBuckets } from '../../../lib/time/token-bucket.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 
 /** Which idle connections may be closed. */
@@ -39,7 +38,8 @@ const AT_ONCE = { handshake: 0, idle: 0, busy: 0 };
 const REPLACED_PER_SECOND = 1 / 25;
 /** How many seconds' worth it may replace at once. */
 const REPLACED_BURST_S = 5;
-const MAX_REMEMBERED = 10_000;
+/** What a replacement counts that was refused: a client that repeats what failed gets its part, one that floods nothing. */
+const REFUSED_COST = 1 / 4;
 
 /**
  * Limits the client connections of a port. When all slots are taken, a new connection replaces one of the network that holds
@@ -50,10 +50,13 @@ const MAX_REMEMBERED = 10_000;
 export class ConnectionSlots {
   readonly #slots = new Map<Socket, Slot>();
   readonly #shares = new ClientShares<Slot>();
-  readonly #replaced = new BoundedMap<string, Allowance>(MAX_REMEMBERED);
+  readonly #replaced: TokenBuckets;
   readonly #sweep: DeadlineSweep<Slot>;
 
   constructor(private readonly options: ConnectionSlotsOptions) {
+    const perSecond = Math.max(2, options.limit * REPLACED_PER_SECOND);
+    const burst = perSecond * REPLACED_BURST_S;
+    this.#replaced = new TokenBuckets({ burst, perMs: perSecond / 1000, maxDebt: burst });
     this.#sweep = new DeadlineSweep(Math.min(SWEEP_MS, Math.ceil((options.progressTimeout ?? PROGRESS_MS) / 4)));
   }
 
@@ -121,7 +124,7 @@ export class ConnectionSlots {
   #makeRoomFor(address: string | undefined): boolean {
     const now = performance.now();
     // Without a limit, a client that only connects would take the processor, too: each connection is a handshake.
-    if (!this.#replacements(clientNetwork(address ?? ''), now).take(now)) return false;
+    if (!this.#replaced.of(clientNetwork(address ?? ''), now).tryTake(now, REFUSED_COST)) return false;
     return (
       this.#closeOneOf(this.#uselessShare(address, now), AT_ONCE, now) ||
       this.#closeOneOf(this.#shares.excessFor(address), AT_ONCE, now) ||
@@ -139,13 +142,6 @@ export class ConnectionSlots {
     const useless = new ClientShares<Slot>();
     for (const slot of this.#slots.values()) if (!slot.evicted && slot.isUseless(now)) useless.add(slot.network, slot);
     return useless.excessFor(address);
-  }
-
-  #replacements(network: string, now: number): Allowance {
-    const perSecond = Math.max(2, this.options.limit * REPLACED_PER_SECOND);
-    const allowance = this.#replaced.get(network) ?? new Allowance(perSecond * REPLACED_BURST_S, perSecond, now);
-    this.#replaced.set(network, allowance);
-    return allowance;
   }
 
   #closeOneOf(slots: Iterable<Slot>, unusedFor: typeof UNUSED_MS, now: number): boolean {

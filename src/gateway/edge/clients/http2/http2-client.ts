@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
-import { Allowance } from '../../../../lib/time/allowance.ts';
+import { TokenBucket } from '../../../../lib/time/token-bucket.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { requestTimeout } from '../../http/edge-errors.ts';
@@ -18,10 +18,10 @@ import { Http2Response } from './http2-response.ts';
  * Streams that the client resets. Each may have cost a request to an upstream, which rapid reset attacks exploit
  * (CVE-2023-44487). Leaving a page with many images resets about a hundred.
  */
-const RESETS = { burst: 200, perSecond: 20 };
+const RESETS = { burst: 200, perMs: 0.02 };
 
 /** PING and SETTINGS frames; gRPC sends a PING per round trip to measure bandwidth. */
-const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
+const CONTROL_FRAMES = { burst: 1000, perMs: 0.1 };
 
 /** Bytes of all bodies in flight to the gateway; those that wait for a slow upstream do not count. */
 const CONNECTION_WINDOW = 1_048_576;
@@ -51,8 +51,8 @@ interface Http2Exchange {
 }
 
 export class Http2Client implements IdleClient, MemoryHolder {
-  readonly #resets: Allowance;
-  readonly #controlFrames: Allowance;
+  readonly #resets: TokenBucket;
+  readonly #controlFrames: TokenBucket;
   readonly #exchanges = new Set<Http2Exchange>();
   /** Requests that wait for their turn. */
   readonly #waiting: Http2Exchange[] = [];
@@ -80,8 +80,8 @@ export class Http2Client implements IdleClient, MemoryHolder {
     private readonly options: Http2ClientOptions,
   ) {
     this.#memory = options.memory.connection(socket.remoteAddress, this);
-    this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
-    this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
+    this.#resets = new TokenBucket(RESETS, this.#idleSince);
+    this.#controlFrames = new TokenBucket(CONTROL_FRAMES, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
     // Otherwise a half-closed socket, useless in HTTP/2, would stay open with all its requests.
     socket.on('end', () => session.destroy());
@@ -220,11 +220,11 @@ export class Http2Client implements IdleClient, MemoryHolder {
     this.#exchanges.delete(exchange);
     this.#hold(-STREAM_BYTES - exchange.request.headBytes - exchange.request.unread);
     this.#idleSince = now;
-    if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
+    if (stream.rstCode !== Http2Code.noError && !this.#resets.tryTake(now)) this.#end(Http2Code.enhanceYourCalm);
   }
 
   #countControlFrame(): void {
-    if (!this.#controlFrames.take(performance.now())) this.#end(Http2Code.enhanceYourCalm);
+    if (!this.#controlFrames.tryTake(performance.now())) this.#end(Http2Code.enhanceYourCalm);
   }
 
   #end(code: number): void {
