@@ -1,5 +1,5 @@
 import { ApiError } from '../../lib/errors.ts';
-import { type BackoffPolicy, backoffDelay } from '../../lib/time/backoff.ts';
+import { type BackoffPolicy, backoffCeiling, backoffDelay } from '../../lib/time/backoff.ts';
 import { DeadlineExceeded } from '../../lib/time/deadline.ts';
 
 const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
@@ -44,6 +44,6 @@ export class RetrySchedule {
    * on every new session, the tunnels after it would never come up.
    */
   get yieldMs(): number {
-    return this.#unanswered === 0 ? 0 : Math.min(RETRY.maxMs, YIELD_MS * 2 ** (this.#unanswered - 1));
+    return this.#unanswered === 0 ? 0 : backoffCeiling(this.#unanswered - 1, { baseMs: YIELD_MS, maxMs: RETRY.maxMs });
   }
 }

@@ -1,5 +1,6 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { backoffCeiling } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { refuse } from './refuse.ts';
 
@@ -59,7 +60,6 @@ export class FailedAttempts {
 
   #delayAfter(failures: number): number {
     const { free, delayMs, maxDelayMs } = this.settings;
-    if (failures <= free) return 0;
-    return Math.min(maxDelayMs, delayMs * 2 ** Math.min(failures - free - 1, 30));
+    return failures <= free ? 0 : backoffCeiling(failures - free - 1, { baseMs: delayMs, maxMs: maxDelayMs });
   }
 }

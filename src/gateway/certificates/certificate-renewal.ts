@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 import { readKeyPair } from './certificate-upload.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
-import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './provisioning-job.ts';
+import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './renewal-schedule.ts';
 
 /** Orders that run at the same time. */
 const MAX_RUNNING = 4;

@@ -3,7 +3,7 @@ import type { DnsTargets, DomainSettings } from '../endpoints/domain-names.ts';
 import { apiHost, connectHost } from '../endpoints/gateway-hosts.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { freshJob, withPolicy } from './provisioning-job.ts';
+import { freshJob, withPolicy } from './renewal-schedule.ts';
 
 /**
  * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and

@@ -3,7 +3,7 @@ import { ApiError } from '../../lib/errors.ts';
 import { createToken } from '../../lib/ids.ts';
 import { parsePortRange } from '../../lib/network/port-range.ts';
 import type { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
-import { freshJob } from '../certificates/provisioning-job.ts';
+import { freshJob } from '../certificates/renewal-schedule.ts';
 import { type DomainSettings, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { EnrolmentKeyRow } from '../store/enrolment-keys.ts';
 import type { Store } from '../store/store.ts';

@@ -8,7 +8,7 @@ import { certificateFacts } from '../../../src/gateway/certificates/certificate-
 import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
-import { failedJob } from '../../../src/gateway/certificates/provisioning-job.ts';
+import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';
 import { secretMatches } from '../../../src/gateway/store/tokens.ts';

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { diagnoseGateway, type GatewaySurroundings } from '../../../src/doctor/gateway/diagnose-gateway.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
-import { failedJob } from '../../../src/gateway/certificates/provisioning-job.ts';
+import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';

@@ -6,7 +6,7 @@ import {
   reservedDomains,
 } from '../../../management/resources/reserved-domain.ts';
 import { tlsCertificates } from '../../../management/resources/tls-certificate.ts';
-import { freshJob, withoutPolicy, withPolicy } from '../../certificates/provisioning-job.ts';
+import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
 import type { ReservedDomainRow } from '../../store/reserved-domains.ts';
 import type { ApiContext } from '../api-context.ts';

@@ -1,3 +1,4 @@
+import { backoffCeiling } from '../../lib/time/backoff.ts';
 import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/managed-domains.ts';
 import { timestamp } from '../store/store.ts';
 import type { IssueError } from './issuing/certificate-issuer.ts';
@@ -16,10 +17,10 @@ export function freshJob(now: string): ProvisioningJob {
   };
 }
 
-/** First and longest delay before a retry, by error code. */
-const RETRY_MS = {
-  DNS_ERROR: { first: 60_000, longest: HOUR_MS },
-  INTERNAL_ERROR: { first: 30_000, longest: HOUR_MS },
+/** Delays before a retry, by error code; without jitter, as one gateway asks for one domain at a time. */
+const RETRY = {
+  DNS_ERROR: { baseMs: 60_000, maxMs: HOUR_MS },
+  INTERNAL_ERROR: { baseMs: 30_000, maxMs: HOUR_MS },
 };
 
 /** The longest `Retry-After` that is honoured: Let's Encrypt's rate limits last a week. */
@@ -36,8 +37,7 @@ export function failedJob(
   { code, message: msg, retryAfter }: IssueError,
   now: number,
 ): ProvisioningJob & { retries_at: string } {
-  const { first, longest } = RETRY_MS[code];
-  const ownDelay = Math.min(longest, first * 2 ** Math.min(job.attempts, 30));
+  const ownDelay = backoffCeiling(job.attempts, RETRY[code]);
   const delay = Math.min(LONGEST_WAIT_MS, Math.max(ownDelay, (retryAfter ?? 0) * 1000));
   return { ...job, error_code: code, msg, retries_at: timestamp(now + delay), attempts: job.attempts + 1 };
 }
