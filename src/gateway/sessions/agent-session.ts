@@ -20,6 +20,7 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
@@ -40,8 +41,8 @@ const GATEWAY = { Region: 'self-hosted', AccountName: 'device-agent gateway', Pl
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
-/** How long a refused agent may take to read the answer. */
-const REFUSED_MS = 2_000;
+/** How long an agent that has not authenticated may take to read the answer to its one request. */
+const ANSWERED_MS = 2_000;
 /** Limits of the request of an agent that has not authenticated. */
 const AUTH_LIMITS = { bytes: 8192, values: 256 };
 
@@ -85,7 +86,7 @@ export interface AgentSessionDeps extends SessionListenersDeps {
 }
 
 /** One connection of an agent, from the end of its TLS handshake. */
-export class AgentSession implements ConnectionUser, ListenerOwner {
+export class AgentSession implements ConnectionUser, ListenerOwner, PendingConnection {
   readonly gate: StreamGate;
   readonly commands: AgentCommands;
   readonly startedAt = new Date();
@@ -100,6 +101,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #agent: AgentInfo | null = null;
   /** Whether it has sent the one request that it may send without a credential. */
   #asked = false;
+  /** Whether that request is complete, and not yet answered. */
+  #isWaiting = false;
   #ended = false;
   #authTimer: NodeJS.Timeout | undefined;
   #stopHeartbeatTimeout = () => {};
@@ -174,14 +177,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return !this.#ended && (answered || this.#connection.lastReadAt > heardBefore);
   }
 
-  /** Whether the peer has sent nothing since the handshake. */
-  get isSilent(): boolean {
-    return this.#connection.isSilent;
-  }
-
-  /** Whether the gateway has yet to answer its request to authenticate. */
-  get isWaiting(): boolean {
-    return this.#asked;
+  /** How far it has come in authenticating; with an answer to another request, it is no further. */
+  get stage(): PendingStage {
+    if (this.#isWaiting) return PendingStage.waiting;
+    return this.#connection.isSilent ? PendingStage.silent : PendingStage.begun;
   }
 
   sent(): void {
@@ -214,12 +213,17 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return new RpcResponder(channel, serve, report, AUTH_LIMITS);
   }
 
-  #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
+  async #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
     const { turns, strangerTurns, address } = this.#deps;
     const serve = () => this.#serveCounted(type, request);
     const isOver = () => this.#ended;
     if (this.#credential) return turns.serve(this.#credential.id, request.size, serve, isOver);
-    return strangerTurns.serve(clientNetwork(address), request.size, serve, isOver);
+    this.#isWaiting = true;
+    try {
+      return await strangerTurns.serve(clientNetwork(address), request.size, serve, isOver);
+    } finally {
+      this.#isWaiting = false;
+    }
   }
 
   async #serveCounted(type: number, request: RpcRequest): Promise<RpcAnswer> {
@@ -231,7 +235,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       if (type === StreamType.auth) refusals.session(who, error);
       if (type === StreamType.bulk) refusals.bulk(who, error);
       if (type === StreamType.bind || type === StreamType.bindLabeled) refusals.endpoint(who, error);
-      if (!this.#credential) this.#endWithin(REFUSED_MS, 'the agent was refused');
+      if (!this.#credential) this.#endWithin(ANSWERED_MS, 'the agent was refused');
       throw error;
     }
   }
@@ -242,7 +246,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
-    if (type === StreamType.serverInfo) return { body: { Region: GATEWAY.Region } };
+    if (type === StreamType.serverInfo) {
+      if (!this.#credential) this.#endWithin(ANSWERED_MS, 'the agent has not authenticated');
+      return { body: { Region: GATEWAY.Region } };
+    }
     if (type === StreamType.auth) return this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
     if (type === StreamType.bulk) return this.#attach(parseMessage(BulkRequest, body, 'ERR_NGROK_109'));
     if (!this.#credential) throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
@@ -13,7 +14,6 @@ import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
 import { AgentMemory } from './agent-memory.ts';
 import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './agent-session.ts';
-import { type PendingConnection, PendingConnections } from './pending-connections.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 import { UselessFrames } from './useless-frames.ts';
@@ -57,8 +57,8 @@ export class SessionServer implements SessionDirectory {
   readonly #uselessFrames = new UselessFrames();
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentSession>;
-  readonly #handshaking: PendingConnections<Handshake>;
-  readonly #handshakes = new Set<Handshake>();
+  readonly #handshaking: PendingConnections<PendingHandshake>;
+  readonly #handshakes = new Set<PendingHandshake>();
   readonly #sessions = new Set<AgentSession>();
   /** Connections for bulk of other sessions, with their authtokens. */
   readonly #attached = new Map<AgentSession, string>();
@@ -202,17 +202,21 @@ export class SessionServer implements SessionDirectory {
   async #secure(socket: Socket): Promise<void> {
     noteArrival();
     socket.on('error', () => {});
-    const handshake = new Handshake(socket);
+    const handshake = new PendingHandshake(socket);
     this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let secured: TLSSocket | null;
     try {
+      await handshake.readHello();
       secured = await performHandshake(
         socket,
         { secureContext: this.#context },
         {
-          onBegin: () => void timer.refresh(),
+          onBegin: () => {
+            timer.refresh();
+            handshake.begins();
+          },
           onError: (err) => this.options.log.debug({ err }, 'agent TLS handshake failed'),
         },
       );
@@ -253,23 +257,5 @@ export class SessionServer implements SessionDirectory {
         older.end(new Error('the agent has reconnected'));
       }
     }
-  }
-}
-
-/** A connection with an unfinished handshake. */
-class Handshake implements PendingConnection {
-  readonly address: string;
-
-  constructor(readonly socket: Socket) {
-    this.address = socket.remoteAddress ?? '';
-  }
-
-  get isSilent(): boolean {
-    return this.socket.bytesRead === 0;
-  }
-
-  /** Its ClientHello waits for its turn. */
-  get isWaiting(): boolean {
-    return this.socket.bytesWritten === 0;
   }
 }

@@ -4,11 +4,15 @@ import { clientNetwork } from './ip-address.ts';
 export class ClientShares<T> {
   readonly #shares = new Map<string, Set<T>>();
 
-  /** @param address of the client; undefined when its connection has ended already */
-  add(address: string | undefined, item: T): void {
+  /**
+   * @param address of the client; undefined when its connection has ended already
+   * @returns the share of its network, as it changes
+   */
+  add(address: string | undefined, item: T): ReadonlySet<T> {
     const network = clientNetwork(address ?? '');
     const share = this.#shares.get(network) ?? new Set();
     this.#shares.set(network, share.add(item));
+    return share;
   }
 
   /** @param address as in {@link add} */

@@ -3,8 +3,11 @@ import { Agent, type IncomingMessage, type RequestOptions, request } from 'node:
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { FrameWriter } from '../../../src/agent-protocol/frames.ts';
+import { StreamType, streamPrefix } from '../../../src/agent-protocol/messages.ts';
 import { type AgentUpstream, StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
@@ -398,6 +401,54 @@ describe('silent TCP connections', () => {
   });
 });
 
+describe('a crowd at another address that sends more than agents have sent', () => {
+  const crowdOf = (count: number, open: () => Socket) => {
+    let isOver = false;
+    onTestFinished(() => {
+      isOver = true;
+    });
+    let closed = 0;
+    const one = () => {
+      const socket = open().on('error', () => {});
+      onTestFinished(() => void socket.destroy());
+      socket.resume().once('close', () => {
+        closed += 1;
+        if (!isOver) setTimeout(one, 20);
+      });
+    };
+    for (let index = 0; index < count; index++) one();
+    return { isFull: () => expect.poll(() => closed, { timeout: 20_000 }).toBeGreaterThan(count) };
+  };
+
+  it('keeps none of them out by halves of a ClientHello', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 32 });
+    const crowd = crowdOf(60, () => {
+      const socket = connect({ port: gateway.port, host: '127.0.0.1', localAddress: '127.0.0.9' });
+      socket.write(Buffer.from('16030102', 'hex'));
+      return socket;
+    });
+    await crowd.isFull();
+    await Promise.all(Array.from({ length: 8 }, () => gateway.agent().connect()));
+    expect([...gateway.server.sessions]).toHaveLength(8);
+  });
+
+  it('keeps none of them out by halves of AUTH', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 8 });
+    // Its AUTH comes late.
+    const agent = await rawAgent(gateway);
+    const crowd = crowdOf(12, () => {
+      const target = { port: gateway.port, host: '127.0.0.1', localAddress: '127.0.0.9', ca: gateway.caPem };
+      const socket = connectTls(target);
+      const writer = new FrameWriter();
+      writer.data(3, [streamPrefix(StreamType.auth)], 4, { syn: true, fin: false });
+      for (const piece of writer.take()) socket.write(piece);
+      return socket;
+    });
+    await crowd.isFull();
+    expect(await agent.call(StreamType.auth, auth(gateway))).not.toHaveProperty('Error');
+  });
+});
+
 describe('a hostile or broken agent', () => {
   it.each([
     ['speaks another protocol', 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'],
@@ -436,6 +487,15 @@ describe('a hostile or broken agent', () => {
     agent.call(0, auth(gateway)).catch(() => {});
     await once(agent.peer.socket, 'close');
     expect([...gateway.server.sessions]).toEqual([]);
+  });
+
+  it('keeps no place after the answer to a request other than AUTH', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    expect(await agent.call(StreamType.serverInfo, {})).toMatchObject({ Region: expect.any(String) });
+    const started = performance.now();
+    await once(agent.peer.socket, 'close');
+    expect(performance.now() - started).toBeLessThan(8000);
   });
 
   it('that sends thousands of wrong values gets a short answer', async () => {

@@ -1,14 +1,13 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
+import { PendingConnections, PendingHandshake } from '../../../lib/network/pending-connections.ts';
 import type { TlsAlpnChallenges } from '../../certificates/challenges/challenge-tls-alpn.ts';
 import { hostNameOf } from '../http/host-name.ts';
 import { answerValidation } from './acme-validation.ts';
 import type { AgentConnections } from './agent-connections.ts';
-import { readClientHello } from './client-hello.ts';
 import type { ConnectionSlots } from './connection-slots.ts';
 import { FailureLog } from './failure-log.ts';
 import type { Handshakes } from './handshakes.ts';
-import { HelloLimit } from './hello-limit.ts';
 import type { PendingConnection, TlsRoute } from './tls-route.ts';
 
 export interface TlsMuxOptions {
@@ -27,7 +26,7 @@ export interface TlsMuxOptions {
 export interface TlsLimits {
   /** Milliseconds from the connection to the client's turn, and from there to the end of the handshake. */
   handshakeTimeout: number;
-  /** Connections that are sending their ClientHello, or handshaking as an agent; beyond it, the oldest are closed. */
+  /** Connections that are sending their ClientHello, or handshaking as an agent; see {@link PendingConnections}. */
   hellos: number;
   /** Client connections; see {@link ConnectionSlots}. Agents are limited by the session server. */
   connections: number;
@@ -47,11 +46,12 @@ const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
  * prefer when its key type differs from that of the certificate that SNICallback finds.
  */
 export class TlsMux {
-  readonly #hellos: HelloLimit;
+  /** Of those that are sending their ClientHello, or handshaking as an agent: none counts as a client's yet. */
+  readonly #pending: PendingConnections<PendingHandshake>;
   readonly #failures: FailureLog;
 
   constructor(private readonly options: TlsMuxOptions) {
-    this.#hellos = new HelloLimit(options.limits.hellos);
+    this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
     this.#failures = new FailureLog(options.log);
   }
 
@@ -65,8 +65,10 @@ export class TlsMux {
     // An error is followed by 'close'.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
+    const handshake = new PendingHandshake(socket);
     const handshakeBegins = () => {
       timer.refresh();
+      handshake.begins();
       slots.handshakeBegins(socket);
     };
     const handshakeDone = () => {
@@ -74,14 +76,18 @@ export class TlsMux {
       slots.preventEviction(socket);
     };
     socket.once('close', handshakeDone);
-    this.#serve(socket, { handshakeBegins, handshakeDone }, only).catch((error: unknown) => {
-      this.#failures.report(error);
-      socket.destroy();
-    });
+    this.#pending.add(handshake);
+    this.#serve(handshake, { handshakeBegins, handshakeDone }, only)
+      .catch((error: unknown) => {
+        this.#failures.report(error);
+        socket.destroy();
+      })
+      .finally(() => this.#pending.delete(handshake));
   }
 
-  async #serve(socket: Socket, progress: HandshakeProgress, only: TlsRoute | undefined): Promise<void> {
-    const hello = await this.#hellos.during(socket, readClientHello(socket));
+  async #serve(handshake: PendingHandshake, progress: HandshakeProgress, only: TlsRoute | undefined): Promise<void> {
+    const { socket } = handshake;
+    const hello = await handshake.readHello();
     if (socket.destroyed) return;
     if (hello === null) {
       // OpenSSL might find a name in it, and routing, certificate and policy would be those of another.
@@ -92,17 +98,14 @@ export class TlsMux {
     const { routes, challenges, agents, slots } = this.options;
     if (!only && answerValidation(pending, challenges)) return;
     if (!only && agents?.name === pending.hostName) {
-      await this.#serveAgent(pending, agents);
+      const secured = await this.options.handshakes.secure(pending);
+      if (secured) agents.accept(secured);
       return;
     }
+    this.#pending.delete(handshake);
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
     for (const route of only ? [only] : routes) if (await route.serve(pending)) return;
     socket.end(UNRECOGNIZED_NAME);
-  }
-
-  async #serveAgent(pending: PendingConnection, agents: AgentConnections): Promise<void> {
-    const secured = await this.#hellos.during(pending.socket, this.options.handshakes.secure(pending));
-    if (secured) agents.accept(secured);
   }
 }

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { ClientHello } from './client-hello.ts';
+import type { ClientHello } from '../../../lib/network/client-hello.ts';
 
 /** A TLS connection before its handshake: its ClientHello has been parsed, but its bytes are still unread. */
 export interface PendingConnection {

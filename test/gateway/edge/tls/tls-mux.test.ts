@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { request } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
   type ConnectionOptions,
   connect as connectTls,
@@ -99,12 +100,14 @@ describe('a connection to the public TLS port', () => {
     await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
     return edge;
   }
-  /** Sends the start of a ClientHello. */
+  /** Sends the start of a ClientHello, which the gateway has read. */
   async function sendPartialHello(edge: TestEdge): Promise<Socket> {
     const socket = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
     onTestFinished(() => void socket.destroy());
     await once(socket, 'connect');
     socket.write(HELLO_START);
+    // The gateway accepts it in one turn of the event loop, and reads it in the next.
+    for (const _ of [1, 2, 3]) await nextTurn();
     return socket;
   }
   async function openTls(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
@@ -147,6 +150,22 @@ describe('a connection to the public TLS port', () => {
     expect(await served(await openTls(edge))).toContain('served');
     await closed(second);
     expect(third.closed).toBe(false);
+  });
+
+  it('that has sent less is evicted before an agent in its handshake, at the same address', async () => {
+    const edge = await TestEdge.start({
+      tlsLimits: { hellos: 3 },
+      agents: new AgentConnections('connect.localhost'),
+    });
+    onTestFinished(() => edge.close());
+    const agent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void agent.destroy());
+    agent.write(await helloOf({ servername: 'connect.localhost' }));
+    await once(agent, 'readable');
+    const first = await sendPartialHello(edge);
+    for (const _ of [1, 2, 3]) await sendPartialHello(edge);
+    await closed(first);
+    expect(agent.closed).toBe(false);
   });
 
   it('that fails affects no other, and is logged once in a while', async () => {

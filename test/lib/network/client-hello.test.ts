@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { connect as connectPlainly, createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { parseClientHello, readClientHello } from '../../../../src/gateway/edge/tls/client-hello.ts';
-import { fuzz } from '../../../support/fuzz.ts';
-import { helloOf, inRecords } from '../../../support/tls-records.ts';
+import { parseClientHello, readClientHello } from '../../../src/lib/network/client-hello.ts';
+import { fuzz } from '../../support/fuzz.ts';
+import { helloOf, inRecords } from '../../support/tls-records.ts';
 
 let hello: Buffer;
 const expected = { serverName: 'cam.example.com', protocols: ['h2', 'http/1.1'] };

@@ -1,0 +1,99 @@
+import type { Socket } from 'node:net';
+import { readClientHello } from './client-hello.ts';
+import { ClientShares } from './client-shares.ts';
+
+/** How far a connection has come. The less far, the sooner it is dropped for another one. */
+export const PendingStage = {
+  /** Nothing has arrived from it yet. */
+  silent: 0,
+  /** A part of its request has arrived. */
+  begun: 1,
+  /** Its request was answered; it has to go on. */
+  answered: 2,
+  /** Its whole request waits for this program. */
+  waiting: 3,
+} as const;
+export type PendingStage = (typeof PendingStage)[keyof typeof PendingStage];
+
+export interface PendingConnection {
+  /** IP address of the peer. */
+  readonly address: string;
+  readonly stage: PendingStage;
+}
+
+/** Networks with at most this part of all places count as equally large: many clients may share an address. */
+const SMALL_SHARE = 1 / 16;
+
+/**
+ * Limits connections that have yet to prove useful. Beyond the limit, one of the network with the most is dropped, the one
+ * that is least far; or the one that is least far of all, when every network has few. So a crowd drops its own connections
+ * rather than those of agents that take a while for their round trips, whatever it has sent. Of those that are equally far,
+ * the oldest is dropped. Of those that wait for this program, the newest is: the oldest are served next, and if they were
+ * dropped, a busy program would serve nobody.
+ */
+export class PendingConnections<T extends PendingConnection> {
+  /** Oldest first, with the share of its network. */
+  readonly #all = new Map<T, ReadonlySet<T>>();
+  readonly #shares = new ClientShares<T>();
+
+  /** @param drop called with the connection to close, which no longer counts */
+  constructor(
+    private readonly limit: number,
+    private readonly drop: (connection: T) => void,
+  ) {}
+
+  add(connection: T): void {
+    // The new one is not compared: it had no time to send anything.
+    const surplus = this.#all.size >= this.limit ? this.#leastPromising() : null;
+    this.#all.set(connection, this.#shares.add(connection.address, connection));
+    if (surplus === null) return;
+    this.delete(surplus);
+    this.drop(surplus);
+  }
+
+  delete(connection: T): void {
+    if (this.#all.delete(connection)) this.#shares.delete(connection.address, connection);
+  }
+
+  #leastPromising(): T | null {
+    const most = this.#shares.largest.size;
+    const least = most > Math.max(1, this.limit * SMALL_SHARE) ? most : 1;
+    let found: { connection: T; stage: PendingStage; share: number } | null = null;
+    for (const [connection, { size: share }] of this.#all) {
+      if (share < least) continue;
+      const { stage } = connection;
+      const isNext =
+        found === null ||
+        stage < found.stage ||
+        (stage === found.stage && (share > found.share || (share === found.share && stage === PendingStage.waiting)));
+      if (isNext) found = { connection, stage, share };
+    }
+    return found?.connection ?? null;
+  }
+}
+
+/** A connection with an unfinished TLS handshake. */
+export class PendingHandshake implements PendingConnection {
+  readonly address: string;
+  #request: PendingStage = PendingStage.begun;
+
+  constructor(readonly socket: Socket) {
+    this.address = socket.remoteAddress ?? '';
+  }
+
+  get stage(): PendingStage {
+    return this.socket.bytesRead === 0 ? PendingStage.silent : this.#request;
+  }
+
+  /** Reads as {@link readClientHello} does; the handshake then waits for its turn. */
+  async readHello(): ReturnType<typeof readClientHello> {
+    const hello = await readClientHello(this.socket);
+    this.#request = PendingStage.waiting;
+    return hello;
+  }
+
+  /** Its turn has come: from now on, the peer has to go on. */
+  begins(): void {
+    this.#request = PendingStage.answered;
+  }
+}
