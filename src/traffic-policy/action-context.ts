@@ -1,5 +1,6 @@
 import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import type { Budget } from './cel/budget.ts';
+import type { Declarations } from './cel/check-expression.ts';
 import { compileExpression, type Expression } from './cel/expression.ts';
 import { celOf } from './cel/values.ts';
 import type { Phase } from './document.ts';
@@ -7,7 +8,6 @@ import { atPlace, refusal } from './policy-refused.ts';
 import type { EndpointProtocol, PolicyScope, Subject } from './policy-subjects.ts';
 import type { PolicyPorts } from './ports.ts';
 import { SubjectScope } from './scope/subject-scope.ts';
-import { DECLARATIONS } from './scope/variables.ts';
 import type { PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
 import type { TroubleLog } from './trouble-log.ts';
@@ -20,6 +20,8 @@ export interface PolicyContext {
   readonly protocol: EndpointProtocol;
   /** Whether something other than the policy sets how TLS is terminated. */
   readonly fixedTermination: boolean;
+  /** The variables that expressions can read. */
+  readonly declarations: Readonly<Record<Phase, Declarations>>;
   /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
   recordsResults: boolean;
   readonly troubles: TroubleLog;
@@ -53,9 +55,14 @@ export class ActionContext {
   expression(text: string, field: string): Expression {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
-      const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns, (bytes) => {
-        this.policy.memory += bytes;
-      });
+      const expression = compileExpression(
+        text,
+        this.policy.declarations[this.phase],
+        this.policy.patterns,
+        (bytes) => {
+          this.policy.memory += bytes;
+        },
+      );
       if (expression.findings.readsResults) this.policy.recordsResults = true;
       for (const name of expression.findings.vars) {
         if (!this.policy.vars[this.phase].has(name)) {

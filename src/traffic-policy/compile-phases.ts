@@ -15,6 +15,7 @@ import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Su
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
 import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
+import { declarationsOf } from './scope/variables.ts';
 import type { ConnectOutcome, ConnectStep, PolicyError, RequestStep, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
@@ -51,8 +52,10 @@ export function* compilePhases(
   const actions = actionsOf(rules);
   checkTogether(actions, problems);
   if (frame) checkReached(own, frame, problems);
+  const types = new Set(actions.map(({ type }) => type));
   const policy: PolicyContext = {
     ports,
+    declarations: declarationsOf({ ...target, terminatesTls: types.has('terminate-tls') }),
     protocol: target.protocol,
     fixedTermination: target.fixedTermination,
     recordsResults: false,
@@ -76,7 +79,6 @@ export function* compilePhases(
     problems,
   );
   const response = yield* compilePhase(rules, responseCompiler(policy), policy, problems);
-  const types = new Set(actions.map(({ type }) => type));
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
   const metering = { time: ports.processorTime, troubles: policy.troubles };

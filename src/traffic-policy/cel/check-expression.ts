@@ -18,6 +18,8 @@ export interface Declarations {
   readonly roots: ReadonlySet<string>;
   /** Namespaces whose members are known only when the policy runs. */
   readonly open: ReadonlySet<string>;
+  /** Names that cannot have a value yet in this phase of the policy, and why. */
+  readonly unknown?: { readonly names: ReadonlySet<string>; readonly why: string };
 }
 
 const TYPES: ReadonlySet<string> = new Set([
@@ -178,7 +180,8 @@ class Check {
 
   /** A rule that reads what does not exist would never match, and let through what it is there to reject. */
   #requireVariable(name: string): void {
-    const { names, members, open } = this.declarations;
+    const { names, members, open, unknown } = this.declarations;
+    if (unknown?.names.has(name)) throw refusal('ERR_NGROK_2200', `${name} cannot be known: ${unknown.why}`);
     const parts = name.split('.');
     if (parts.some((_, at) => open.has(parts.slice(0, at + 1).join('.')))) return;
     if (!names.has(name) && !members.has(name)) throw refusal('ERR_NGROK_2200', `unknown variable ${name}`);

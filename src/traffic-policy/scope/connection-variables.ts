@@ -14,6 +14,24 @@ const HANDSHAKE_VARIABLES: VariableTable = {
   ...certificateTable('server'),
 };
 
+/** Variables that have no value before the handshake, and where there is none. */
+export const CERTIFICATE_VARIABLES: readonly string[] = (['client', 'server'] as const).flatMap((side) =>
+  Object.keys(certificateTable(side)),
+);
+
+/** Variables that only the handshake decides. */
+export const NEGOTIATED_VARIABLES: readonly string[] = [
+  ...CERTIFICATE_VARIABLES,
+  'conn.tls.version',
+  'conn.tls.cipher_suite',
+  'conn.tls.negotiated_alpn',
+];
+
+/** The name of the variable in the results of terminate-tls. */
+export function terminationName(name: string): string {
+  return name.replace('conn.tls', 'actions.ngrok.terminate_tls');
+}
+
 export const CONNECTION_VARIABLES: VariableTable = {
   'conn.client_ip': ({ connection }) => connection.clientIp,
   'conn.client_port': ({ connection }) => BigInt(connection.clientPort),
@@ -54,9 +72,7 @@ function terminationTable(): VariableTable {
   const action = 'actions.ngrok.terminate_tls';
   const table: VariableTable = {
     [action]: (scope) => scope.result('terminate_tls'),
-    ...Object.fromEntries(
-      Object.entries(HANDSHAKE_VARIABLES).map(([name, read]) => [name.replace('conn.tls', action), read]),
-    ),
+    ...Object.fromEntries(Object.entries(HANDSHAKE_VARIABLES).map(([name, read]) => [terminationName(name), read])),
     // Without a handshake there is no request that could read them.
     ...Object.fromEntries(
       ['error_code', 'error_message', 'error.code', 'error.message'].map((name) => [`${action}.${name}`, () => '']),

@@ -2,9 +2,14 @@ import type { CelInput } from '@bufbuild/cel';
 import type { Declarations, VariableKind } from '../cel/check-expression.ts';
 import { sizeOf } from '../cel/metered-environment.ts';
 import type { Phase } from '../document.ts';
-import type { PolicyScope } from '../policy-subjects.ts';
+import type { EndpointProtocol, PolicyScope } from '../policy-subjects.ts';
 import { OPEN_RESULTS, RESULT_NAMES } from './action-results.ts';
-import { CONNECTION_VARIABLES } from './connection-variables.ts';
+import {
+  CERTIFICATE_VARIABLES,
+  CONNECTION_VARIABLES,
+  NEGOTIATED_VARIABLES,
+  terminationName,
+} from './connection-variables.ts';
 import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
 
 const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
@@ -50,6 +55,37 @@ export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
     roots: new Set([...ANYWHERE, 'req', 'res']),
   },
 };
+
+const BEFORE_TERMINATION: Declarations = {
+  ...DECLARATIONS.on_tcp_connect,
+  unknown: {
+    names: new Set([...NEGOTIATED_VARIABLES, ...NEGOTIATED_VARIABLES.map(terminationName)]),
+    why: 'terminate-tls makes on_tcp_connect run before the TLS handshake; of an https endpoint, on_http_request can read it',
+  },
+};
+const WITHOUT_HANDSHAKE: Declarations = {
+  ...DECLARATIONS.on_tcp_connect,
+  unknown: {
+    names: new Set(CERTIFICATE_VARIABLES),
+    why: 'on_tcp_connect of tcp and tls endpoints sees no certificates',
+  },
+};
+
+/** The variables that the expressions of a policy can read, by phase. */
+export function declarationsOf(policy: {
+  readonly protocol: EndpointProtocol;
+  readonly internal: boolean;
+  /** Whether something other than the policy terminates TLS, before the policy runs. */
+  readonly fixedTermination: boolean;
+  readonly terminatesTls: boolean;
+}): Readonly<Record<Phase, Declarations>> {
+  const { protocol, internal, fixedTermination, terminatesTls } = policy;
+  // The public endpoint that forwards to an internal one may have terminated TLS.
+  if (internal || fixedTermination) return DECLARATIONS;
+  if (terminatesTls) return { ...DECLARATIONS, on_tcp_connect: BEFORE_TERMINATION };
+  if (protocol === 'http' || protocol === 'https') return DECLARATIONS;
+  return { ...DECLARATIONS, on_tcp_connect: WITHOUT_HANDSHAKE };
+}
 
 /** Reading a variable costs this much, and one unit for each character, byte, element or member. */
 const READ_COST = 10;

@@ -88,6 +88,41 @@ describe('terminate-tls', () => {
     expect(keys).toMatchObject({ 'client.subject.common_name': '["camera 7"]true', version: '["1.3"]true' });
   });
 
+  const denied = (...expressions: string[]) => ({ expressions, actions: [{ type: 'deny' }] });
+  const inserted = (name: string) => ({
+    actions: [{ type: 'log', config: { metadata: { seen: ['$', `{${name}}`].join('') } } }],
+  });
+  const terminate = { actions: [{ type: 'terminate-tls' }] };
+
+  it.each<[string, 'https' | 'tls' | 'tcp', object[]]>([
+    [
+      'actions.ngrok.terminate_tls.client.subject',
+      'https',
+      [terminate, inserted('actions.ngrok.terminate_tls.client.subject')],
+    ],
+    ['actions.ngrok.terminate_tls.version', 'tls', [terminate, denied("actions.ngrok.terminate_tls.version == '1.2'")]],
+    ['conn.tls.client.subject.common_name', 'https', [denied('has(conn.tls.client.subject.common_name)'), terminate]],
+    ['conn.tls.cipher_suite', 'tls', [terminate, denied("conn.tls.cipher_suite != 'a'")]],
+    ['conn.tls.server.san', 'tls', [inserted('conn.tls.server.san')]],
+    ['conn.tls.client.san.dns_names', 'tcp', [denied("'a' in conn.tls.client.san.dns_names")]],
+  ])('%s cannot be read in on_tcp_connect of %s before the handshake: %j', (name, protocol, rules) => {
+    expect(checkPolicy(JSON.stringify({ on_tcp_connect: rules }), [protocol])).toMatchObject([
+      { severity: 'error', message: expect.stringContaining(`${name} cannot be known: `) },
+    ]);
+  });
+
+  it.each<['https' | 'tls', object]>([
+    ['https', { on_tcp_connect: [denied("conn.tls.version == '1.2'"), inserted('conn.tls.server.san')] }],
+    ['https', { on_tcp_connect: [terminate], on_http_request: [inserted('conn.tls.client.subject')] }],
+    [
+      'tls',
+      { on_tcp_connect: [terminate, denied("conn.tls.sni == 'a'"), inserted('actions.ngrok.terminate_tls.sni')] },
+    ],
+    ['tls', { on_tcp_connect: [denied("conn.tls.version == ''")] }],
+  ])('what is known can be read on %s: %j', (protocol, policy) => {
+    expect(checkPolicy(JSON.stringify(policy), [protocol]).filter(({ severity }) => severity === 'error')).toEqual([]);
+  });
+
   it('leaves its variables without a value where it did not run', async () => {
     const expressions = ['has(actions.ngrok.terminate_tls) || has(actions.ngrok.terminate_tls.version)'];
     const text = JSON.stringify({ on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] });
