@@ -3,7 +3,7 @@ import { setPriority } from 'node:os';
 import { type Attack, carryOut, type Target } from './attack.ts';
 import { HTTP1_ATTACKS, SINGLE_ATTACKS } from './http1-attacks.ts';
 import { HTTP2_ATTACKS } from './http2-attacks.ts';
-import { STRANGER_ATTACKS } from './stranger-attacks.ts';
+import { STRANGER_ATTACKS, STRANGER_CROWDS } from './stranger-attacks.ts';
 import { TENANT_ATTACKS } from './tenant-attacks.ts';
 import { UPSTREAM_ATTACKS } from './upstreams.ts';
 
@@ -24,7 +24,10 @@ const { target, only } = JSON.parse(process.argv[2] ?? '') as Order;
 const clients = [...HTTP1_ATTACKS, ...HTTP2_ATTACKS, ...UPSTREAM_ATTACKS];
 const groups: { attacks: Attack[]; from: string[] }[] = [
   { attacks: only === '' ? clients : [...clients, ...SINGLE_ATTACKS], from: addresses('127.0.1', 8) },
-  { attacks: STRANGER_ATTACKS, from: addresses('127.0.2', 4) },
+  {
+    attacks: only === '' ? STRANGER_ATTACKS : [...STRANGER_ATTACKS, ...STRANGER_CROWDS],
+    from: addresses('127.0.2', 4),
+  },
   { attacks: TENANT_ATTACKS, from: addresses('127.0.3', 2) },
 ];
 const stopping = new AbortController();

@@ -3,12 +3,15 @@ import { Agent, request } from 'node:https';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { buffer } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
+import ngrok from '@ngrok/ngrok';
 import { quantile } from '../support/finding.ts';
 import { within } from '../support/until.ts';
 
-/** Honest clients, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
+/** Honest clients and agents that connect, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {
   httpsPort: number;
+  sessionPort: number;
+  authtoken: string;
   ca: string;
   hosts: string[];
   seconds: number;
@@ -40,7 +43,7 @@ const PATIENCE_MS = 10_000;
 /** Answers that take longer are traced. */
 const SLOW_MS = 1_000;
 
-const { httpsPort, ca, hosts, seconds, trace } = JSON.parse(process.argv[2] ?? '') as Visit;
+const { httpsPort, sessionPort, authtoken, ca, hosts, seconds, trace } = JSON.parse(process.argv[2] ?? '') as Visit;
 const kept = new Agent({ keepAlive: true, maxSockets: 2 });
 let count = 0;
 
@@ -132,6 +135,17 @@ function askHttp2(host: string, wanted: Wanted): Promise<void> {
   });
 }
 
+/** Starts the session of an agent, and ends it. */
+async function startSession(port: number): Promise<void> {
+  const session = await new ngrok.SessionBuilder()
+    .authtoken(authtoken)
+    .serverAddr(`127.0.0.1:${port}`)
+    .caCert(Buffer.from(ca))
+    .handleDisconnection(() => false)
+    .connect();
+  await session.close();
+}
+
 interface Kind {
   kind: string;
   besideAttackers?: boolean;
@@ -151,6 +165,8 @@ const KINDS: Kind[] = [
     everyMs: 2000,
     ask: (host) => ask(host, echo(), false, '127.0.1.1'),
   },
+  { kind: 'agent, a new session each, at the session port', everyMs: 1000, ask: () => startSession(sessionPort) },
+  { kind: 'agent, a new session each, at the HTTPS port', everyMs: 1000, ask: () => startSession(httpsPort) },
 ];
 
 const delay = monitorEventLoopDelay();

@@ -83,8 +83,11 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
     await Promise.all(agents.map((agent) => agent.ready()));
 
+    const sessionPort = Number(gateway.sessionAddress.split(':')[1]);
     const visit: Visit = {
       httpsPort: gateway.httpsPort,
+      sessionPort,
+      authtoken: gateway.authtoken,
       ca: gateway.sessionCa,
       hosts: HONEST,
       seconds: QUIET_SECONDS,
@@ -99,7 +102,7 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     const target: Target = {
       httpPort: gateway.httpPort,
       httpsPort: gateway.httpsPort,
-      sessionPort: Number(gateway.sessionAddress.split(':')[1]),
+      sessionPort,
       host: HONEST[0] ?? '',
       brokenHost: BROKEN,
       authtoken,

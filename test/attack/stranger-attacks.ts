@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
 import { FrameWriter, MuxError } from '../../src/agent-protocol/frames.ts';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
 import { type Attack, held, type Life, openTcp, openTls, repeat } from './attack.ts';
@@ -14,6 +15,39 @@ function frames(count: number, write: (writer: FrameWriter, index: number) => vo
 
 const data = (writer: FrameWriter, stream: number, payload: Buffer, flags = {}) =>
   writer.data(stream, [payload], payload.length, { syn: false, fin: false, ...flags });
+
+/** Sends a part of something and waits. */
+async function sendPart(socket: Socket, part: Buffer): Promise<void> {
+  socket.write(part);
+  await held(socket);
+}
+
+const PART_OF_HELLO = Buffer.from('16030102', 'hex');
+const PART_OF_AUTH = frames(1, (writer) => data(writer, 3, streamPrefix(StreamType.auth), { syn: true }));
+
+/** Crowds that only count: carried out when they are named. Together they would leave no processor time for the others. */
+export const STRANGER_CROWDS: Attack[] = [
+  {
+    name: 'crowd: parts of a ClientHello to the session port',
+    width: 150,
+    live: async (life) => sendPart(await openTcp(life.target.sessionPort, life), PART_OF_HELLO),
+  },
+  {
+    name: 'crowd: parts of a ClientHello to the HTTPS port',
+    width: 150,
+    live: async (life) => sendPart(await openTcp(life.target.httpsPort, life), PART_OF_HELLO),
+  },
+  {
+    name: 'crowd: parts of AUTH to the session port',
+    width: 60,
+    live: async (life) => sendPart(await open(life), PART_OF_AUTH),
+  },
+  {
+    name: 'crowd: parts of AUTH to the HTTPS port',
+    width: 60,
+    live: async (life) => sendPart(await openTls(life.target.httpsPort, 'connect.localhost', life), PART_OF_AUTH),
+  },
+];
 
 /** Strangers without an authtoken, at the port for agents and at the name for agents on the HTTPS port. */
 export const STRANGER_ATTACKS: Attack[] = [
