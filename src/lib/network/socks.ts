@@ -77,14 +77,19 @@ function lengthPrefixed(text: string): Buffer {
 /** Reads exactly `length` bytes; later bytes stay in the socket. */
 async function read(socket: Socket, length: number): Promise<Buffer> {
   const closed = new AbortController();
-  socket.once('close', () => closed.abort());
-  for (;;) {
-    const bytes: Buffer | null = socket.read(length);
-    if (bytes?.length === length) return bytes;
-    // A socket that has ended returns fewer bytes and closes.
-    if (socket.destroyed || bytes) throw socket.errored ?? new Error('the proxy closed the connection');
-    await once(socket, 'readable', { signal: closed.signal }).catch((error: unknown) => {
-      if (!closed.signal.aborted) throw error;
-    });
+  const close = () => closed.abort();
+  socket.once('close', close);
+  try {
+    for (;;) {
+      const bytes: Buffer | null = socket.read(length);
+      if (bytes?.length === length) return bytes;
+      // A socket that has ended returns fewer bytes and closes.
+      if (socket.destroyed || bytes) throw socket.errored ?? new Error('the proxy closed the connection');
+      await once(socket, 'readable', { signal: closed.signal }).catch((error: unknown) => {
+        if (!closed.signal.aborted) throw error;
+      });
+    }
+  } finally {
+    socket.off('close', close);
   }
 }

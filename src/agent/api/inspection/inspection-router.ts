@@ -1,5 +1,5 @@
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
+import { pipeline } from 'node:stream/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type Response, Router } from 'express';
 import type { z } from 'zod';
@@ -107,11 +107,11 @@ export class InspectionApi {
     const exchanges = matching(inspector.store.listOldestFirst(id), filter);
     const name = `${new URL(url).hostname}.har`;
     res.set({ 'Content-Type': 'application/json', 'Content-Disposition': `attachment; filename="${name}"` });
-    for await (const text of harText(exchanges, { version, url, reveal: reveal === 'true' })) {
-      if (!res.write(text)) await Promise.race([once(res, 'drain'), once(res, 'close')]);
-      if (res.destroyed) return;
-    }
-    res.end();
+    const text = harText(exchanges, { version, url, reveal: reveal === 'true' });
+    await pipeline(text, res).catch((error: NodeJS.ErrnoException) => {
+      // A client that has left needs no answer.
+      if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
   }
 
   async #messages({ messages }: Exchange, after: number, reveal: boolean): Promise<MessageReport[]> {
