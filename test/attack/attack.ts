@@ -15,6 +15,8 @@ export interface Target {
   brokenHost: string;
   /** The valid authtoken of a hostile tenant. */
   authtoken: string;
+  /** The secret of a code to join with, that the hostile tenant has. */
+  joinSecret: string;
 }
 
 /** One connection of an attacker. */

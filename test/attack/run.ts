@@ -7,7 +7,10 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
+import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment-key.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
@@ -62,6 +65,7 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
   const ends: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
   try {
     let authtoken = '';
+    let joinSecret = '';
     const gateway = await GatewayProcess.start(
       folder,
       { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}` },
@@ -69,6 +73,8 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
         launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${descriptors}`],
         prepare: (store) => {
           authtoken = issueCredential(store, { acl: [], owner_id: null, description: 'hostile tenant' }).token;
+          const key = EnrolmentKeyCreate.parse({ site: '*.hostile.localhost' });
+          joinSecret = createEnrolmentKey(store, gatewayDomains('localhost'), key).secret;
         },
       },
     );
@@ -106,6 +112,7 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
       host: HONEST[0] ?? '',
       brokenHost: BROKEN,
       authtoken,
+      joinSecret,
     };
     const pid = gateway.process.child.pid;
     const gatewayExit = once(gateway.process.child, 'exit').then(([code, signal]) => String(code ?? signal));

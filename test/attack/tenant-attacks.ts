@@ -1,5 +1,6 @@
+import { randomBytes } from 'node:crypto';
 import { StreamType } from '../../src/agent-protocol/messages.ts';
-import { type Attack, held, type Life, openTls, repeat } from './attack.ts';
+import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
 import { HostileAgent } from './hostile-agent.ts';
 
 const COSTLY = 'costly.localhost';
@@ -38,6 +39,14 @@ async function ask(life: Life, host: string, options: { reads?: boolean } = {}):
   if (options.reads === false) socket.write(get);
   else await repeat(socket, 50, () => socket.write(get));
   await held(socket, options);
+}
+
+/** The request of one device to join, the same each time. */
+const INSTALL_KEY = randomBytes(32).toString('base64url');
+function enrolment({ joinSecret, httpsPort }: Target): string {
+  const body = JSON.stringify({ install_key: INSTALL_KEY, secret: joinSecret, name: 'again' });
+  const head = [`Host: api.localhost:${httpsPort}`, 'Content-Type: application/json', `Content-Length: ${body.length}`];
+  return `POST /enrolments HTTP/1.1\r\n${head.join('\r\n')}\r\n\r\n${body}`;
 }
 
 /** One tenant with a valid authtoken, and clients that work with him. */
@@ -100,5 +109,14 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: sessions, as many as possible',
     width: 20,
     live: async (life) => held((await HostileAgent.open(life)).socket),
+  },
+  {
+    name: 'tenant: a device that enrols again and again',
+    width: 4,
+    async live(life) {
+      const socket = await openTls(life.target.httpsPort, 'api.localhost', life);
+      const requests = enrolment(life.target).repeat(20);
+      await repeat(socket, 10, () => socket.write(requests));
+    },
   },
 ];
