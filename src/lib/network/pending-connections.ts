@@ -22,7 +22,7 @@ export interface PendingConnection {
 }
 
 /** Networks with at most this part of all places count as equally large: many clients may share an address. */
-const SMALL_SHARE = 1 / 16;
+const SMALL_SHARE = 1 / 64;
 
 /**
  * Limits connections that have yet to prove useful. Beyond the limit, one of the network with the most is dropped, the one

@@ -24,12 +24,12 @@ it.each<[string, PendingConnection[], number]>([
   ['the oldest, when all have sent a part', [begun(ONE), begun(OTHER), begun(THIRD)], 0],
   [
     'a silent one, when the networks have few each',
-    [answered(ONE), answered(ONE), ...many(62, (index) => silent(`198.51.100.${index}`))],
+    [answered(ONE), answered(ONE), ...many(126, (index) => silent(`198.51.100.${index}`))],
     2,
   ],
   [
     'one of the larger network, when the networks have few each and all are equally far',
-    [begun(ONE), ...many(62, (index) => begun(`198.51.100.${index}`)), begun('198.51.100.7')],
+    [begun(ONE), ...many(126, (index) => begun(`198.51.100.${index}`)), begun('198.51.100.7')],
     8,
   ],
 ])('at the limit, a new connection displaces %s', (_what, connections, displaced) => {
