@@ -21,8 +21,10 @@ export interface PendingConnection {
   readonly stage: PendingStage;
 }
 
-/** Networks with at most this part of all places count as equally large: many clients may share an address. */
+/** Networks with at most this part of all places are no crowd: many clients may share an address. */
 const SMALL_SHARE = 1 / 64;
+/** How long a peer's first bytes may take, in milliseconds, before it counts as silent. */
+const FIRST_BYTES_MS = 500;
 
 /**
  * Limits connections that have yet to prove useful. Beyond the limit, one of the network with the most is dropped, the one
@@ -33,19 +35,23 @@ const SMALL_SHARE = 1 / 64;
  */
 export class PendingConnections<T extends PendingConnection> {
   /** Oldest first, with the share of its network. */
-  readonly #all = new Map<T, ReadonlySet<T>>();
+  readonly #all = new Map<T, { readonly share: ReadonlySet<T>; readonly since: number }>();
   readonly #shares = new ClientShares<T>();
 
-  /** @param drop called with the connection to close, which no longer counts */
+  /**
+   * @param drop called with the connection to close, which no longer counts
+   * @param now milliseconds that only grow
+   */
   constructor(
     private readonly limit: number,
     private readonly drop: (connection: T) => void,
+    private readonly now: () => number = () => performance.now(),
   ) {}
 
   add(connection: T): void {
     // The new one is not compared: it had no time to send anything.
     const surplus = this.#all.size >= this.limit ? this.#leastPromising() : null;
-    this.#all.set(connection, this.#shares.add(connection.address, connection));
+    this.#all.set(connection, { share: this.#shares.add(connection.address, connection), since: this.now() });
     if (surplus === null) return;
     this.delete(surplus);
     this.drop(surplus);
@@ -56,17 +62,21 @@ export class PendingConnections<T extends PendingConnection> {
   }
 
   #leastPromising(): T | null {
-    const most = this.#shares.largest.size;
-    const least = most > Math.max(1, this.limit * SMALL_SHARE) ? most : 1;
-    let found: { connection: T; stage: PendingStage; share: number } | null = null;
-    for (const [connection, { size: share }] of this.#all) {
-      if (share < least) continue;
-      const { stage } = connection;
+    const { largest: crowd } = this.#shares;
+    const isCrowd = crowd.size > Math.max(1, this.limit * SMALL_SHARE);
+    const latest = this.now() - FIRST_BYTES_MS;
+    let found: { connection: T; stage: number; size: number } | null = null;
+    for (const [connection, { share, since }] of this.#all) {
+      if (isCrowd && share !== crowd) continue;
+      const { size } = share;
+      // In a crowd, even those that have just come make place for those that have sent something.
+      const isNew = !isCrowd && since > latest;
+      const stage = isNew ? Math.max(connection.stage, PendingStage.begun) : connection.stage;
       const isNext =
         found === null ||
         stage < found.stage ||
-        (stage === found.stage && (share > found.share || (share === found.share && stage === PendingStage.waiting)));
-      if (isNext) found = { connection, stage, share };
+        (stage === found.stage && (size > found.size || (size === found.size && stage === PendingStage.waiting)));
+      if (isNext) found = { connection, stage, size };
     }
     return found?.connection ?? null;
   }

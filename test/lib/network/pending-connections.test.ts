@@ -35,11 +35,25 @@ it.each<[string, PendingConnection[], number]>([
 ])('at the limit, a new connection displaces %s', (_what, connections, displaced) => {
   const dropped: PendingConnection[] = [];
   const limit = connections.length;
-  const pending = new PendingConnections<PendingConnection>(limit, (connection) => void dropped.push(connection));
+  let now = 0;
+  const pending = new PendingConnections<PendingConnection>(
+    limit,
+    (connection) => void dropped.push(connection),
+    () => now,
+  );
   for (const connection of connections) pending.add(connection);
   expect(dropped).toEqual([]);
+  now = 1000;
   pending.add(silent('192.0.2.9'));
   expect(dropped).toEqual([connections[displaced]]);
+});
+
+it('a connection that has just come is not taken for a silent one, unless its network is a crowd', () => {
+  const dropped: PendingConnection[] = [];
+  const pending = new PendingConnections<PendingConnection>(3, (connection) => void dropped.push(connection));
+  const [old, fresh] = [begun(ONE), silent(OTHER)];
+  for (const connection of [old, begun(THIRD), fresh, silent(OTHER), silent('192.0.2.9')]) pending.add(connection);
+  expect(dropped).toEqual([old, fresh]);
 });
 
 it('a connection that was dropped or deleted counts no more', () => {
