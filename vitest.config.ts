@@ -52,7 +52,7 @@ const SHARED = [
   'test/traffic-policy/hostile-text.test.ts',
   // These wait for deadlines and send megabytes.
   'test/gateway/edge/clients/{client-progress,http1/http1-client,http2/http2-floods}.test.ts',
-  'test/gateway/edge/{proxy/http-proxy,tls/tls-mux,upstreams/http2-upstream}.test.ts',
+  'test/gateway/edge/{tls-mux,proxy/http-proxy,upstreams/http2-upstream}.test.ts',
 ];
 
 /** Tests in Chromium, which ends its connections whenever a network card of this machine comes or goes. */

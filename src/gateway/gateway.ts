@@ -23,7 +23,7 @@ import { HTTP_LIMITS } from './edge/http/http-limits.ts';
 import { lazyListener } from './edge/lazy-listener.ts';
 import type { TlsRouteParts } from './edge/public-tls.ts';
 import { AgentConnections } from './edge/tls/agent-connections.ts';
-import { TLS_LIMITS } from './edge/tls/tls-mux.ts';
+import { TLS_LIMITS } from './edge/tls-mux.ts';
 import { type DomainSettings, gatewayDomains, ownDomainOf } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';

@@ -1,11 +1,9 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
 import { ClientMemory } from './clients/client-memory.ts';
-import { planHandshake } from './clients/handshake-plan.ts';
 import { Http1Clients } from './clients/http1/http1-clients.ts';
 import { Http2Clients } from './clients/http2/http2-clients.ts';
 import { closeLongestIdle } from './clients/idle-clients.ts';
@@ -14,11 +12,10 @@ import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
-import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
+import { PublicTls, type PublicTlsOptions, type PublicTlsParts } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { type MessageClasses, ServiceServer } from './service-server.ts';
 import { ConnectionSlots } from './tls/connection-slots.ts';
-import type { HttpsHandler } from './tls/https-route.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
   serviceMessages?: MessageClasses;
@@ -65,7 +62,7 @@ export class EdgeServer {
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
     this.#services = new ServiceServer(services, limits, options.serviceMessages);
     const memory = new ClientMemory(limits.memory);
-    this.#tls = new PublicTls(options, this.#httpsHandler(limits, memory, clients, internal));
+    this.#tls = new PublicTls(options, this.#tlsParts(limits, memory, clients, internal));
     const plain = new Http1Clients({ limits, memory, counters, log });
     const slots = new ConnectionSlots({
       limit: limits.connections,
@@ -123,29 +120,20 @@ export class EdgeServer {
     });
   }
 
-  #httpsHandler(
+  #tlsParts(
     limits: HttpLimits,
     memory: ClientMemory,
     clients: ClientConnections,
     internal: InternalLookup,
-  ): HttpsHandler {
+  ): PublicTlsParts {
     const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
-    const handler = { onRequest, services: this.#services };
     const http1 = new Http1Clients({ limits, memory, counters, log });
     const http2 = new Http2Clients({ limits, memory, onRequest, counters, log });
+    const http1Handler = { onRequest, services: this.#services };
     return {
-      admit: (pending, endpoint) => {
-        const plan = planHandshake(pending, endpoint, internal);
-        if (plan === null) return null;
-        const serve = (secured: TLSSocket) => {
-          counters.connected(secured, 'https');
-          clients.opened(secured, plan);
-          if (secured.alpnProtocol === 'h2') http2.accept(secured);
-          else http1.accept(secured, handler);
-        };
-        return { demands: plan.demands, serve };
-      },
+      https: { http1, http1Handler, http2, clients, allowsHttp2: limits.streams > 0 },
+      internal,
       closeIdle: (choice) => closeLongestIdle(choice, http1, http2),
       // Node does not report whether it closed any: the next connection may find a free slot.
       onFull: () => this.#services.closeIdle(),

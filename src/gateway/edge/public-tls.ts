@@ -10,14 +10,11 @@ import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-di
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
-import { TlsEndpoints } from './streams/tls-endpoints.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import { CertificateSelection } from './tls/certificate-selection.ts';
-import { ConnectionSlots } from './tls/connection-slots.ts';
+import { ConnectionSlots, type ConnectionSlotsOptions } from './tls/connection-slots.ts';
 import { Handshakes } from './tls/handshakes.ts';
-import { type HttpsHandler, HttpsRoute } from './tls/https-route.ts';
-import { TLS_LIMITS, type TlsLimits, TlsMux } from './tls/tls-mux.ts';
-import type { TlsRoute } from './tls/tls-route.ts';
+import { type HttpsParts, TLS_LIMITS, type TlsEdgeRoute, type TlsLimits, TlsMux } from './tls-mux.ts';
 
 /** The TLS edges, as the public TLS port needs them. */
 export interface TlsEdgeRouter {
@@ -29,14 +26,14 @@ export interface TlsEdgeRouter {
    * @param ports all numbers that hostports may name the port by, in order of precedence
    * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
    */
-  routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsRoute;
+  routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsEdgeRoute;
   /**
    * Opens the further ports that hostports name.
    *
    * @param shared numbers of the shared port
    * @param accept takes connections to a further port
    */
-  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsRoute) => void): void;
+  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void;
   /** Closes the further ports and all of their connections. */
   closePorts(): void;
 }
@@ -77,6 +74,12 @@ export interface PublicTlsOptions {
   log: Log;
 }
 
+/** What the public TLS port shares with the other port. */
+export interface PublicTlsParts extends Required<Pick<ConnectionSlotsOptions, 'closeIdle' | 'onFull'>> {
+  https: HttpsParts;
+  internal: InternalLookup;
+}
+
 /** Name in the certificate for clients that request an unknown name. */
 const DEFAULT_NAME = 'localhost';
 /** Hostports name the public TLS port by its usual number, too: connections may be redirected from there. */
@@ -91,8 +94,8 @@ export class PublicTls {
   readonly #edges: TlsEdgeRouter | undefined;
   #ports: readonly number[] = [USUAL_PORT];
 
-  constructor(options: PublicTlsOptions, https: HttpsHandler) {
-    const { endpoints, services, host, counters, log, agents, domainOf = () => null } = options;
+  constructor(options: PublicTlsOptions, { https, internal, closeIdle, onFull }: PublicTlsParts) {
+    const { endpoints, services = new Map(), host, counters, log, agents, domainOf = () => null } = options;
     this.#options = options;
     this.#certificates = new CertificateSelection({
       ca: options.ca,
@@ -106,29 +109,32 @@ export class PublicTls {
     const { progressTimeout = HTTP_LIMITS.progressTimeout } = options.httpLimits ?? {};
     const slots = new ConnectionSlots({
       limit: limits.connections,
-      closeIdle: (choice) => https.closeIdle(choice),
-      onFull: () => https.onFull(),
+      closeIdle,
+      onFull,
       progressTimeout,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
     this.#streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
-    const internal: InternalLookup = (...address) => endpoints.internal(...address);
     const parts = { internal, handshakes, streams: this.#streams };
     this.#edges = options.tlsEdges?.(parts);
-    const edgeRoute = this.#edges?.routeAt(
+    const edges = this.#edges?.routeAt(
       () => this.#ports,
       (edgeHost, name) => this.#isHidden(edgeHost, name),
     );
-    const endpointFor = (name: string) => (services?.has(name) ? undefined : endpoints.peek('https', name));
-    const allowsHttp2 = (options.httpLimits?.streams ?? HTTP_LIMITS.streams) > 0;
-    // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
-    const http2 = (name: string) =>
-      allowsHttp2 && !services?.has(name) && (endpointFor(name) !== undefined || domainOf(name) !== null);
-    const httpsRoute = new HttpsRoute({ https, handshakes, slots, endpointFor, agents, http2 });
-    const tlsEndpoints = new TlsEndpoints({ lookup: (name) => endpoints.lookup('tls', name), ...parts });
-    const routes = [...(edgeRoute ? [edgeRoute] : []), tlsEndpoints, httpsRoute];
-    const challenges = options.challenges?.tlsAlpn;
-    this.#mux = new TlsMux({ handshakes, challenges, agents, routes, slots, limits, log });
+    this.#mux = new TlsMux({
+      ...parts,
+      endpoints,
+      edges: edges ?? null,
+      https,
+      challenges: options.challenges?.tlsAlpn,
+      agents,
+      services,
+      domainOf,
+      slots,
+      limits,
+      counters,
+      log,
+    });
   }
 
   /** Issues the default certificate, so that a CA that cannot issue any fails the start. */

@@ -2,14 +2,14 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
-import type { TlsRoute } from '../edge/tls/tls-route.ts';
+import type { TlsEdgeRoute } from '../edge/tls-mux.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 
 export interface EdgePortsOptions {
   index: TlsEdgeIndex;
-  routeAt(port: number): TlsRoute;
+  routeAt(port: number): TlsEdgeRoute;
   /** Takes a connection to a further port. */
-  accept(socket: Socket, route: TlsRoute): void;
+  accept(socket: Socket, route: TlsEdgeRoute): void;
   host: string;
   log: Log;
 }

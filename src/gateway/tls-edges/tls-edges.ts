@@ -7,7 +7,8 @@ import { findDestination } from '../edge/connections/destination.ts';
 import { resetConnection } from '../edge/http/reset-connection.ts';
 import type { TlsEdgeRouter, TlsRouteParts } from '../edge/public-tls.ts';
 import { meetsClientDemands } from '../edge/tls/handshake-demands.ts';
-import type { PendingConnection, TlsRoute } from '../edge/tls/tls-route.ts';
+import type { HelloClient } from '../edge/tls/handshakes.ts';
+import type { TlsEdgeRoute } from '../edge/tls-mux.ts';
 import type { LabeledUpstream } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Labels } from '../endpoints/label-selector.ts';
@@ -49,19 +50,19 @@ export class TlsEdges implements TlsEdgeRouter {
     return this.options.index.hasName(name);
   }
 
-  routeAt(ports: () => readonly number[], isHidden = (_host: string, _name: string): boolean => false): TlsRoute {
+  routeAt(ports: () => readonly number[], isHidden = (_host: string, _name: string): boolean => false): TlsEdgeRoute {
     return {
-      serve: async (pending) => {
-        const { hostName } = pending;
+      serve: async (client) => {
+        const { hostName } = client;
         const served = hostName === '' ? undefined : this.options.index.find(hostName, ports());
         if (!served || isHidden(served.host, hostName)) return false;
-        await this.#serve(pending, served);
+        await this.#serve(client, served);
         return true;
       },
     };
   }
 
-  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsRoute) => void): void {
+  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void {
     const { index, log } = this.options;
     this.#ports = new EdgePorts({ index, routeAt: (port) => this.routeAt(() => [port]), accept, host, log });
     this.#ports.start(shared);
@@ -71,8 +72,8 @@ export class TlsEdges implements TlsEdgeRouter {
     this.#ports?.stop();
   }
 
-  async #serve(pending: PendingConnection, served: ServedEdge): Promise<void> {
-    const { socket, hostName, handshakeDone } = pending;
+  async #serve(client: HelloClient, served: ServedEdge): Promise<void> {
+    const { socket, hostName, handshakeDone } = client;
     const endpoint = endpointOf(served);
     const edge = await this.#prepare(served.row);
     const startedAt = Date.now();
@@ -88,7 +89,7 @@ export class TlsEdges implements TlsEdgeRouter {
     }
     const isAnswered = edge.backendId !== null && this.#responseBackend(edge.backendId) !== null;
     const options = { demands: edge.demands, ...(isAnswered && { protocols: HTTP }) };
-    const secured = await this.options.handshakes.secure(pending, options);
+    const secured = await this.options.handshakes.secure(client, options);
     if (secured === null) return;
     const tls = clientTls(secured, edge.demands.clientAuthorities);
     this.#route(secured, new ClientConnection(secured, startedAt, tls), edge, endpoint);

@@ -4,7 +4,7 @@ import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, HelloTls } from '../connections/client-connection.ts';
 import { type ConnectResult, recordFor, runConnectPhase } from '../connections/connect-phase.ts';
 import { mergeDemands } from '../tls/handshake-demands.ts';
-import type { PendingConnection } from '../tls/tls-route.ts';
+import type { HelloClient } from '../tls/handshakes.ts';
 
 /** What is known of an HTTPS connection before its handshake. */
 export interface HandshakePlan {
@@ -27,7 +27,7 @@ export const DEFAULT_PLAN: HandshakePlan = { demands: null, connectPhase: null }
  * @returns null when the policy rejects the connection
  */
 export function planHandshake(
-  { socket, hostName }: PendingConnection,
+  { socket, hostName }: HelloClient,
   endpoint: GatewayEndpoint | undefined,
   internal: InternalLookup,
 ): HandshakePlan | null {

@@ -1,9 +1,21 @@
+import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
 import type { HandshakeDemands } from './handshake-demands.ts';
-import type { PendingConnection } from './tls-route.ts';
+
+/** A client before its handshake: its ClientHello has been parsed, but its bytes are still unread. */
+export interface HelloClient {
+  readonly socket: Socket;
+  readonly hello: ClientHello;
+  /** The host name in the SNI extension, in lower case; empty without one. */
+  readonly hostName: string;
+  /** The client has its turn: from now on, it has the whole time for the handshake. */
+  handshakeBegins(): void;
+  handshakeDone(): void;
+}
 
 export interface HandshakeOptions {
   /** Application protocols to offer; left out: no negotiation. */
@@ -26,8 +38,8 @@ export class Handshakes {
    * @returns null when it failed
    * @throws when no certificate is available, or a demand cannot be met
    */
-  async secure(pending: PendingConnection, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
-    const { socket, hostName, handshakeBegins, handshakeDone } = pending;
+  async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
+    const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION } = options;
     const secureContext = await this.certificates.contextFor(hostName, this.#withAuthorities(demands));
     const requestCert = demands.clientAuthorities.length > 0;

@@ -11,15 +11,15 @@ import {
   type TLSSocket,
 } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
-import { AgentConnections } from '../../../../src/gateway/edge/tls/agent-connections.ts';
-import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
-import { TestEdge } from '../../../support/edge.ts';
-import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
-import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
-import { listening } from '../../../support/loopback.ts';
-import { recordingLog, silentLog } from '../../../support/silent-log.ts';
-import { helloOf } from '../../../support/tls-records.ts';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { AgentConnections } from '../../../src/gateway/edge/tls/agent-connections.ts';
+import { EDGE_TERMINATION } from '../../../src/gateway/endpoints/endpoint.ts';
+import { TestEdge } from '../../support/edge.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
+import { listening } from '../../support/loopback.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
+import { helloOf } from '../../support/tls-records.ts';
 
 describe('agents at the public TLS port', () => {
   let gateway: TestGateway;

@@ -1,0 +1,240 @@
+import type { RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { Log } from '../../lib/log/log.ts';
+import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
+import {
+  ACME_TLS_PROTOCOL,
+  answerTlsAlpn,
+  type TlsAlpnChallenges,
+} from '../certificates/challenges/challenge-tls-alpn.ts';
+import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-directory.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { ClientConnections } from './clients/client-connections.ts';
+import { type HandshakePlan, planHandshake } from './clients/handshake-plan.ts';
+import type { Http1Handler } from './clients/http1/http1-client.ts';
+import type { Http1Clients } from './clients/http1/http1-clients.ts';
+import type { Http2Clients } from './clients/http2/http2-clients.ts';
+import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
+import { findDestination } from './connections/destination.ts';
+import { hostNameOf } from './http/host-name.ts';
+import { resetConnection } from './http/reset-connection.ts';
+import type { StreamProxy } from './streams/stream-proxy.ts';
+import type { AgentConnections } from './tls/agent-connections.ts';
+import type { ConnectionSlots } from './tls/connection-slots.ts';
+import { mergeDemands } from './tls/handshake-demands.ts';
+import type { Handshakes, HelloClient } from './tls/handshakes.ts';
+
+/** The TLS edges of one port. */
+export interface TlsEdgeRoute {
+  /** @returns false when no edge serves the connection; it is unchanged then */
+  serve(client: HelloClient): Promise<boolean>;
+}
+
+/** How connections that speak HTTP over TLS are served. */
+export interface HttpsParts {
+  readonly http1: Http1Clients;
+  readonly http1Handler: Http1Handler;
+  readonly http2: Http2Clients;
+  readonly clients: ClientConnections;
+  /** Whether clients may use HTTP/2. */
+  readonly allowsHttp2: boolean;
+}
+
+export interface TlsMuxOptions {
+  endpoints: EndpointDirectory;
+  /** Finds the endpoints that policies forward to. */
+  internal: InternalLookup;
+  /** Null: the gateway has no edges. */
+  edges: TlsEdgeRoute | null;
+  https: HttpsParts;
+  streams: StreamProxy;
+  handshakes: Handshakes;
+  /** Challenges that answer validations; without them there are no answers. */
+  challenges: Pick<TlsAlpnChallenges, 'context'> | undefined;
+  /** Left out: agents connect elsewhere. */
+  agents: AgentConnections | undefined;
+  services: ReadonlyMap<string, RequestListener>;
+  /** The domain or wildcard of this gateway that a name belongs to. */
+  domainOf: (name: string) => string | null;
+  slots: ConnectionSlots;
+  limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
+  counters: TrafficCounters;
+  log: Log;
+}
+
+export interface TlsLimits {
+  /** Milliseconds from the connection to the client's turn, and from there to the end of the handshake. */
+  handshakeTimeout: number;
+  /** Connections that are sending their ClientHello, or handshaking as an agent; see {@link PendingConnections}. */
+  hellos: number;
+  /** Client connections; see {@link ConnectionSlots}. Agents are limited by the session server. */
+  connections: number;
+}
+
+export const TLS_LIMITS: TlsLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
+
+/** Fatal alerts (RFC 8446, section 6), as complete records. */
+const DECODE_ERROR = Buffer.from('15030300020232', 'hex');
+const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
+
+/** Clients that offer protocols, but none of these, are refused. */
+const HTTP1 = ['http/1.1', 'http/1.0'];
+const HTTP2_OR_1 = ['h2', ...HTTP1];
+
+const QUIET_MS = 60_000;
+
+/**
+ * Takes TLS connections from their ClientHello to whoever serves them. Agents, TLS edges, endpoints of the protocol `tls`
+ * and HTTPS share one port.
+ *
+ * The gateway performs the handshakes itself. Node's servers begin with a default certificate, which OpenSSL goes on to
+ * prefer when its key type differs from that of the certificate that SNICallback finds.
+ */
+export class TlsMux {
+  /** Of those that are sending their ClientHello, or handshaking as an agent: none counts as a client's yet. */
+  readonly #pending: PendingConnections<PendingHandshake>;
+  #failures = 0;
+  #loggedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(private readonly options: TlsMuxOptions) {
+    this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
+  }
+
+  /**
+   * Takes a connection over; throws nothing.
+   *
+   * @param only the edges of a further port; left out: the connection came to the shared port
+   */
+  accept(socket: Socket, only?: TlsEdgeRoute): void {
+    const { limits, slots } = this.options;
+    // An error is followed by 'close'.
+    socket.on('error', () => {});
+    const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
+    const pending = new PendingHandshake(socket);
+    const handshakeBegins = () => {
+      timer.refresh();
+      pending.begins();
+      slots.handshakeBegins(socket);
+    };
+    const handshakeDone = () => {
+      clearTimeout(timer);
+      slots.preventEviction(socket);
+    };
+    socket.once('close', handshakeDone);
+    this.#pending.add(pending);
+    this.#serve(pending, { handshakeBegins, handshakeDone }, only)
+      .catch((error: unknown) => {
+        this.#reportFailure(error);
+        socket.destroy();
+      })
+      .finally(() => this.#pending.delete(pending));
+  }
+
+  async #serve(
+    pending: PendingHandshake,
+    progress: Pick<HelloClient, 'handshakeBegins' | 'handshakeDone'>,
+    only: TlsEdgeRoute | undefined,
+  ): Promise<void> {
+    const { agents, edges, endpoints, slots } = this.options;
+    const { socket } = pending;
+    const hello = await pending.readHello();
+    if (socket.destroyed) return;
+    // OpenSSL might find a name in it, and routing, certificate and policy would be those of another.
+    if (hello === null) return void socket.end(DECODE_ERROR);
+    const hostName = hostNameOf(hello.serverName);
+    const client: HelloClient = { socket, hello, hostName, ...progress };
+
+    // Before clients: neither takes a slot.
+    if (!only && this.#answerValidation(client)) return;
+    if (!only && agents?.name === hostName) return this.#serveAgent(client, agents);
+
+    this.#pending.delete(pending);
+    if (!slots.take(socket)) return;
+    slots.allowEviction(socket);
+
+    if (await (only ?? edges)?.serve(client)) return;
+    if (only) return void socket.end(UNRECOGNIZED_NAME);
+    const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
+    return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
+  }
+
+  /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
+  #answerValidation({ socket, hello }: HelloClient): boolean {
+    if (hello.protocols.length !== 1 || hello.protocols[0] !== ACME_TLS_PROTOCOL) return false;
+    const context = this.options.challenges?.context(hello.serverName);
+    if (context === undefined) return false;
+    answerTlsAlpn(socket, context);
+    return true;
+  }
+
+  async #serveAgent(client: HelloClient, agents: AgentConnections): Promise<void> {
+    const secured = await this.options.handshakes.secure(client);
+    if (secured) agents.accept(secured);
+  }
+
+  /** TLS passes through to the agent, or the edge terminates it with the agent's certificate or one of the gateway's own. */
+  async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
+    const { internal, handshakes, streams } = this.options;
+    const { socket, hostName, handshakeDone } = client;
+    const startedAt = Date.now();
+    const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
+    const to = findDestination(endpoint, connection, internal);
+    if (to === null) return resetConnection(socket);
+    // The demands of this endpoint also hold for clients that its policy forwards.
+    const demands = mergeDemands(to.endpoint.tls, mergeDemands(endpoint.tls, to.termination));
+    const info = { protocol: 'tls', through: to.through } as const;
+    if (demands === null) {
+      handshakeDone();
+      streams.connectTo(socket, to.endpoint, to.connection, { ...info, passthrough: true });
+      return;
+    }
+    const secured = await handshakes.secure(client, { demands });
+    if (secured === null) return;
+    streams.connectTo(secured, to.endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), info);
+  }
+
+  /** Serves HTTPS, whatever the host name. */
+  async #serveHttps(client: HelloClient): Promise<void> {
+    const { endpoints, internal, services, domainOf, https, handshakes, agents } = this.options;
+    const { socket, hostName, hello } = client;
+    const isService = services.has(hostName);
+    const endpoint = isService ? undefined : endpoints.peek('https', hostName);
+    const plan = planHandshake(client, endpoint, internal);
+    if (plan === null) return resetConnection(socket);
+    // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
+    const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
+    const protocols = https.allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
+    const secured = await handshakes.secure(client, { protocols, ...(plan.demands && { demands: plan.demands }) });
+    if (secured === null) return;
+    if (agents && hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan, agents);
+    else this.#serveHttp(socket, secured, plan);
+  }
+
+  #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan, agents: AgentConnections): void {
+    const { slots } = this.options;
+    slots.allowEviction(socket);
+    secured.once('readable', () => slots.protect(socket));
+    agents.detect(secured, () => this.#serveHttp(socket, secured, plan));
+  }
+
+  #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
+    const { slots, counters, https } = this.options;
+    slots.expectProgress(socket);
+    counters.connected(secured, 'https');
+    https.clients.opened(secured, plan);
+    if (secured.alpnProtocol === 'h2') https.http2.accept(secured);
+    else https.http1.accept(secured, https.http1Handler);
+  }
+
+  /** At most once a minute: a broken certificate fails at every connection, and anyone may connect. */
+  #reportFailure(error: unknown): void {
+    this.#failures += 1;
+    const now = performance.now();
+    if (now - this.#loggedAt < QUIET_MS) return;
+    this.options.log.error({ err: error, failures: this.#failures }, 'TLS connection failed');
+    this.#loggedAt = now;
+    this.#failures = 0;
+  }
+}
