@@ -90,7 +90,12 @@ export async function openTcp(port: number, { from, signal }: Life): Promise<Soc
 }
 
 /** A TLS connection, open. */
-export async function openTls(port: number, servername: string, life: Life, alpn = 'http/1.1'): Promise<TLSSocket> {
+export async function openTls(
+  port: number,
+  servername: string,
+  life: Omit<Life, 'target'>,
+  alpn = 'http/1.1',
+): Promise<TLSSocket> {
   // The types lack localAddress.
   const address = { host: HOST, port, localAddress: life.from };
   const socket = connectTls({ ...address, servername, rejectUnauthorized: false, ALPNProtocols: [alpn] });

@@ -3,9 +3,9 @@ import { Agent, request } from 'node:https';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { buffer } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
-import ngrok from '@ngrok/ngrok';
 import { quantile } from '../support/finding.ts';
 import { within } from '../support/until.ts';
+import { HostileAgent } from './hostile-agent.ts';
 
 /** Honest clients and agents that connect, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {
@@ -135,15 +135,13 @@ function askHttp2(host: string, wanted: Wanted): Promise<void> {
   });
 }
 
-/** Starts the session of an agent, and ends it. */
+/** Starts the session of an agent, and ends it at once: those of SDKs stay until their heartbeats are missed. */
 async function startSession(port: number): Promise<void> {
-  const session = await new ngrok.SessionBuilder()
-    .authtoken(authtoken)
-    .serverAddr(`127.0.0.1:${port}`)
-    .caCert(Buffer.from(ca))
-    .handleDisconnection(() => false)
-    .connect();
-  await session.close();
+  const life = { from: '127.0.4.9', signal: AbortSignal.timeout(PATIENCE_MS) };
+  const { socket } = await HostileAgent.open({ ...life, target: { sessionPort: port, authtoken } });
+  const isOpen = !socket.destroyed;
+  socket.destroy();
+  if (!isOpen) throw new Error('session refused');
 }
 
 interface Kind {

@@ -1,10 +1,12 @@
 import type { TLSSocket } from 'node:tls';
 import { FrameDecoder, type FrameHandler, FrameWriter } from '../../src/agent-protocol/frames.ts';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
-import { type Life, openTls } from './attack.ts';
+import { type Life, openTls, type Target } from './attack.ts';
 
 const HEARTBEAT_MS = 5_000;
 const HEARTBEAT_STREAM = 3;
+
+type AgentLife = Pick<Life, 'from' | 'signal'> & { target: Pick<Target, 'sessionPort' | 'authtoken'> };
 
 /** An agent that keeps to the protocol as far as its attack needs; it keeps nothing that it receives. */
 export class HostileAgent implements FrameHandler {
@@ -29,9 +31,9 @@ export class HostileAgent implements FrameHandler {
     });
   }
 
-  /** Opens a session with the hostile tenant's authtoken. */
-  static async open(life: Life, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
-    const socket = await openTls(life.target.sessionPort, 'localhost', life);
+  /** Opens a session at a port for agents, or at the HTTPS port. */
+  static async open(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
+    const socket = await openTls(life.target.sessionPort, 'connect.localhost', life);
     const agent: HostileAgent = new HostileAgent(socket, (stream) => onClient(agent, stream));
     const extra = { AuthToken: life.target.authtoken, Metadata: '' };
     await agent.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
