@@ -96,6 +96,8 @@ export class Channel {
 
   #aborted = false;
   #closed = false;
+  /** Whether a request on this stream, which the peer opened, had its turn. One that never had comes to nothing. */
+  isServed = false;
   /** Whether our RST has ended it, and the peer may notice only later. */
   wasReset = false;
 

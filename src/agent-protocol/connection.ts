@@ -25,8 +25,8 @@ const CHUNK_BYTES = 64;
 const FRAMES_PER_TURN = 512;
 const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
-/** Frames that a stream which the peer opens and resets counts as. */
-const USELESS_FRAMES_PER_RESET = 100;
+/** Frames that a stream counts as which an agent opens, and which is not served. */
+const USELESS_FRAMES_PER_STREAM = 100;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
@@ -227,8 +227,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #countUseless(frames: number): void {
-    if (this.#useless.take(frames, this.lastReadAt)) return;
-    throw new ProtocolViolation('too many frames for streams that are closed');
+    if (!this.#useless.take(frames, this.lastReadAt))
+      this.close(new ProtocolViolation('too many frames for streams that come to nothing'));
   }
 
   onData(streamId: number, length: number, syn: boolean): void {
@@ -301,10 +301,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   onReset(streamId: number): void {
     this.#count(FRAMES_PER_RESET);
-    // A gateway resets the stream of a client that has left.
-    const isUseless = this.role === 'gateway' && this.#isPeers(streamId) && this.#channels.has(streamId);
-    if (isUseless) this.#countUseless(USELESS_FRAMES_PER_RESET);
     const channel = this.#find(streamId);
+    if (channel) channel.isServed = false;
     if (channel && this.#carries(streamId)) this.#inOrder(channel, () => channel.receiveReset());
     // The peer may have lost the connection for bulk already.
     else channel?.receiveReset();
@@ -402,7 +400,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#holding.delete(channel);
     const bulk = this.#bulk;
     if (bulk !== null) bulk.#forgetMoved(channel);
-    if (this.#channels.delete(channel.id) && this.#isPeers(channel.id)) this.#inbound -= 1;
+    if (!this.#channels.delete(channel.id) || !this.#isPeers(channel.id)) return;
+    this.#inbound -= 1;
+    // What ends with its connection is nobody's fault; a gateway's streams end with their clients.
+    if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countUseless(USELESS_FRAMES_PER_STREAM);
   }
 
   #forgetMoved(channel: Channel): void {

@@ -21,7 +21,12 @@ export interface RpcRequest {
   parse(): unknown;
 }
 
-export type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer>;
+/** Instead of an answer: what the stream carries from now on. */
+export interface RpcFeed {
+  receiver: ChannelReceiver;
+}
+
+export type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer | RpcFeed>;
 
 /**
  * Answers the request on an RPC stream that the peer opened: one JSON object in, one out, then FIN. It always answers:
@@ -47,23 +52,31 @@ export class RpcResponder implements ChannelReceiver {
     if (this.#answering) return;
     this.channel.keep(payload.length);
     try {
-      if (this.#request.push(payload)) this.#answer(this.handler(this.#whole()));
+      if (!this.#request.push(payload)) return;
     } catch (error) {
-      this.#answer(Promise.reject(notJson(error)));
+      this.#refuse(notJson(error));
+      return;
     }
+    void this.#answer(this.handler(this.#whole()));
   }
 
   /** The caller's FIN: before an answer, the request is incomplete; afterwards, it has processed the answer. */
   onEnd(): void {
-    if (!this.#answering) {
-      this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is incomplete')));
-    }
+    if (!this.#answering) this.#refuse(new RpcError('ERR_NGROK_301', 'the request is incomplete'));
     this.onClosed();
   }
 
   onClosed(): void {
     this.#peerDone = true;
     this.#consume();
+  }
+
+  /** The handler decides when: what cannot be parsed is answered no sooner than what can. */
+  #refuse(error: RpcError): void {
+    const parse = () => {
+      throw error;
+    };
+    void this.#answer(this.handler({ size: this.#request.length, parse }));
   }
 
   #whole(): RpcRequest {
@@ -78,19 +91,29 @@ export class RpcResponder implements ChannelReceiver {
     return { size: request.length, parse };
   }
 
-  async #answer(answer: Promise<RpcAnswer>): Promise<void> {
+  async #answer(answer: Promise<RpcAnswer | RpcFeed>): Promise<void> {
     this.#answering = true;
     let body: object;
     try {
-      const { body: success, consumed } = await answer;
-      this.#consumed = consumed;
-      body = success;
+      const given = await answer;
+      if ('receiver' in given) {
+        this.#become(given.receiver);
+        return;
+      }
+      this.#consumed = given.consumed;
+      body = given.body;
     } catch (error) {
       body = { Error: this.#errorText(error) };
     }
     this.channel.write(Buffer.from(JSON.stringify(body)));
     this.channel.end();
     if (this.#peerDone) this.#consume();
+  }
+
+  #become(receiver: ChannelReceiver): void {
+    this.channel.receiver = receiver;
+    if (this.channel.closed) receiver.onClosed?.();
+    else if (this.#peerDone) receiver.onEnd();
   }
 
   #errorText(error: unknown): string {

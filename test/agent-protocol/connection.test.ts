@@ -359,7 +359,7 @@ describe('Connection: peers that use too much', () => {
       peer.flush();
       if (id % 100 === 1) await settle();
     }
-    expect(ended.map(({ message }) => message)).toEqual(['too many frames for streams that are closed']);
+    expect(ended.map(({ message }) => message)).toEqual(['too many frames for streams that come to nothing']);
   });
 
   it('resets the stream that holds the most at the memory limit, so that the peer notices; the others continue', async () => {

@@ -11,11 +11,12 @@ import {
   BulkRequest,
   PatchRequest,
   parseMessage,
+  RequestsRequest,
   StreamType,
   streamPrefix,
   UnbindRequest,
 } from '../../agent-protocol/messages.ts';
-import { type RpcAnswer, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
+import { type RpcAnswer, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
@@ -204,18 +205,17 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
-    if (type === StreamType.requests && this.#requests) return this.#requests.serve(channel);
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'agent request failed');
-    const serve = (request: RpcRequest) => this.#serveInTurn(type, request);
+    const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
     if (this.#credential) return new RpcResponder(channel, serve, report);
     if (this.#asked) this.end(new Error('second request before authentication'));
     this.#asked = true;
     return new RpcResponder(channel, serve, report, AUTH_LIMITS);
   }
 
-  async #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
+  async #serveInTurn(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer | RpcFeed> {
     const { turns, strangerTurns, address } = this.#deps;
-    const serve = () => this.#serveCounted(type, request);
+    const serve = () => this.#serveCounted(type, request, channel);
     const isOver = () => this.#ended;
     if (this.#credential) return turns.serve(this.#credential.id, request.size, serve, isOver);
     this.#isWaiting = true;
@@ -226,10 +226,14 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
     }
   }
 
-  async #serveCounted(type: number, request: RpcRequest): Promise<RpcAnswer> {
+  async #serveCounted(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer | RpcFeed> {
+    channel.isServed = true;
     try {
-      return await this.#serve(type, request.parse(), request.size);
+      const body = request.parse();
+      if (type === StreamType.requests && this.#requests) return this.#report(this.#requests, body, channel);
+      return await this.#serve(type, body, request.size);
     } catch (error) {
+      if (type === StreamType.requests) channel.isServed = false;
       const { refusals, address } = this.#deps;
       const who = this.#credential ? { address, session: this.#id, credential: this.#credential.id } : { address };
       if (type === StreamType.auth) refusals.session(who, error);
@@ -265,6 +269,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
       default:
         throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
+  }
+
+  #report(streams: RequestsStreams, body: unknown, channel: Channel): RpcFeed {
+    return { receiver: streams.begin(channel, parseMessage(RequestsRequest, body, 'ERR_NGROK_301').Id) };
   }
 
   #unbind({ Id: id, Drain: drain }: UnbindRequest): RpcAnswer {

@@ -1,11 +1,7 @@
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
-import { JsonScanner } from '../../agent-protocol/json-scanner.ts';
-import { parseMessage, RequestsRequest } from '../../agent-protocol/messages.ts';
-import { RpcError, rpcErrorText } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { ReportQueue } from '../endpoints/request-feed.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';
-
-const LIMITS = { bytes: 1_024, values: 16 };
 
 /** Open streams of one session with reports of requests. */
 export class RequestsStreams {
@@ -20,30 +16,31 @@ export class RequestsStreams {
     private readonly named: (id: string) => BoundEndpoint,
   ) {}
 
-  /** Serves a stream that the agent has opened. */
-  serve(channel: Channel): ChannelReceiver {
-    const begin = (stream: RequestsStream, id: string) => {
-      if (this.#open.size >= this.max) {
-        throw new RpcError('ERR_NGROK_301', `too many feeds of requests: one session can have ${this.max}`);
-      }
-      stream.follow(this.named(id));
-      this.#open.add(stream);
-    };
-    return new RequestsStream(channel, begin, (stream) => this.#open.delete(stream));
+  /**
+   * Begins to report on a stream that the agent has opened.
+   *
+   * @throws {RpcError} at the limit, or when there is no such endpoint
+   */
+  begin(channel: Channel, id: string): ChannelReceiver {
+    if (this.#open.size >= this.max) {
+      throw new RpcError('ERR_NGROK_301', `too many feeds of requests: one session can have ${this.max}`);
+    }
+    const endpoint = this.named(id);
+    const stream: RequestsStream = new RequestsStream(channel, () => this.#open.delete(stream));
+    this.#open.add(stream);
+    stream.follow(endpoint);
+    return stream;
   }
 }
 
 /** A stream on which an agent gets reports of the requests to one of its endpoints: a line of JSON for each. */
 class RequestsStream implements ChannelReceiver {
-  readonly #request = new JsonScanner(LIMITS);
   #queue: ReportQueue | null = null;
-  #isAsked = false;
   #isCut = false;
 
   constructor(
     private readonly channel: Channel,
-    private readonly begin: (stream: RequestsStream, id: string) => void,
-    private readonly onEnded: (stream: RequestsStream) => void,
+    private readonly onEnded: () => void,
   ) {}
 
   follow(endpoint: BoundEndpoint): void {
@@ -62,17 +59,7 @@ class RequestsStream implements ChannelReceiver {
     this.channel.end();
   }
 
-  onData(payload: Buffer): void {
-    if (this.#isAsked) return;
-    this.channel.keep(payload.length);
-    try {
-      if (!this.#request.push(payload)) return;
-      this.#isAsked = true;
-      this.begin(this, parseMessage(RequestsRequest, this.#request.parse(), 'ERR_NGROK_301').Id);
-    } catch (error) {
-      this.#refuse(error);
-    }
-  }
+  onData(): void {}
 
   onDrain(): void {
     this.#queue?.resume();
@@ -93,15 +80,8 @@ class RequestsStream implements ChannelReceiver {
     this.channel.abort();
   }
 
-  #refuse(cause: unknown): void {
-    this.#isAsked = true;
-    const error = cause instanceof RpcError ? cause : new RpcError('ERR_NGROK_301', 'the request is not a JSON object');
-    this.channel.write(Buffer.from(`${JSON.stringify({ Error: rpcErrorText(error) })}\n`));
-    this.end();
-  }
-
   #stop(): void {
     this.#queue?.close();
-    this.onEnded(this);
+    this.onEnded();
   }
 }

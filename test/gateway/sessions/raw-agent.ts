@@ -1,4 +1,5 @@
 import { expect } from 'vitest';
+import { streamPrefix } from '../../../src/agent-protocol/messages.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
 import type { SessionGateway } from './session-gateway.ts';
 
@@ -11,13 +12,11 @@ export function auth(gateway: SessionGateway, clientId = '') {
 export async function rawAgent(gateway: SessionGateway) {
   const peer = new MuxPeer(await gateway.rawClient());
   let nextId = 3;
-  /** Opens a stream, and returns its id. */
-  function open(type: number, body: string): number {
+  /** Opens a stream, without a type if null, and returns its id. */
+  function open(type: number | null, body: string): number {
     const id = nextId;
     nextId += 2;
-    const prefix = Buffer.alloc(4);
-    prefix.writeUInt32BE(type);
-    peer.sendData(id, prefix, { syn: true });
+    peer.sendData(id, type === null ? '' : streamPrefix(type), { syn: true });
     peer.sendData(id, body);
     return id;
   }

@@ -3,6 +3,7 @@ import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import type { RequestReport } from '../../../src/agent-protocol/request-report.ts';
 import type { OnlineEndpoint } from '../../../src/gateway/endpoints/endpoint.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-memory.ts';
+import { until } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 
@@ -36,7 +37,8 @@ async function agentWith(gateway: SessionGateway, domain: string, announced: unk
       .split('\n')
       .filter(Boolean)
       .map((line) => JSON.parse(line));
-  const ended = (id: number) => agent.peer.until(() => agent.peer.frames.some((frame) => frame.id === id && frame.fin));
+  const hasEnded = (id: number) => agent.peer.frames.some((frame) => frame.id === id && frame.fin);
+  const ended = (id: number) => agent.peer.until(() => hasEnded(id));
   const watched = async () => {
     const id = agent.open(StreamType.requests, JSON.stringify({ Id }));
     // Its answer comes after the stream was opened.
@@ -49,6 +51,7 @@ async function agentWith(gateway: SessionGateway, domain: string, announced: unk
     endpoint,
     offered: (answer.Extra as { RequestFeed?: true }).RequestFeed,
     lines,
+    hasEnded,
     ended,
     watched,
   };
@@ -139,4 +142,43 @@ it('an agent that does not read its reports loses that stream when memory is sho
   for (let count = 0; count < 200; count++) agent.endpoint.feed?.publish(large);
   await agent.peer.until(isCut);
   expect(await agent.call(StreamType.serverInfo, {})).toHaveProperty('Region');
+});
+
+it.each([
+  ['a stream that watches requests', StreamType.requests, '{"Id":"x"}'],
+  ['a malformed request', StreamType.unbind, 'x'],
+])('%s is answered in its turn, after earlier requests', async (_what, type, body) => {
+  const gateway = await SessionGateway.start();
+  const agent = await agentWith(gateway, 'cam.localhost');
+  const earlier = Array.from({ length: 20 }, () => agent.open(StreamType.serverInfo, '{}'));
+  const late = agent.open(type, body);
+  await agent.ended(late);
+  const ended = agent.peer.frames.filter(({ fin }) => fin).map(({ id }) => id);
+  expect(ended.slice(-21)).toEqual([...earlier, late]);
+});
+
+/** Opens a stream, ends it once it is answered, if it is, and says whether the session goes on. */
+async function openAndEnd(gateway: SessionGateway, type: number | null, body: string, count: number) {
+  const agent = await agentWith(gateway, 'cam.localhost');
+  for (let done = 0; done < count && !agent.peer.socket.destroyed; done += 50) {
+    const streams = Array.from({ length: 50 }, () => agent.open(type, body));
+    for (const stream of streams) agent.peer.sendData(stream, '', { fin: true });
+    const isOver = () => agent.peer.socket.destroyed || streams.every((id) => agent.hasEnded(id));
+    await until(isOver, 'the ends of the streams');
+  }
+  return !agent.peer.socket.destroyed;
+}
+
+it.each([
+  ['without a type', null, ''],
+  ['for heartbeats', StreamType.heartbeat, ''],
+  ['that watch an unknown endpoint', StreamType.requests, '{"Id":"x"}'],
+])('an agent that opens stream after stream %s loses its session', async (_which, type, body) => {
+  const gateway = await SessionGateway.start();
+  expect(await openAndEnd(gateway, type, body, 1500)).toBe(false);
+});
+
+it('an agent that sends request after request keeps its session', async () => {
+  const gateway = await SessionGateway.start();
+  expect(await openAndEnd(gateway, StreamType.serverInfo, '{}', 1500)).toBe(true);
 });
