@@ -81,7 +81,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #main: Connection | null = null;
   /** What arrived here before the notice, on the other connection, that its stream moves here. Decoding waits for that. */
   #early: EarlyFrame | null = null;
-  readonly #memory = new HeldMemory(this);
+  /** Of the session: a connection for bulk shares its main connection's. */
+  #memory = new HeldMemory(this);
   readonly roundTrip = new RoundTrip();
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
@@ -134,6 +135,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     bulk.#largestWindow = this.#largestWindow;
     bulk.#limits = this.#limits;
     bulk.#useless = this.#useless;
+    this.#memory.adopt(bulk.#memory);
+    bulk.#memory = this.#memory;
   }
 
   /** The peer knows the connection for bulk: from now on, bulk streams move there. */
@@ -384,13 +387,20 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#memory.promise(bytes);
   }
 
-  /** Ends the stream that holds the most memory. */
+  /** Ends the session's stream that holds the most memory. */
   shed(): void {
     let most: Channel | null = null;
-    for (const channel of this.#channels.values()) if (channel.memory > (most?.memory ?? 0)) most = channel;
+    let owner: Connection = this;
+    for (const connection of this.#bulk === null ? [this] : [this, this.#bulk]) {
+      for (const channel of connection.#channels.values()) {
+        if (channel.memory <= (most?.memory ?? 0)) continue;
+        most = channel;
+        owner = connection;
+      }
+    }
     const reason = new Error('memory limit reached');
     // SDKs hang when a request of theirs is reset; requests have the agent's odd ids.
-    if (most === null || (most.id % 2 === 1 && !most.receiver.onCut)) this.socket.destroy(reason);
+    if (most === null || (most.id % 2 === 1 && !most.receiver.onCut)) owner.socket.destroy(reason);
     else most.cut(reason);
     this.#reportMemory();
   }
@@ -427,7 +437,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       channel.deliver();
     }
     this.#send();
-    (this.#main ?? this).#reportMemory();
+    this.#reportMemory();
     this.#frames = 0;
     if (!this.#ended) this.#decodeRest();
   }
@@ -468,7 +478,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #reportMemory(): void {
-    if (this.#ended) this.#memory.release();
+    if (this.#main !== null) this.#main.#reportMemory();
+    else if (this.#ended) this.#memory.release();
     else this.#memory.report(this.socket.writableLength + (this.#bulk?.socket.writableLength ?? 0));
   }
 

@@ -262,12 +262,12 @@ describe('a session with a connection for bulk', () => {
 });
 
 /** A gateway's end whose two connections a test drives frame by frame. */
-function driven() {
+function driven(budget = new MemoryBudget(Number.POSITIVE_INFINITY), accept: (channel: Channel) => void = () => {}) {
   const paths = [path(() => 1), path(() => 1)] as const;
   const ended: string[] = [];
-  const user = { accept() {}, ended: (reason: Error) => void ended.push(reason.message) };
+  const user = { accept, ended: (reason: Error) => void ended.push(reason.message) };
   const [main, bulk] = paths.map(([near]) => new Connection(near, user)) as [Connection, Connection];
-  main.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
+  main.trust(budget);
   main.extend(LARGEST_WINDOW);
   for (const connection of [main, bulk]) connection.start();
   main.attachBulk(bulk);
@@ -283,6 +283,44 @@ function driven() {
   };
   return { main, bulk, first, second, open, move, ended };
 }
+
+describe('what streams of the peer hold on the connection for bulk', () => {
+  const accept = (channel: Channel) => channel.pause();
+
+  it('counts for the session, and no longer once that connection has ended', async () => {
+    const budget = new MemoryBudget(MIB);
+    const { main, bulk, first, second, ended } = driven(budget, accept);
+    first.sendData(3, Buffer.alloc(150_000), { syn: true });
+    second.sendData(3, Buffer.alloc(200_000), { syn: true });
+    await until(() => budget.held === 350_000, 'both are counted');
+    bulk.close(new Error('over'));
+    await until(() => budget.held === 150_000, 'one is counted');
+    main.close(new Error('over, too'));
+    expect([budget.held, ended]).toEqual([0, ['over', 'over, too']]);
+  });
+
+  it('is counted if it came before the connection belonged to the session', async () => {
+    const budget = new MemoryBudget(MIB);
+    const [near, far] = path(() => 1);
+    const late = new Connection(near, { accept, ended() {} });
+    late.start();
+    new MuxPeer(far).sendData(3, Buffer.alloc(10_000), { syn: true });
+    await settle();
+    const { main, first } = driven(budget, accept);
+    main.attachBulk(late);
+    first.sendData(3, Buffer.alloc(100_000), { syn: true });
+    await until(() => budget.held === 110_000, 'both are counted');
+  });
+
+  it('ends that connection beyond the limit, if it holds the most', async () => {
+    const { first, second, main, ended } = driven(new MemoryBudget(300_000), accept);
+    first.sendData(3, Buffer.alloc(150_000), { syn: true });
+    second.sendData(3, Buffer.alloc(200_000), { syn: true });
+    await until(() => ended.length > 0, 'the end');
+    expect(ended).toEqual(['memory limit reached']);
+    expect(main.isSilent || first.socket.destroyed).toBe(false);
+  });
+});
 
 describe('data on the connection for bulk', () => {
   it.each([
