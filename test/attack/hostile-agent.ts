@@ -8,11 +8,11 @@ const HEARTBEAT_STREAM = 3;
 
 type AgentLife = Pick<Life, 'from' | 'signal'> & { target: Pick<Target, 'sessionPort' | 'authtoken'> };
 
-/** An agent that keeps to the protocol as far as its attack needs; it keeps nothing that it receives. */
+/** An agent that keeps to the protocol as far as its attack needs; it keeps only answers. */
 export class HostileAgent implements FrameHandler {
   #nextId = 5;
   #stream = 0;
-  readonly #answers = new Map<number, () => void>();
+  readonly #answers = new Map<number, { text: string; resolve: (text: string) => void }>();
   readonly #writer = new FrameWriter();
   readonly #timer: NodeJS.Timeout;
 
@@ -27,26 +27,50 @@ export class HostileAgent implements FrameHandler {
     this.#timer = setInterval(() => this.send(HEARTBEAT_STREAM, Buffer.alloc(4)), HEARTBEAT_MS);
     socket.once('close', () => {
       clearInterval(this.#timer);
-      for (const resolve of this.#answers.values()) resolve();
+      for (const { text, resolve } of this.#answers.values()) resolve(text);
     });
   }
 
   /** Opens a session at a port for agents, or at the HTTPS port. */
   static async open(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
-    const socket = await openTls(life.target.sessionPort, 'connect.localhost', life);
-    const agent: HostileAgent = new HostileAgent(socket, (stream) => onClient(agent, stream));
-    const extra = { AuthToken: life.target.authtoken, Metadata: '' };
-    await agent.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
+    const agent = await HostileAgent.#connect(life, onClient);
+    await agent.#authenticate(life);
     return agent;
   }
 
-  /** Sends a request; resolves when it is answered or the session has ended. */
-  call(type: number, body: string): Promise<void> {
+  /** The same, with a connection for bulk; returns that one. */
+  static async openBulk(life: AgentLife): Promise<HostileAgent> {
+    const [main, bulk] = [await HostileAgent.#connect(life), await HostileAgent.#connect(life)];
+    const { ClientId, Extra } = JSON.parse(await main.#authenticate(life));
+    const request = { AuthToken: life.target.authtoken, SessionId: ClientId, Secret: Extra.BulkSecret };
+    await bulk.call(StreamType.bulk, JSON.stringify(request));
+    return bulk;
+  }
+
+  static async #connect(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
+    const socket = await openTls(life.target.sessionPort, 'connect.localhost', life);
+    const agent: HostileAgent = new HostileAgent(socket, (stream) => onClient(agent, stream));
+    return agent;
+  }
+
+  #authenticate({ target }: AgentLife): Promise<string> {
+    const extra = { AuthToken: target.authtoken, Metadata: '', StreamWindow: 16_777_216, RequestFeed: true };
+    return this.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
+  }
+
+  /** The id of another stream of the agent. */
+  nextStream(): number {
     const id = this.#nextId;
     this.#nextId += 2;
+    return id;
+  }
+
+  /** Sends a request; resolves to what was answered, or when the session has ended. */
+  call(type: number, body: string): Promise<string> {
+    const id = this.nextStream();
     return new Promise((resolve) => {
-      if (this.socket.destroyed) return resolve();
-      this.#answers.set(id, resolve);
+      if (this.socket.destroyed) return resolve('');
+      this.#answers.set(id, { text: '', resolve });
       this.send(id, streamPrefix(type), { syn: true });
       // More than a window would wait for credit, and frames have a length limit.
       const bytes = Buffer.from(body);
@@ -69,6 +93,8 @@ export class HostileAgent implements FrameHandler {
   }
 
   onPayload(piece: Buffer): void {
+    const answer = this.#answers.get(this.#stream);
+    if (answer) answer.text += piece.toString('latin1');
     this.#writer.windowIncrement(this.#stream, piece.length);
     this.flush();
   }
@@ -90,7 +116,8 @@ export class HostileAgent implements FrameHandler {
   }
 
   #answered(stream: number): void {
-    this.#answers.get(stream)?.();
+    const answer = this.#answers.get(stream);
     this.#answers.delete(stream);
+    answer?.resolve(answer.text);
   }
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { StreamType } from '../../src/agent-protocol/messages.ts';
+import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
 import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
 import { HostileAgent } from './hostile-agent.ts';
 
@@ -103,6 +103,40 @@ export const TENANT_ATTACKS: Attack[] = [
       for (let seed = 0; seed < SMALL_POLICIES && !agent.socket.destroyed; seed++)
         await bind(agent, 'https', { Domain: `large-${seed}.localhost`, TrafficPolicy: LARGE_POLICY(seed) });
       await held(agent.socket);
+    },
+  },
+  {
+    name: 'tenant: streams that watch no endpoint',
+    width: 20,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      const ask = () => agent.call(StreamType.requests, '{"Id":"x"}');
+      while (!agent.socket.destroyed) await Promise.all(Array.from({ length: 50 }, ask));
+    },
+  },
+  {
+    name: 'tenant: streams without a type',
+    width: 20,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      await repeat(agent.socket, 10, () => {
+        for (let count = 0; count < 50; count++)
+          agent.send(agent.nextStream(), Buffer.alloc(0), { syn: true, fin: true });
+      });
+    },
+  },
+  {
+    name: 'tenant: heartbeats on connections for bulk whose echoes are not read',
+    width: 40,
+    async live(life) {
+      const bulk = await HostileAgent.openBulk(life);
+      bulk.socket.pause();
+      for (let count = 0; count < 60; count++) {
+        const stream = bulk.nextStream();
+        bulk.send(stream, streamPrefix(StreamType.heartbeat), { syn: true });
+        for (let sent = 0; sent < 15; sent++) bulk.send(stream, Buffer.alloc(16_384));
+      }
+      await held(bulk.socket, { reads: false });
     },
   },
   {
