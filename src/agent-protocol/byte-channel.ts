@@ -25,6 +25,8 @@ export interface ByteChannel {
   /** Slows the sender down; bytes already on the way still arrive. */
   pause(): void;
   resume(): void;
+  /** The receiver keeps this many further bytes on behalf of the stream, or fewer. */
+  keep?(bytes: number): void;
   /** Whether it shares a connection with bulk streams, so that small requests would wait there. */
   readonly isBulk?: boolean;
   /**

@@ -15,9 +15,9 @@ export const UNAUTHENTICATED_LIMITS: ConnectionLimits = { streams: 4, received: 
  * and 16,000 control frames.
  */
 export const AGENT_LIMITS: ConnectionLimits = { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 };
-/** Limits of a gateway, which opens a stream for each connection of a client. */
+/** Limits of a gateway: it opens 500 streams for clients, and others while resets of earlier ones are on their way. */
 export const GATEWAY_LIMITS: ConnectionLimits = {
-  streams: 16_384,
+  streams: 2048,
   received: Number.POSITIVE_INFINITY,
   unread: 524_288,
 };

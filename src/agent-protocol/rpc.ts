@@ -146,6 +146,7 @@ export class RpcCall implements ChannelReceiver {
   ) {}
 
   onData(payload: Buffer): void {
+    this.channel.keep(payload.length);
     try {
       if (this.#answer.push(payload)) this.settle.resolve(this.#answer.parse());
     } catch (error) {

@@ -9,17 +9,30 @@ import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
 export type DialerOptions = ConnectionOptions & RelayOptions;
 
+/**
+ * Connections to all upstreams, and attempts to connect. A session carries 500; a gateway that opens streams and resets them
+ * leaves an attempt behind for each.
+ */
+export const MAX_CONNECTIONS = 2048;
+
+/** What all tunnels share. */
+interface Connections {
+  count: number;
+}
+
 interface TunnelUpstream {
   upstream: Upstream;
   protocol: TunnelProtocol;
   traffic: TrafficCounters;
   healths: UpstreamHealths;
+  connections: Connections;
 }
 
 /** Prepares upstreams for connectors. */
 export class UpstreamDialer {
   /** Whether the upstreams in use accept connections. */
   readonly healths: UpstreamHealths;
+  readonly #connections: Connections = { count: 0 };
 
   constructor(private readonly options: DialerOptions) {
     this.healths = new UpstreamHealths(options.log);
@@ -28,7 +41,8 @@ export class UpstreamDialer {
   /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
   prepare(upstream: Upstream, protocol: TunnelProtocol, traffic = new TrafficCounters()): PreparedUpstream {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
-    return new PreparedUpstream({ upstream, protocol, traffic, healths: this.healths }, this.options);
+    const tunnel = { upstream, protocol, traffic, healths: this.healths, connections: this.#connections };
+    return new PreparedUpstream(tunnel, this.options);
   }
 }
 
@@ -50,11 +64,20 @@ export class PreparedUpstream implements EndpointUpstream {
   }
 
   async connect(): Promise<Socket> {
+    const { connections } = this.tunnel;
+    if (connections.count >= MAX_CONNECTIONS) throw new Error('too many connections to upstreams; retry later');
+    connections.count += 1;
+    const free = () => {
+      connections.count -= 1;
+    };
     try {
       const socket = await connectUpstream(this.tunnel.upstream, this.options);
+      if (socket.closed) free();
+      else socket.once('close', free);
       this.#health.answered();
       return socket;
     } catch (error) {
+      free();
       this.options.log.debug(
         { err: error, upstream: displayUpstream(this.tunnel.upstream) },
         'upstream connection failed',

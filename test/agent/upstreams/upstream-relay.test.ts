@@ -7,7 +7,7 @@ import { buffer } from 'node:stream/consumers';
 import tls from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { TcpUpstream, Upstream } from '../../../src/agent/upstreams/upstream.ts';
-import { UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts';
+import { MAX_CONNECTIONS, UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
@@ -15,10 +15,10 @@ import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 /** A dialer whose names resolve to what the test says. */
-async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
+async function setUp(names: Record<string, string[] | Promise<string[]>> = {}, verifyTls = true) {
   const socketFolder = temporaryFolder();
   const lookup = async (name: string): Promise<LookupAddress[]> =>
-    (names[name] ?? []).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
+    (await (names[name] ?? [])).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
   const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup);
   const { log, lines } = recordingLog();
   const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
@@ -27,7 +27,7 @@ async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
     onTestFinished(() => prepared.release());
     return { forwardTo: await prepared.address(), release: () => prepared.release() };
   };
-  return { socketFolder, guard, names, prepare, lines };
+  return { socketFolder, guard, dialer, names, prepare, lines };
 }
 
 async function listen(
@@ -178,4 +178,20 @@ describe('an https upstream', () => {
     const lenient = await setUp({ 'camera.test': ['127.0.0.1'] }, false);
     expect(String(await buffer(connect((await lenient.prepare(upstream)).forwardTo)))).toBe('hello, camera.test');
   });
+});
+
+it('connections to upstreams are limited, and those that are being made count', async () => {
+  let resolve: (addresses: string[]) => void = () => {};
+  const addresses = new Promise<string[]>((found) => {
+    resolve = found;
+  });
+  const { dialer, lines } = await setUp({ 'camera.test': addresses });
+  const { port } = await listen((socket) => void socket.end());
+  const upstream = dialer.prepare(named(port), 'tcp');
+  const connecting = Array.from({ length: MAX_CONNECTIONS }, () => upstream.connect());
+  await expect(upstream.connect()).rejects.toThrow('too many connections');
+  expect(lines.map(({ msg }) => msg)).toEqual([]);
+  resolve([]);
+  await Promise.allSettled(connecting);
+  await expect(upstream.connect()).rejects.not.toThrow('too many connections');
 });

@@ -1,4 +1,3 @@
-import { totalmem } from 'node:os';
 import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
@@ -20,6 +19,7 @@ import { TypedStream } from '../../../agent-protocol/typed-stream.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { MemoryBudget } from '../../../lib/memory-budget.ts';
+import { availableMemory } from '../../../lib/process/available-memory.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
@@ -121,7 +121,9 @@ class NativeSession implements GatewaySession, ConnectionUser {
       this.#settleLost = resolve;
     });
     this.#connection = new Connection(socket, this, 'agent');
-    this.#connection.limitMemory(new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, totalmem() / 8))));
+    this.#connection.limitMemory(
+      new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8))),
+    );
     this.#rpc = new RpcQueue(options.clock, (error) => this.end(error.message), CALLS_AT_ONCE);
   }
 

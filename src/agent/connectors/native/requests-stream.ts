@@ -1,3 +1,4 @@
+import { ByteQueue } from '../../../agent-protocol/byte-queue.ts';
 import type { ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import type { Connection } from '../../../agent-protocol/connection.ts';
 import { StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
@@ -33,7 +34,8 @@ export function watchRequests(connection: Connection, id: string, watcher: Reque
 
 /** Splits a stream into lines. A line that is too long ends it. */
 export class LineReader implements ChannelReceiver {
-  #pieces: Buffer[] = [];
+  /** The line that has yet to end. */
+  readonly #line = new ByteQueue(0);
   #length = 0;
 
   constructor(
@@ -46,14 +48,13 @@ export class LineReader implements ChannelReceiver {
     for (let to = payload.indexOf(LINE_BREAK); to !== -1; to = payload.indexOf(LINE_BREAK, from)) {
       this.#keep(payload.subarray(from, to));
       from = to + 1;
-      const line = Buffer.concat(this.#pieces).toString();
-      this.#pieces = [];
+      const line = Buffer.concat(this.#line.take(this.#line.length)).toString();
       this.#length = 0;
       this.onLine(line);
     }
     if (from < payload.length) this.#keep(payload.subarray(from));
     if (this.#length <= MAX_LINE) return;
-    this.#pieces = [];
+    this.#line.clear();
     this.onOver();
   }
 
@@ -68,6 +69,6 @@ export class LineReader implements ChannelReceiver {
   #keep(piece: Buffer): void {
     this.#length += piece.length;
     // Copied, so that nothing larger is kept.
-    if (this.#length <= MAX_LINE) this.#pieces.push(Buffer.from(piece));
+    if (this.#length <= MAX_LINE) this.#line.push(Buffer.from(piece));
   }
 }

@@ -27,6 +27,8 @@ export class UpstreamStream implements ChannelReceiver {
   #socket: Socket | null = null;
   /** Bytes for the upstream until it is connected. */
   #early: Buffer[] = [];
+  /** Bytes that wait for it, as the session counts them. */
+  #waiting = 0;
   /** Whether data beyond the header was credited. */
   #accepted = false;
   #ended = false;
@@ -54,8 +56,19 @@ export class UpstreamStream implements ChannelReceiver {
   onData(payload: Buffer): void {
     this.#traffic?.fromClient(payload);
     if (!this.#accepted) this.#accept();
-    if (this.#socket === null) this.#early.push(payload);
-    else if (!this.#socket.write(payload)) this.channel.pause();
+    if (this.#socket === null) {
+      // Copied, so that nothing larger is kept.
+      this.#early.push(Buffer.from(payload));
+      this.#waits(this.#waiting + payload.length);
+    } else if (!this.#socket.write(payload)) {
+      this.channel.pause();
+      this.#waits(this.#socket.writableLength);
+    }
+  }
+
+  #waits(bytes: number): void {
+    this.channel.keep(bytes - this.#waiting);
+    this.#waiting = bytes;
   }
 
   /** Tells the gateway that the stream is read, however late the upstream answers. */
@@ -100,7 +113,10 @@ export class UpstreamStream implements ChannelReceiver {
       this.#traffic?.toClient(chunk);
       if (!channel.write(chunk)) socket.pause();
     });
-    socket.on('drain', () => channel.resume());
+    socket.on('drain', () => {
+      this.#waits(0);
+      channel.resume();
+    });
     socket.on('end', () => {
       this.#endedBy ??= 'upstream';
       channel.end();
@@ -116,6 +132,7 @@ export class UpstreamStream implements ChannelReceiver {
     });
     for (const bytes of this.#early) socket.write(bytes);
     this.#early = [];
+    this.#waits(socket.writableNeedDrain ? socket.writableLength : 0);
     channel.resume();
     if (this.#ended) socket.end();
   }

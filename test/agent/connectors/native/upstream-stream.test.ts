@@ -1,14 +1,16 @@
 import type { Socket } from 'node:net';
-import { duplexPair } from 'node:stream';
+import { type Duplex, duplexPair } from 'node:stream';
 import { expect, it } from 'vitest';
 import { UpstreamStream } from '../../../../src/agent/connectors/native/upstream-stream.ts';
 import { Channel, type ChannelHost } from '../../../../src/agent-protocol/channel.ts';
 import { LARGEST_WINDOW } from '../../../../src/agent-protocol/growing-window.ts';
 import { RoundTrip } from '../../../../src/agent-protocol/round-trip.ts';
-import { settle } from '../../../support/until.ts';
+import { settle, until } from '../../../support/until.ts';
 
-it('credits an upload in steps, also before the upstream has answered', async () => {
+/** A stream to an upstream, and what its session counts. */
+function streamTo(connecting: Promise<Duplex>) {
   const credits: number[] = [];
+  const counted = { bytes: 0 };
   const host: ChannelHost = {
     turn: 0,
     peerHonoursReset: true,
@@ -16,8 +18,10 @@ it('credits an upload in steps, also before the upstream has answered', async ()
     largestWindow: LARGEST_WINDOW,
     room: LARGEST_WINDOW,
     ready() {},
-    holds() {},
-    hold() {},
+    holds: (held) => void setImmediate(() => held.deliver()),
+    hold: (bytes) => {
+      counted.bytes += bytes;
+    },
     promise() {},
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
@@ -25,21 +29,49 @@ it('credits an upload in steps, also before the upstream has answered', async ()
     carriesBulk() {},
   };
   const channel = new Channel(host);
-  const [socket, upstream] = duplexPair();
-  upstream.resume();
   channel.receiver = new UpstreamStream(channel, {
-    connecting: Promise.resolve(socket as Socket),
+    connecting: connecting as Promise<Socket>,
     isHttp: true,
     traffic: undefined,
     onClosed() {},
   });
+  const receive = (piece: Buffer) => {
+    channel.receiveHeader(piece.length);
+    channel.receivePayload(piece);
+  };
+  return { channel, credits, counted, receive };
+}
+
+it('credits an upload in steps, also before the upstream has answered', async () => {
+  const [socket, upstream] = duplexPair();
+  upstream.resume();
+  const { credits, receive } = streamTo(Promise.resolve(socket));
   const piece = Buffer.alloc(8192);
   for (let sent = 0; sent < 512 * 1024; sent += piece.length) {
     await settle();
-    channel.receiveHeader(piece.length);
-    channel.receivePayload(piece);
+    receive(piece);
   }
   // The first piece says that the stream is read.
   expect(credits[0]).toBe(piece.length);
   expect(credits.length).toBeLessThanOrEqual(1 + 512 / 64);
+});
+
+it('counts what waits for the upstream: until it is connected, and while it does not read', async () => {
+  const [socket, upstream] = duplexPair();
+  let connect: (socket: Duplex) => void = () => {};
+  const { channel, counted, receive } = streamTo(
+    new Promise((resolve) => {
+      connect = resolve;
+    }),
+  );
+  // The rest of the frame that had the header.
+  channel.receiver.onData(Buffer.alloc(50_000));
+  expect(counted.bytes).toBe(50_000);
+  connect(socket);
+  await settle();
+  for (let count = 0; count < 10; count++) receive(Buffer.alloc(20_000));
+  await settle();
+  expect(counted.bytes).toBeGreaterThan(200_000);
+  upstream.resume();
+  await until(() => counted.bytes === 0, 'the end of the upload');
 });
