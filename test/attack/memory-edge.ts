@@ -9,6 +9,7 @@ import { FairMemory } from '../../src/lib/fair-memory.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { TestEdge } from '../support/edge.ts';
 import { processResources } from '../support/process-resources.ts';
+import { StreamChannel } from '../support/stream-channel.ts';
 
 const answering = Number(process.argv[2]);
 const GIB = 1024 ** 3;
@@ -37,8 +38,22 @@ const edge = await TestEdge.start({
 });
 const webhook = { type: 'verify-webhook', config: { provider: 'github', secret: 'x' } };
 const answered = () => connect({ port: answering, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
+/** Answers each request with a head that never ends. */
+const beginning = () => {
+  const upstream: Duplex = new Duplex({
+    read() {},
+    write(_chunk, _encoding, done) {
+      upstream.push('HTTP/1.1 200 OK\r\n');
+      for (let sent = 0; sent < 15; sent += 1)
+        setTimeout(() => upstream.push(`X-Much: ${'x'.repeat(4000)}\r\n`), 30 * sent);
+      done();
+    },
+  });
+  return upstream;
+};
 const endpoints = [
   ['silent', () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }), {}],
+  ['beginning', beginning, {}],
   ['answering', answered, {}],
   ['webhook', answered, { policy: { on_http_request: [{ actions: [webhook] }] } }],
 ] as const;
@@ -61,7 +76,10 @@ createInterface({ input: process.stdin }).on('line', () => {
   globalThis.gc?.();
   let streams = 0;
   for (const { readableLength, writableLength } of upstreams) streams += readableLength + writableLength;
-  print({ counted: counted() + taken + streams, used: processResources(process.pid).rssMib * 2 ** 20 });
+  print({
+    counted: counted() + taken + streams + StreamChannel.kept,
+    used: processResources(process.pid).rssMib * 2 ** 20,
+  });
 });
 
 function print(facts: object): void {

@@ -133,6 +133,12 @@ const FILLINGS: Filling[] = [
     pauseMs: 20,
   },
   {
+    name: 'unfinished heads of responses of 60 KiB',
+    connections: 1000,
+    host: 'beginning',
+    pieces: () => [`${head('GET /', 'beginning')}\r\n`],
+  },
+  {
     name: 'responses that are not read',
     connections: 300,
     host: 'answering',

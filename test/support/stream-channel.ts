@@ -4,6 +4,9 @@ import type { ByteChannel, ByteReceiver } from '../../src/agent-protocol/byte-ch
 /** Wraps any stream as a connection to an upstream. */
 export class StreamChannel implements ByteChannel {
   receiver: ByteReceiver = { onData() {}, onEnd() {} };
+  /** Bytes that receivers keep, of all such channels. */
+  static kept = 0;
+  #kept = 0;
   readonly #stream: Duplex;
   #aborted = false;
 
@@ -21,6 +24,7 @@ export class StreamChannel implements ByteChannel {
         error = cause;
       })
       .on('close', () => {
+        this.keep(-this.#kept);
         if (!stream.readableEnded) error ??= new Error('stream ended early');
         tell((receiver) => receiver.onClosed?.(error));
       });
@@ -36,6 +40,11 @@ export class StreamChannel implements ByteChannel {
   end(): void {
     this.#stream.end();
     this.#stream.once('finish', () => this.receiver.onDrain?.());
+  }
+
+  keep(bytes: number): void {
+    this.#kept += bytes;
+    StreamChannel.kept += bytes;
   }
 
   abort(): void {

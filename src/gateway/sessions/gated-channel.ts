@@ -113,6 +113,10 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     this.channel.resume();
   }
 
+  keep(bytes: number): void {
+    this.channel.keep(bytes);
+  }
+
   /** Aborts the stream and passes the reason to the receiver. */
   cut(reason: Error): void {
     const { receiver } = this;

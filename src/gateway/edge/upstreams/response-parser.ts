@@ -69,6 +69,11 @@ export class ResponseParser {
     return this.#bodyless;
   }
 
+  /** Bytes of memory that an unfinished head or unfinished trailers take. */
+  get held(): number {
+    return this.#block.held + this.#chunks.held;
+  }
+
   expect(request: { method: string; upgrade: boolean }, events: ResponseEvents): void {
     this.#events = events;
     this.#state = 'head';

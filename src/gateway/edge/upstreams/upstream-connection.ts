@@ -48,6 +48,8 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
    */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
+  /** Bytes of an unfinished head or unfinished trailers, as the stream counts them. */
+  #counted = 0;
   /** Milliseconds without a request before the current one. */
   #idleBefore = 0;
   /** The turn of the event loop in which the request was written: it leaves at its end. */
@@ -199,6 +201,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   #take(user: ExchangeEvents, bytes: Buffer): void {
     const taken = this.#parser.push(bytes);
+    this.#count();
     // The user may have aborted in between.
     if (this.#user !== user) return;
     if (this.#parser.idle) {
@@ -206,6 +209,14 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
       if (!isClean) this.owner.sentLateBytes();
       this.#finish(isClean);
     } else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
+  }
+
+  /** An agent may leave as many heads unfinished as it has streams. */
+  #count(): void {
+    const { held } = this.#parser;
+    if (held === this.#counted) return;
+    this.#channel?.keep?.(held - this.#counted);
+    this.#counted = held;
   }
 
   /** Opens a stream or, when the agent has reached its limit, takes that of an idle connection. */

@@ -4,6 +4,7 @@ import { createServer as createRawServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
+import { until } from '../../../support/until.ts';
 
 let edge: TestEdge;
 let names = 0;
@@ -177,4 +178,36 @@ describe('the edge forwards', () => {
     expect(written).toBeLessThan(total / 2);
     expect((await collect(res)).length).toBe(total);
   });
+});
+
+it('an unfinished head and unfinished trailers count for their stream, and no longer when they are complete', async () => {
+  const pieces = [
+    `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Much: ${'x'.repeat(10_000)}`,
+    '\r\n\r\n2\r\nok\r\n0\r\n',
+    `X-Sum: ${'x'.repeat(5000)}\r\n`,
+    '\r\n',
+  ];
+  let socket: Socket | undefined;
+  const server = createRawServer((accepted: Socket) => {
+    socket = accepted.on('error', () => {});
+    accepted.once('data', () => accepted.write(pieces[0] ?? ''));
+  });
+  const endpoint = await edge.serveRaw(newHost(), server);
+  let kept = 0;
+  const open = endpoint.openChannel.bind(endpoint);
+  endpoint.openChannel = (client) =>
+    Object.assign(open(client), {
+      keep: (bytes: number) => {
+        kept += bytes;
+      },
+    });
+  const answer = ask(edge.httpPort, endpoint.host);
+  await until(() => kept >= 10_000, 'the unfinished head');
+  socket?.write(pieces[1] ?? '');
+  await until(() => kept < 5000, 'the head');
+  socket?.write(pieces[2] ?? '');
+  await until(() => kept >= 5000, 'the trailers');
+  socket?.write(pieces[3] ?? '');
+  await answer;
+  expect(kept).toBe(0);
 });
