@@ -31,18 +31,20 @@ export function connectionFrom(clientIp = '203.0.113.7', more: Partial<PolicyCon
 export interface FakeRequest {
   method?: string;
   target?: string;
+  host?: string;
   headers?: string[];
-  body?: string;
+  body?: string | Buffer;
   connection?: PolicyConnection;
 }
 
 export function requestFor(fake: FakeRequest = {}): PolicyRequest {
-  const { method = 'GET', target = '/', headers = [], body = '', connection = connectionFrom() } = fake;
+  const { method = 'GET', target = '/', host = 'cam.example.com' } = fake;
+  const { headers = [], body = '', connection = connectionFrom() } = fake;
   return {
     method,
     target,
     version: 'HTTP/1.1',
-    headers: ['Host', 'cam.example.com', ...headers],
+    headers: ['Host', host, ...headers],
     connection,
     endpoint: ENDPOINT,
     readBody: async (limit) => (body.length > limit ? null : Buffer.from(body)),

@@ -6,7 +6,7 @@ import { quote } from '../../lib/quote.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
-import { isKnownProvider, verifierOf } from '../../traffic-policy/webhooks/providers.ts';
+import { verifierOf, whyUnsupported } from '../../traffic-policy/webhooks/providers.ts';
 import { filterUserAgents } from './filter-user-agents.ts';
 import { literal } from './option-rules.ts';
 
@@ -115,11 +115,7 @@ export const WebhookVerification = z.object({ provider: z.string(), secret: z.st
 export function webhookRule(option: z.output<typeof WebhookVerification> | null | undefined): RawAction[] {
   if (!option) return [];
   const { provider, secret } = option;
-  if (!verifierOf(provider)) {
-    const name = quote(provider);
-    const why = isKnownProvider(provider) ? 'is not supported by this gateway' : 'is not a known webhook provider';
-    throw new RpcError('ERR_NGROK_364', `WebhookVerification: ${name} ${why}`);
-  }
+  if (!verifierOf(provider)) throw new RpcError('ERR_NGROK_364', `WebhookVerification: ${whyUnsupported(provider)}`);
   return [{ type: 'verify-webhook', config: { provider, ...(secret && { secret: literal(secret) }) } }];
 }
 

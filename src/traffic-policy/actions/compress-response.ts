@@ -13,10 +13,13 @@ function isAlgorithm(name: string): name is ContentEncoding {
   return ALGORITHMS.some((known) => known === name);
 }
 
+/** ngrok documents it, no browser accepts it, and Node.js has no encoder for it: it is never negotiated. */
+const OBSOLETE = 'compress';
+
 const CompressResponseConfig = z.strictObject({
   algorithms: z
     .array(
-      z.string().refine(isAlgorithm, {
+      z.string().refine((name) => isAlgorithm(name) || name === OBSOLETE, {
         error: 'must be gzip, deflate or br',
         params: { ngrok: 'ERR_NGROK_2214' },
       }),
@@ -25,6 +28,11 @@ const CompressResponseConfig = z.strictObject({
     .refine((names) => new Set(names).size === names.length, {
       error: 'must not repeat an algorithm',
       params: { ngrok: 'ERR_NGROK_2231' },
+    })
+    .transform((names) => names.filter(isAlgorithm))
+    .refine((names) => names.length > 0, {
+      error: 'must have gzip, deflate or br beside compress, which this gateway does not support',
+      params: { ngrok: 'ERR_NGROK_2214' },
     })
     .optional(),
 });

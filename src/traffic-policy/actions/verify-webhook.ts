@@ -6,18 +6,16 @@ import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import { parseMediaType } from '../scope/media-type.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import type { PolicyAnswer, PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
-import { isKnownProvider, SUPPORTED_PROVIDERS, verifierOf } from '../webhooks/providers.ts';
-import type { Verify, Webhook } from '../webhooks/webhook.ts';
+import { verifierOf, whyUnsupported } from '../webhooks/providers.ts';
+import type { ChallengeAnswer, Verdict, Verify, Webhook } from '../webhooks/webhook.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
 const MAX_BODY = 1024 * 1024;
 
 const VerifyWebhookConfig = z.strictObject({
-  provider: z
-    .string()
-    .refine(isKnownProvider, { error: 'is not a known provider of webhooks', params: { ngrok: 'ERR_NGROK_2222' } }),
+  provider: z.string(),
   secret: z.string().min(1).optional(),
   enforce: z.boolean().optional(),
 });
@@ -28,34 +26,42 @@ const CODE = 'ERR_NGROK_3204';
 export function verifyWebhook(config: unknown, context: ActionContext): PreparedAction {
   const { provider, secret: text, enforce = true } = parseConfig(VerifyWebhookConfig, config);
   const verify = verifierOf(provider);
-  if (!verify) {
-    const message = `this gateway cannot verify webhooks of ${provider}; it supports ${SUPPORTED_PROVIDERS.join(', ')}`;
-    throw refusal('ERR_NGROK_2222', message, 'config.provider');
-  }
+  if (!verify) throw refusal('ERR_NGROK_2222', whyUnsupported(provider), 'config.provider');
   if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
   const secret = context.template(text ?? '', 'config.secret');
   return {
     ends: false,
     on_http_request: () => async (request) => {
-      const problem = await problemOf(request, verify, secret, context);
+      const verdict = await verdictOn(request, verify, secret, context);
+      const problem = typeof verdict === 'string' ? verdict : null;
       const error = problem === null ? NO_ERROR : { code: CODE, message: problem };
       context.record(request, 'verify_webhook', { verified: problem === null, error });
-      return problem === null || !enforce ? undefined : refused(problem);
+      if (problem !== null) return enforce ? refused(problem, provider) : undefined;
+      return typeof verdict === 'object' && verdict !== null ? answered(verdict) : undefined;
     },
   };
 }
 
-function refused(problem: string): PolicyError {
+function answered({ contentType, body }: ChallengeAnswer): PolicyAnswer {
+  const headers = ['content-type', contentType];
+  return { kind: 'answer', status: 200, headers, body: Buffer.from(body), refused: false };
+}
+
+function refused(problem: string, provider: string): PolicyError | PolicyAnswer {
+  // Xero checks that a wrong signature gets this status without a body, before it sends webhooks.
+  if (provider === 'xero') {
+    const headers = ['ngrok-error-code', CODE];
+    return { kind: 'answer', status: 401, headers, body: Buffer.alloc(0), refused: true };
+  }
   return { kind: 'error', status: 403, code: CODE, message: `The webhook was rejected: ${problem}.`, headers: [] };
 }
 
-/** @returns why the request is not trusted; null when it is */
-async function problemOf(
+async function verdictOn(
   request: PolicyRequest,
   verify: Verify,
   secret: Template,
   context: ActionContext,
-): Promise<string | null> {
+): Promise<Verdict> {
   const scope = context.scopeOf(request);
   const body = await request.readBody(MAX_BODY);
   if (body === null) return 'the body is too long';

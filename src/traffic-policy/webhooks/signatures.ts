@@ -1,61 +1,198 @@
-import { createHash } from 'node:crypto';
+import { createHash, createPublicKey, verify as verifySignature } from 'node:crypto';
+import { gunzipSync } from 'node:zlib';
+import { messageOf } from '../../lib/errors.ts';
+import { fieldsOf, signedBy } from './scheme.ts';
 import {
+  FORM,
+  formParameters,
+  formText,
   hmac,
   isEqual,
   isRecent,
+  isSameText,
+  jsonMembers,
+  membersOf,
   NO_SIGNATURE,
+  scalarText,
   TOO_OLD,
   type Verify,
+  verdict,
   type Webhook,
   WRONG_SIGNATURE,
 } from './webhook.ts';
 
-const verdict = (genuine: boolean): string | null => (genuine ? null : WRONG_SIGNATURE);
+/** Providers that a scheme does not describe, each with the documentation that this follows. */
 
-/** docs.github.com: "Validating webhook deliveries". */
-export const github: Verify = (webhook) => {
-  const signature = webhook.header('x-hub-signature-256');
-  if (!signature.startsWith('sha256=')) return NO_SIGNATURE;
-  const expected = hmac('sha256', webhook.secret, webhook.body);
-  return verdict(isEqual(Buffer.from(signature.slice(7), 'hex'), expected));
+const MAX_UNPACKED = 1024 * 1024;
+
+/** support.airship.com: "Implementing a signature hash"; the JSON is signed, not its compressed form. */
+export const airship: Verify = signedBy({
+  headers: ['x-ua-signature'],
+  encoding: 'hex',
+  time: { header: 'x-ua-timestamp' },
+  signed: (webhook, time) => [`${time}:`, unpacked(webhook)],
+});
+
+function unpacked({ body, header }: Webhook): Buffer {
+  if (header('content-encoding') !== 'gzip') return body;
+  try {
+    return gunzipSync(body, { maxOutputLength: MAX_UNPACKED });
+  } catch {
+    return body; // not compressed, or too long: the signature does not match
+  }
+}
+
+const buildkiteSignature = signedBy({
+  headers: ['x-buildkite-signature'],
+  field: 'signature',
+  encoding: 'hex',
+  time: { field: 'timestamp' },
+  signed: ({ body }, time) => [`${time}.`, body],
+});
+
+/** buildkite.com/docs: "Webhooks"; a signature, or the token itself. */
+export const buildkite: Verify = (webhook) =>
+  webhook.header('x-buildkite-signature') === '' ? token('x-buildkite-token')(webhook) : buildkiteSignature(webhook);
+
+/** A header with the secret itself. */
+export function token(name: string): Verify {
+  return ({ header, secret }) => {
+    const value = header(name);
+    return value === '' ? NO_SIGNATURE : verdict(isSameText(value, secret));
+  };
+}
+
+const CONTENTFUL_TIME = 'x-contentful-timestamp';
+const CONTENTFUL_NAMES = 'x-contentful-signed-headers';
+
+/** contentful.com/developers/docs: "Request verification"; method, path, some headers and the body. */
+export const contentful: Verify = signedBy({
+  headers: ['x-contentful-signature'],
+  encoding: 'hex',
+  time: { header: CONTENTFUL_TIME },
+  timeFormat: 'milliseconds',
+  signed: (webhook) => {
+    const { method, url, body, header } = webhook;
+    const listed = header(CONTENTFUL_NAMES).toLowerCase().split(',', 50);
+    const names = [...new Set([...listed, CONTENTFUL_NAMES, CONTENTFUL_TIME])].sort();
+    const headers = names.filter((name) => header(name) !== '').map((name) => `${name}:${header(name)}`);
+    const [path = '', query = ''] = pathAndQuery(url).split('?');
+    const target = encodeURI(query === '' ? path : `${path}?${encodeURIComponent(query)}`);
+    return [`${method}\n${target}\n${headers.join(';')}\n`, body];
+  },
+});
+
+function pathAndQuery(url: string): string {
+  return url.slice(originOf(url).length);
+}
+
+function originOf(url: string): string {
+  return /^[a-z]+:\/\/[^/?#]*/i.exec(url)?.[0] ?? '';
+}
+
+/** hygraph.com: "Introducing signed webhooks"; the body stands as a text in the signed JSON. */
+export const graphcms: Verify = signedBy({
+  headers: ['gcms-signature'],
+  field: 'sign',
+  encoding: 'base64',
+  time: { field: 't' },
+  timeFormat: 'milliseconds',
+  signed: ({ body, header }, time) => {
+    const [environment = ''] = fieldsOf(header('gcms-signature'), 'env');
+    return [JSON.stringify({ Body: body.toString(), EnvironmentName: environment, TimeStamp: Number(time) })];
+  },
+});
+
+const hubspotThree = signedBy({
+  headers: ['x-hubspot-signature-v3'],
+  encoding: 'base64',
+  time: { header: 'x-hubspot-request-timestamp' },
+  timeFormat: 'milliseconds',
+  signed: ({ method, url, body }, time) => [method + hubspotUrl(url), body, time],
+});
+
+/** developers.hubspot.com: "Validating requests from HubSpot"; versions 1 and 2 are hashes that begin with the secret. */
+export const hubspot: Verify = (webhook) => {
+  const { header, method, url, body, secret } = webhook;
+  if (header('x-hubspot-signature-v3') !== '') return hubspotThree(webhook);
+  const signature = header('x-hubspot-signature');
+  const version = header('x-hubspot-signature-version');
+  if (signature === '' || !/^v[12]$/.test(version)) return NO_SIGNATURE;
+  const hash = createHash('sha256').update(secret);
+  if (version === 'v2') hash.update(method + url);
+  return verdict(isEqual(Buffer.from(signature, 'hex'), hash.update(body).digest()));
 };
 
-/** docs.gitlab.com: "Webhooks", "Secret token"; the request carries the token itself. */
-export const gitlab: Verify = (webhook) => {
-  const token = webhook.header('x-gitlab-token');
-  if (token === '') return NO_SIGNATURE;
-  // Hashed: a comparison in constant time requires equal lengths.
-  return verdict(isEqual(hmac('sha256', 'token', token), hmac('sha256', 'token', webhook.secret)));
+/** HubSpot signs the URL with these characters decoded: `:/?@!$'()*,;`. */
+function hubspotUrl(url: string): string {
+  return url.replace(/%(?:3A|2F|3F|40|21|24|27|28|29|2A|2C|3B)/gi, decodeURIComponent);
+}
+
+const linearSignature = signedBy({ headers: ['linear-signature'], encoding: 'hex' });
+
+const LINEAR_TOLERANCE_S = 60;
+
+/** linear.app/developers: "Webhooks"; the signed body has the time. */
+export const linear: Verify = async (webhook) => {
+  const problem = await linearSignature(webhook);
+  if (problem !== null) return problem;
+  const { webhookTimestamp: time } = jsonMembers(webhook.body);
+  return isRecent(scalarText(time), webhook, 'milliseconds', LINEAR_TOLERANCE_S) ? null : TOO_OLD;
 };
 
-/** docs.slack.dev: "Verifying requests from Slack". */
-export const slack: Verify = (webhook) => {
-  const signature = webhook.header('x-slack-signature');
-  const time = webhook.header('x-slack-request-timestamp');
-  if (!signature.startsWith('v0=') || time === '') return NO_SIGNATURE;
+/** documentation.mailgun.com: "Securing webhooks"; time and token are signed, the event is not. */
+export const mailgun: Verify = (webhook) => {
+  const fields =
+    webhook.contentType === FORM
+      ? Object.fromEntries(formParameters(webhook) ?? [])
+      : membersOf(jsonMembers(webhook.body).signature);
+  const { timestamp, token: nonce, signature } = fields;
+  if (typeof nonce !== 'string' || typeof signature !== 'string') return NO_SIGNATURE;
+  const time = scalarText(timestamp);
   if (!isRecent(time, webhook)) return TOO_OLD;
-  const expected = hmac('sha256', webhook.secret, `v0:${time}:`, webhook.body);
-  return verdict(isEqual(Buffer.from(signature.slice(3), 'hex'), expected));
+  return verdict(isEqual(Buffer.from(signature, 'hex'), hmac('sha256', webhook.secret, time, nonce)));
 };
 
-/** docs.stripe.com: "Verify webhook signatures manually". There are several signatures during the rotation of a secret. */
-export const stripe: Verify = (webhook) => {
-  const parts = webhook.header('stripe-signature').split(',', 20);
-  const valuesOf = (key: string) =>
-    parts.filter((part) => part.startsWith(`${key}=`)).map((part) => part.slice(key.length + 1));
-  const [time] = valuesOf('t');
-  const signatures = valuesOf('v1');
-  if (time === undefined || signatures.length === 0) return NO_SIGNATURE;
+/** plivo.com/docs: "Signature validation"; messages have version 2, calls version 3. */
+export const plivo: Verify = (webhook) =>
+  (webhook.header('x-plivo-signature-v3-nonce') === '' ? plivoTwo : plivoThree)(webhook);
+
+const plivoTwo = signedBy({
+  headers: ['x-plivo-signature-v2', 'x-plivo-signature-ma-v2'],
+  encoding: 'base64',
+  signed: ({ url, header }) => [url.replace(/\?.*/s, ''), header('x-plivo-signature-v2-nonce')],
+});
+
+const plivoThree: Verify = (webhook) => {
+  const { url, secret, header } = webhook;
+  const values = [header('x-plivo-signature-v3'), header('x-plivo-signature-ma-v3')].filter((value) => value !== '');
+  if (values.length === 0) return NO_SIGNATURE;
+  const query = [...new URLSearchParams(pathAndQuery(url).split('?')[1] ?? '')];
+  const sorted = query.map(([name, value]) => `${name}=${value}`).sort();
+  const form = formText(webhook);
+  if (form === null) return WRONG_SIGNATURE;
+  const base = url.replace(/\?.*/s, '') + (sorted.length > 0 || form !== '' ? `?${sorted.join('&')}` : '');
+  const separator = sorted.length > 0 && form !== '' ? '.' : '';
+  const expected = hmac('sha256', secret, `${base}${separator}${form}.${header('x-plivo-signature-v3-nonce')}`);
+  const signatures = values.flatMap((value) => value.split(',', 20));
+  return verdict(signatures.some((signature) => isEqual(Buffer.from(signature, 'base64'), expected)));
+};
+
+/** twilio.com/docs/sendgrid: "Event webhook security features"; the secret is the public key of an elliptic curve. */
+export const sendgrid: Verify = (webhook) => {
+  const { secret, body, header } = webhook;
+  const signature = header('x-twilio-email-event-webhook-signature');
+  const time = header('x-twilio-email-event-webhook-timestamp');
+  if (signature === '' || time === '') return NO_SIGNATURE;
   if (!isRecent(time, webhook)) return TOO_OLD;
-  const expected = hmac('sha256', webhook.secret, `${time}.`, webhook.body);
-  return verdict(signatures.some((signature) => isEqual(Buffer.from(signature, 'hex'), expected)));
-};
-
-/** shopify.dev: "Verify webhook deliveries". */
-export const shopify: Verify = (webhook) => {
-  const signature = webhook.header('x-shopify-hmac-sha256');
-  if (signature === '') return NO_SIGNATURE;
-  return verdict(isEqual(Buffer.from(signature, 'base64'), hmac('sha256', webhook.secret, webhook.body)));
+  try {
+    const key = createPublicKey({ key: Buffer.from(secret, 'base64'), format: 'der', type: 'spki' });
+    const signed = Buffer.concat([Buffer.from(time), body]);
+    return verdict(verifySignature('sha256', signed, key, Buffer.from(signature, 'base64')));
+  } catch (error) {
+    webhook.note(`the secret is not SendGrid's public key in Base64: ${messageOf(error)}`);
+    return WRONG_SIGNATURE;
+  }
 };
 
 /** docs.svix.com: "Verifying webhooks manually". */
@@ -81,14 +218,62 @@ export const twilio: Verify = (webhook) => {
     if (!isEqual(Buffer.from(bodyHash, 'hex'), actual)) return WRONG_SIGNATURE;
   }
   const parameters = bodyHash === null ? formText(webhook) : '';
+  if (parameters === null) return WRONG_SIGNATURE;
   const expected = hmac('sha1', webhook.secret, webhook.url + parameters);
   return verdict(isEqual(Buffer.from(signature, 'base64'), expected));
 };
 
-/** The parameters of the form sorted by name, with names and values concatenated. */
-function formText({ body, contentType }: Webhook): string {
-  if (contentType !== 'application/x-www-form-urlencoded') return '';
-  const parameters = [...new URLSearchParams(body.toString())];
-  parameters.sort(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0));
-  return parameters.map(([name, value]) => name + value).join('');
-}
+const twitterSignature = signedBy({
+  headers: ['x-twitter-webhooks-signature'],
+  prefix: 'sha256=',
+  encoding: 'base64',
+});
+
+/** docs.x.com: "Webhooks"; the challenge asks for the signature of a token. */
+export const twitter: Verify = (webhook) => {
+  const asked = webhook.method === 'GET' ? new URLSearchParams(pathAndQuery(webhook.url).split('?')[1]) : null;
+  const challenge = asked?.get('crc_token') ?? '';
+  // Never what could be an event: its signature would be for sale here.
+  if (!/^[\w+/=-]{1,256}$/.test(challenge)) return twitterSignature(webhook);
+  const proof = hmac('sha256', webhook.secret, challenge).toString('base64');
+  return { contentType: 'application/json', body: JSON.stringify({ response_token: `sha256=${proof}` }) };
+};
+
+const worldlineSignature = signedBy({ headers: ['x-gcs-signature'], encoding: 'base64' });
+
+/** docs.connect.worldline-solutions.com: "Webhooks"; the challenge asks for a header's value. */
+export const worldline: Verify = (webhook) => {
+  const challenge = webhook.header('x-gcs-webhooks-endpoint-verification');
+  const isChallenge = webhook.method === 'GET' && /^[\w.+/=-]{1,256}$/.test(challenge);
+  return isChallenge ? { contentType: 'text/plain', body: challenge } : worldlineSignature(webhook);
+};
+
+const xeroSignature = signedBy({ headers: ['x-xero-signature'], encoding: 'base64' });
+
+/** developer.xero.com: "Configuring your server"; the challenges are webhooks without events, some wrongly signed. */
+export const xero: Verify = async (webhook) => {
+  const problem = await xeroSignature(webhook);
+  if (problem !== null) return problem;
+  const { events, entropy } = jsonMembers(webhook.body);
+  const isChallenge = Array.isArray(events) && events.length === 0 && entropy !== undefined;
+  return isChallenge ? { contentType: 'text/plain', body: '' } : null;
+};
+
+const zoomSignature = signedBy({
+  headers: ['x-zm-signature'],
+  prefix: 'v0=',
+  encoding: 'hex',
+  time: { header: 'x-zm-request-timestamp' },
+  signed: ({ body }, time) => [`v0:${time}:`, body],
+});
+
+/** developers.zoom.us: "Using webhooks"; the challenge is a signed webhook that asks for the signature of a token. */
+export const zoom: Verify = async (webhook) => {
+  const problem = await zoomSignature(webhook);
+  if (problem !== null) return problem;
+  const { event, payload } = jsonMembers(webhook.body);
+  const { plainToken } = membersOf(payload);
+  if (event !== 'endpoint.url_validation' || typeof plainToken !== 'string') return null;
+  const encryptedToken = hmac('sha256', webhook.secret, plainToken).toString('hex');
+  return { contentType: 'application/json', body: JSON.stringify({ plainToken, encryptedToken }) };
+};

@@ -18,17 +18,34 @@ export interface Webhook {
   measured<T>(work: () => T): T;
 }
 
-/** @returns why a webhook is not trusted, without quoting it; null when it is genuine */
-export type Verify = (webhook: Webhook) => string | null | Promise<string | null>;
+/** The answer to a provider that checks who owns the endpoint, before it sends webhooks. */
+export interface ChallengeAnswer {
+  readonly contentType: string;
+  readonly body: string;
+}
 
-/** No provider documents a maximum age; most of their libraries use this one. */
+/** Why a webhook is not trusted, without quoting it; null when it is genuine; what to answer to a challenge. */
+export type Verdict = string | null | ChallengeAnswer;
+
+export type Verify = (webhook: Webhook) => Verdict | Promise<Verdict>;
+
+export const FORM = 'application/x-www-form-urlencoded';
+
+export type Hash = 'sha1' | 'sha256' | 'sha512';
+
+/** How a provider writes the time of its signature. */
+export type TimeFormat = 'seconds' | 'milliseconds' | 'date';
+
+/** Most providers name no maximum age; most of their libraries use this one. */
 const TOLERANCE_S = 5 * 60;
 
 export const NO_SIGNATURE = 'the signature is missing';
 export const WRONG_SIGNATURE = 'the signature is wrong';
 export const TOO_OLD = 'it was signed too long ago, or in the future';
 
-export function hmac(algorithm: 'sha1' | 'sha256', key: string | Buffer, ...parts: (string | Buffer)[]): Buffer {
+export const verdict = (genuine: boolean): string | null => (genuine ? null : WRONG_SIGNATURE);
+
+export function hmac(algorithm: Hash, key: string | Buffer, ...parts: readonly (string | Buffer)[]): Buffer {
   const mac = createHmac(algorithm, key);
   for (const part of parts) mac.update(part);
   return mac.digest();
@@ -39,7 +56,67 @@ export function isEqual(one: Buffer, other: Buffer): boolean {
   return one.length === other.length && timingSafeEqual(one, other);
 }
 
-/** @param seconds since 1970, from the sender */
-export function isRecent(seconds: string, { nowMs }: Webhook): boolean {
-  return /^\d{1,12}$/.test(seconds) && Math.abs(nowMs / 1000 - Number(seconds)) <= TOLERANCE_S;
+/** Compares texts of any length in constant time. */
+export function isSameText(one: string, other: string): boolean {
+  return isEqual(hmac('sha256', 'text', one), hmac('sha256', 'text', other));
+}
+
+/** @param time from the sender */
+export function isRecent(
+  time: string,
+  { nowMs }: Webhook,
+  format: TimeFormat = 'seconds',
+  toleranceS = TOLERANCE_S,
+): boolean {
+  return Math.abs(nowMs - millisecondsOf(time, format)) <= toleranceS * 1000;
+}
+
+/** NaN, which is never recent, for anything else than a time. */
+function millisecondsOf(time: string, format: TimeFormat): number {
+  if (format === 'date') {
+    const [date, zone] = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$/.exec(time) ?? [];
+    return date === undefined ? Number.NaN : Date.parse(zone === undefined ? `${date}Z` : date);
+  }
+  return /^\d{1,15}$/.test(time) ? Number(time) * (format === 'seconds' ? 1000 : 1) : Number.NaN;
+}
+
+/** The members of a JSON object; empty for anything else. */
+export function jsonMembers(body: Buffer): Record<string, unknown> {
+  try {
+    return membersOf(JSON.parse(body.toString()));
+  } catch {
+    return {}; // not JSON
+  }
+}
+
+/** The members of an object; empty for anything else. */
+export function membersOf(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? { ...value } : {};
+}
+
+/** A number or a text as text; empty for anything else. */
+export function scalarText(value: unknown): string {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+}
+
+/** Sorting more would take long; providers send a few dozen. */
+const MAX_PARAMETERS = 1000;
+
+/** The parameters of a form; null when there are too many. */
+export function formParameters({ body }: Webhook): [string, string][] | null {
+  let count = 0;
+  for (let at = body.indexOf('&'); at !== -1; at = body.indexOf('&', at + 1)) {
+    count += 1;
+    if (count > MAX_PARAMETERS) return null;
+  }
+  return [...new URLSearchParams(body.toString())];
+}
+
+/** The parameters of a form sorted by name, with names and values concatenated; null when that omits some of the body. */
+export function formText(webhook: Webhook): string | null {
+  if (webhook.body.length === 0) return '';
+  const parameters = webhook.contentType === FORM ? formParameters(webhook) : null;
+  if (parameters === null) return null;
+  parameters.sort(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0));
+  return parameters.map(([name, value]) => name + value).join('');
 }

@@ -82,9 +82,9 @@ describe('an invalid configuration is rejected', () => {
     ['verify-webhook', { provider: 'nobody', secret: 'x' }, '2222', /provider/],
     [
       'verify-webhook',
-      { provider: 'zoom', secret: 'x' },
+      { provider: 'orbit', secret: 'x' },
       '2222',
-      /provider: .*cannot verify webhooks of zoom; .*github/,
+      /provider: .*cannot verify webhooks of orbit: Orbit has ended/,
     ],
     ['verify-webhook', { provider: 'github' }, '2234', /secret/],
     ['set-vars', { vars: [{ a: 1, b: 2 }] }, '2252', /vars\[0\]/],
@@ -102,7 +102,7 @@ describe('an invalid configuration is rejected', () => {
 
   it.each<[string, unknown, string]>([
     ['compress-response', { algorithms: ['zstd'] }, '2214'],
-    ['compress-response', { algorithms: ['gzip', 'compress'] }, '2214'],
+    ['compress-response', { algorithms: ['compress'] }, '2214'],
     ['compress-response', { algorithms: ['gzip', 'gzip'] }, '2231'],
     ['deny', {}, '2202'],
     ['basic-auth', { credentials: ['a:password'] }, '2202'],
