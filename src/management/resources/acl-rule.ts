@@ -19,6 +19,9 @@ type Rule =
   | { kind: 'addresses'; host: string; ports: PortRange }
   | { kind: 'label'; key: string; value: string };
 
+/** Longer than two names; nothing splits more. */
+const MAX_RULE = 1024;
+
 /**
  * Parses a rule of an authtoken's access control list (ACL): `*`, `bind:*`, `bind:<hostname>`, `bind:*.<hostname>`,
  * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` can replace the whole key or value. Rules of our own are
@@ -27,6 +30,7 @@ type Rule =
  * @returns null for any other text
  */
 export function parseAclRule(text: string): Rule | null {
+  if (text.length > MAX_RULE) return null;
   if (text === '*' || text === 'bind:*') return { kind: 'everything' };
   if (!text.startsWith('bind:') || /\s/.test(text)) return null;
   const what = text.slice('bind:'.length);

@@ -79,9 +79,12 @@ function negotiate(algorithms: readonly ContentEncoding[], request: PolicyReques
   return bestQuality < (accepted.get('identity') ?? 0) ? null : best;
 }
 
+/** Browsers send five. */
+const MAX_CODINGS = 100;
+
 function qualities(header: string): Map<string, number> {
   const result = new Map<string, number>();
-  for (const part of header.split(',')) {
+  for (const part of header.split(',', MAX_CODINGS)) {
     const [name = '', ...parameters] = part.split(';').map((text) => trimSpace(text).toLowerCase());
     const weight = parameters.find((text) => text.startsWith('q='))?.slice(2);
     const quality = weight === undefined ? 1 : Number(weight);

@@ -80,8 +80,12 @@ function millisecondsOf(time: string, format: TimeFormat): number {
   return /^\d{1,15}$/.test(time) ? Number(time) * (format === 'seconds' ? 1000 : 1) : Number.NaN;
 }
 
-/** The members of a JSON object; empty for anything else. */
+/** Parsing more takes long; a provider whose webhooks are read sends a few kilobytes. */
+const MAX_JSON = 128 * 1024;
+
+/** The members of a JSON object; empty for anything else, and for a long one. */
 export function jsonMembers(body: Buffer): Record<string, unknown> {
+  if (body.length > MAX_JSON) return {};
   try {
     return membersOf(JSON.parse(body.toString()));
   } catch {
