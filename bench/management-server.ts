@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
+import { DeviceSightings } from '../src/gateway/devices/device-sightings.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
@@ -23,6 +24,7 @@ const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0',
 const log = await createLog('silent', 'json');
 const nothing = {
   live: nothingOnline,
+  sightings: new DeviceSightings(store, log),
   log,
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},

@@ -174,13 +174,14 @@ async function startParts(
     publicNames: acme?.ownNames ?? ('none' as const),
   };
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const sightings = new DeviceSightings(store, live, log);
-  sightings.start();
+  const sightings = new DeviceSightings(store, log);
+  await sightings.start(sessions);
   onStop(() => sightings.stop());
   const apiParts = {
     messages: serviceMessages,
     store,
     live,
+    sightings,
     counters,
     log,
     domains,

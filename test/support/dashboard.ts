@@ -157,6 +157,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       own_names_only: false,
       kept_rules: [],
       labels: { place: text },
+      online: false,
       last_seen_at: seen,
       last_ip: '203.0.113.7',
       agent_version: text,

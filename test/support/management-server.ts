@@ -12,6 +12,7 @@ import {
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
 import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
+import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
@@ -43,6 +44,7 @@ export interface ManagementServer {
   url: string;
   folder: string;
   store: Store;
+  sightings: DeviceSightings;
   apiKey: string;
   /** All revocations so far. */
   revoked: Revocation[];
@@ -75,15 +77,18 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const store = openStore(join(folder, 'gateway.db'), new SecretsBox(randomBytes(32)), options.wallClock);
   const { token: apiKey } = await store.database.write(() => issueApiKey(store, { description: 'test' }));
   const { certificatePem: caPem } = await issueCertificate({ subject: 'CN=ca', ca: true });
-  const revoked: Revocation[] = [];
   const lines: string[] = [];
+  const log = pino({ level: 'debug' }, { write: (line: string) => lines.push(line) });
+  const sightings = new DeviceSightings(store, log, options.clock);
+  const revoked: Revocation[] = [];
   let woken = 0;
   const app = createManagementApi(
     {
       store,
       counters: new TrafficCounters(),
       live: { ...nothingOnline, revoke: (what) => revoked.push(what), ...options.live },
-      log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
+      sightings,
+      log,
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
       clock: options.clock ?? systemClock,
       dnsServers: options.dnsServers ?? null,
@@ -120,6 +125,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     url,
     folder,
     store,
+    sightings,
     apiKey,
     revoked,
     woken: () => woken,

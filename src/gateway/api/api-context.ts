@@ -1,5 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
@@ -10,6 +11,7 @@ import type { Links } from './links.ts';
 export interface ApiContext {
   store: Store;
   live: LiveView;
+  sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
   log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */

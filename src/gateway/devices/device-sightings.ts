@@ -1,61 +1,135 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type { LiveSession, LiveView } from '../endpoints/live-view.ts';
-import type { Store } from '../store/store.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import type { DeviceRow, Sighting } from '../store/devices.ts';
+import { type Store, timestamp } from '../store/store.ts';
 
-/** How exact `last_seen_at` is. */
-const CHECK_MS = 10_000;
-/** How often the time of devices that stay online is written: disks wear out. */
-const REFRESH_MS = 6 * 3_600_000;
+/** How often at most anything is written, because disks wear out: a killed gateway forgets so much. */
+const WRITE_MS = 10_000;
 
-/** Records when devices were last online, from where and with which version. */
+/** A session of an agent; a device can have several at a time. */
+export interface DeviceSession {
+  readonly credential: { readonly id: string };
+  readonly agent: { readonly program: string };
+  readonly address: string;
+  /** For how long nothing was heard of it when it ended. */
+  readonly silentMs: number;
+}
+
+export interface DeviceSessions {
+  readonly sessions: Iterable<DeviceSession>;
+  on(event: 'added' | 'removed', listener: (session: DeviceSession) => void): unknown;
+}
+
+/**
+ * Records when devices were last online, from where and with which version.
+ *
+ * A device that is online is marked as such once. While there are any, one row says until when the gateway ran: after a
+ * crash, all of them were last seen then. Without devices, nothing runs and nothing is written.
+ */
 export class DeviceSightings {
-  /** The sessions of the last check, by the id of their authtoken. */
-  #before: ReadonlyMap<string, LiveSession> = new Map();
-  #refreshedAt = performance.now();
-  #timer: NodeJS.Timeout | undefined;
+  /** The device of each session. */
+  readonly #devices = new Map<DeviceSession, string>();
+  /** The number of its sessions, for each device that is online. */
+  readonly #online = new Map<string, number>();
+  /** What the database does not have yet, by device. */
+  readonly #unwritten = new Map<string, Sighting>();
+  readonly #failures = new Repeats();
+  #writtenAt = Number.NEGATIVE_INFINITY;
+  #cancel: (() => void) | null = null;
+  #stopped = false;
 
   constructor(
     private readonly store: Store,
-    private readonly live: Pick<LiveView, 'sessions'>,
     private readonly log: Log,
+    private readonly clock: Clock = systemClock,
   ) {}
 
-  start(): void {
-    this.#timer = setInterval(() => void this.check(), CHECK_MS).unref();
+  /** Records what a gateway that was killed could not, then watches the sessions. */
+  async start(sessions: DeviceSessions): Promise<void> {
+    const { database, devices } = this.store;
+    if (devices.areLeftOnline()) await this.#commit(() => database.write(() => devices.endSightings()));
+    sessions.on('added', (session) => this.#came(session));
+    sessions.on('removed', (session) => this.#went(session));
+    for (const session of sessions.sessions) this.#came(session);
   }
 
-  /** Records the devices that are online now. */
+  /** Records that the devices that are online now were seen until now. */
   async stop(): Promise<void> {
-    clearInterval(this.#timer);
-    this.#refreshedAt = Number.NEGATIVE_INFINITY;
-    await this.check();
+    for (const session of [...this.#devices.keys()]) this.#went(session);
+    this.#stopped = true;
+    this.#cancel?.();
+    if (this.#unwritten.size > 0) await this.#write();
   }
 
-  /** Records the devices that came or went since the last check. */
-  async check(): Promise<void> {
-    const now = new Map<string, LiveSession>();
-    for (const session of this.live.sessions()) if (session.credentialId) now.set(session.credentialId, session);
-    const isDue = performance.now() - this.#refreshedAt >= REFRESH_MS;
-    const came = [...now].filter(([id, session]) => isDue || this.#before.get(id)?.id !== session.id);
-    const went = [...this.#before].filter(([id]) => !now.has(id));
-    this.#before = now;
-    if (isDue) this.#refreshedAt = performance.now();
-    if (came.length + went.length === 0) return;
-    await this.#record([...came, ...went]).catch((error: unknown) => {
-      this.log.warn({ reason: messageOf(error) }, 'sightings of devices not recorded');
+  /** A device's row with what is not in the database yet. */
+  latest(row: DeviceRow): DeviceRow {
+    return { ...row, ...this.#unwritten.get(row.id) };
+  }
+
+  #came(session: DeviceSession): void {
+    const device = this.store.devices.byCredential(session.credential.id);
+    if (device === null) return;
+    this.#devices.set(session, device.id);
+    this.#online.set(device.id, (this.#online.get(device.id) ?? 0) + 1);
+    this.#note(device.id, session, true);
+  }
+
+  #went(session: DeviceSession): void {
+    const id = this.#devices.get(session);
+    if (id === undefined) return;
+    this.#devices.delete(session);
+    const left = (this.#online.get(id) ?? 0) - 1;
+    if (left > 0) {
+      this.#online.set(id, left);
+      return;
+    }
+    this.#online.delete(id);
+    this.#note(id, session, false);
+  }
+
+  #note(id: string, { agent, address, silentMs }: DeviceSession, online: boolean): void {
+    const seenAt = Date.parse(this.store.now()) - silentMs;
+    this.#unwritten.set(id, {
+      online,
+      last_seen_at: timestamp(seenAt),
+      last_ip: address,
+      agent_version: agent.program,
+    });
+    this.#writeSoon();
+  }
+
+  #writeSoon(): void {
+    if (this.#cancel !== null || this.#stopped) return;
+    const wait = Math.max(0, this.#writtenAt + WRITE_MS - this.clock.now());
+    this.#cancel = this.clock.after(wait, () => {
+      this.#writtenAt = this.clock.now();
+      void this.#write().finally(() => {
+        this.#cancel = null;
+        if (this.#online.size + this.#unwritten.size > 0) this.#writeSoon();
+      });
     });
   }
 
-  async #record(seen: readonly (readonly [string, LiveSession])[]): Promise<void> {
+  async #write(): Promise<void> {
     const { database, devices, now } = this.store;
-    const known = seen.filter(([id]) => devices.byCredential(id) !== null);
-    if (known.length === 0) return;
-    await database.write(() => {
-      for (const [id, { ip, agentVersion }] of known) {
-        const device = devices.byCredential(id);
-        if (device) devices.update({ ...device, last_seen_at: now(), last_ip: ip, agent_version: agentVersion });
-      }
+    const batch = [...this.#unwritten];
+    await this.#commit(async () => {
+      await database.write(() => {
+        for (const [id, sighting] of batch) devices.saw(id, sighting);
+        if (this.#online.size > 0) devices.sawAll(now());
+      });
+      for (const [id, sighting] of batch) if (this.#unwritten.get(id) === sighting) this.#unwritten.delete(id);
     });
+  }
+
+  async #commit(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      const times = this.#failures.timesDue('write');
+      if (times !== null) this.log.warn({ times, reason: messageOf(error) }, 'sightings of devices not recorded');
+    }
   }
 }

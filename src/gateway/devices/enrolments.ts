@@ -151,6 +151,7 @@ export class Enrolments {
       own_names_only: key.own_names_only,
       kept_rules: [],
       labels: key.labels,
+      online: false,
       last_seen_at: null,
       last_ip: null,
       agent_version: null,

@@ -4,6 +4,8 @@ import type { AuthRequest } from '../../agent-protocol/messages.ts';
 export interface AgentInfo {
   clientType: string;
   version: string;
+  /** The program with its version, as operators see it. */
+  program: string;
   os: string;
   metadata: string;
   /** Identifies the agent's process, when its metadata does: `{"instance": "…"}`. */
@@ -17,6 +19,7 @@ export function agentInfo({ Extra: extra }: AuthRequest): AgentInfo {
   return {
     clientType: extra.clienttype,
     version: extra.version,
+    program: `${extra.clienttype}/${extra.version}`,
     os: extra.os,
     metadata: extra.metadata,
     instance: instanceOf(extra.metadata),

@@ -105,6 +105,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
   /** Whether that request is complete, and not yet answered. */
   #isWaiting = false;
   #ended = false;
+  /** Whether it ended because the agent sent nothing more. */
+  #fellSilent = false;
   #authTimer: NodeJS.Timeout | undefined;
   #stopHeartbeatTimeout = () => {};
   #silenceWatch: SilenceWatch | null = null;
@@ -169,6 +171,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
   stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
     this.#listeners.unbind(id, new Error(message));
     this.commands.stopTunnel(id, message, code);
+  }
+
+  /** For how many milliseconds nothing was heard of an agent that fell silent; 0 for all others. */
+  get silentMs(): number {
+    return this.#fellSilent ? performance.now() - this.#connection.lastReadAt : 0;
   }
 
   async isAlive(): Promise<boolean> {
@@ -244,6 +251,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
     }
   }
 
+  #endSilent(reason: string): void {
+    this.#fellSilent = true;
+    this.end(new Error(reason));
+  }
+
   #endWithin(ms: number, reason: string): void {
     clearTimeout(this.#authTimer);
     this.#authTimer = setTimeout(() => this.end(new Error(reason)), ms).unref();
@@ -303,12 +315,12 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
     this.#stopHeartbeatTimeout = watchHeartbeats(
       { interval: extra.heartbeatinterval, tolerance: extra.heartbeattolerance },
       () => this.#connection.lastReadAt,
-      () => this.end(new Error('heartbeat timed out')),
+      () => this.#endSilent('heartbeat timed out'),
     );
     this.#silenceWatch = new SilenceWatch({
       lastReadAt: () => this.#connection.lastReadAt,
       ask: () => void this.#heartbeatProbe().ask(PROBE_MS),
-      onSilence: () => this.end(new Error('the agent does not answer')),
+      onSilence: () => this.#endSilent('the agent does not answer'),
     });
     const who = { session: this.#id, credential: credential.id, address: this.address };
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');

@@ -30,7 +30,7 @@ export class LiveAgents implements LiveView {
     const byId = new Map([...this.server.sessions].map((session) => [session.id, session]));
     return [...byId.values()].map((session) => ({
       id: session.id,
-      agentVersion: `${session.agent.clientType}/${session.agent.version}`,
+      agentVersion: session.agent.program,
       credentialId: session.credential.id,
       ip: session.address,
       os: session.agent.os,

@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
@@ -45,8 +45,11 @@ export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 
   counters: TrafficCounters;
 }
 
-/** Accepts the connections of agents, and holds the sessions that have authenticated. */
-export class SessionServer implements SessionDirectory {
+/** Accepts the connections of agents, and holds the sessions that have authenticated. Emits when one comes or goes. */
+export class SessionServer
+  extends EventEmitter<Record<'added' | 'removed', [session: AgentSession]>>
+  implements SessionDirectory
+{
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
   readonly #limits: AgentLimits;
@@ -70,6 +73,7 @@ export class SessionServer implements SessionDirectory {
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: SessionServerOptions) {
+    super();
     const { unauthenticated: limit = MAX_UNAUTHENTICATED } = options;
     const reason = new Error('too many connections that have not authenticated');
     this.#unauthenticated = new PendingConnections(limit, (session) => session.end(reason));
@@ -158,6 +162,7 @@ export class SessionServer implements SessionDirectory {
     }
     this.#unauthenticated.delete(session);
     this.#sessions.add(session);
+    this.emit('added', session);
   }
 
   mayKeep(id: string, credentialId: string): boolean {
@@ -188,7 +193,7 @@ export class SessionServer implements SessionDirectory {
   }
 
   remove(session: AgentSession): void {
-    this.#sessions.delete(session);
+    if (this.#sessions.delete(session)) this.emit('removed', session);
   }
 
   /** Frees a slot: ends the newest session of the authtoken with the most sessions. */

@@ -41,6 +41,8 @@ const columns = {
   own_names_only: flag,
   kept_rules: json<string[]>(),
   labels: json<Record<string, string>>(),
+  /** As far as it is recorded; a gateway that was killed leaves it set. */
+  online: flag,
   last_seen_at: nullable(text),
   last_ip: nullable(text),
   agent_version: nullable(text),
@@ -48,6 +50,12 @@ const columns = {
 };
 
 export type DeviceRow = RowOf<typeof columns>;
+
+/** What the sessions of a device reveal. */
+export type Sighting = Pick<DeviceRow, 'online' | 'last_seen_at' | 'last_ip' | 'agent_version'>;
+
+/** Row of `facts` with the time until which devices were certainly online that are marked as such. */
+const SEEN_UNTIL = 'devices_seen_until';
 
 /** Devices that have joined with an enrolment key. */
 export class Devices extends Table<typeof columns> {
@@ -72,5 +80,31 @@ export class Devices extends Table<typeof columns> {
   namesAt(site: string): string[] {
     const rows = this.database.allValues('SELECT name, old_name FROM devices WHERE site = ?', [site]);
     return rows.flat().filter((name): name is string => typeof name === 'string');
+  }
+
+  /** Records a sighting, unless the device was deleted. */
+  saw(id: string, sighting: Sighting): void {
+    const row = this.get(id);
+    if (row) this.update({ ...row, ...sighting });
+  }
+
+  /** Records that all devices that are marked as online are so now: one row for any number of devices. */
+  sawAll(now: string): void {
+    this.database.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [SEEN_UNTIL, now]);
+  }
+
+  /** Whether devices are marked as online: when the gateway starts, because it was killed. */
+  areLeftOnline(): boolean {
+    return this.where('online = 1 LIMIT 1', []).length > 0;
+  }
+
+  /** Marks all devices as offline since they were last seen. */
+  endSightings(): void {
+    const sql = 'SELECT value FROM facts WHERE name = ?';
+    const until = this.database.get<{ value: string }>(sql, [SEEN_UNTIL])?.value ?? '';
+    for (const row of this.where('online = 1', [])) {
+      const { last_seen_at: seen } = row;
+      this.update({ ...row, online: false, last_seen_at: (seen ?? '') > until ? seen : until || seen });
+    }
   }
 }

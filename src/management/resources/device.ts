@@ -108,7 +108,7 @@ export interface Device extends z.output<typeof Device> {
   rotation_pending: boolean;
   /** Null while it is offline. */
   online_since: string | null;
-  /** Null when it was never online. */
+  /** Right to 10 s, also after a crash of the gateway. Null when it was never online. */
   last_seen_at: string | null;
   /** The address of its last session. */
   ip: string | null;

@@ -1,11 +1,14 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { Command } from 'commander';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { addFleetCommands } from '../../../src/commands/gateway/gateway-fleet.ts';
 import { fetchTrusting } from '../../../src/management/fetch-trusting.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { installKey } from '../../support/enrolment.ts';
-import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { FlakyProxy } from '../../support/flaky-proxy.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { until } from '../../support/until.ts';
 
 let gateway: TestGateway;
 let printed: string;
@@ -94,6 +97,34 @@ it('gateway devices approves, renames, rotates, revokes and deletes a device of 
   expect(await run('devices')).toBe('');
   // The keys with which the commands call the API are gone.
   expect(gateway.store.apiKeys.page(null, 10)).toEqual([]);
+});
+
+it('gateway devices says when a device was last seen, after a lost connection and after it was revoked', async () => {
+  const { code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--json'));
+  const { authtoken } = await join(code, 'cam');
+  const proxy = await FlakyProxy.start(gateway.sessionAddress);
+  onTestFinished(() => proxy.refuse());
+  const shown = async () => JSON.parse(await run('devices', '--json'))[0];
+  const connect = async () => {
+    await agentSession({ ...gateway, authtoken }, proxy.address).connect();
+    expect((await shown()).online_since).toEqual(expect.any(String));
+  };
+  // Sessions begin and end in different seconds.
+  const nextSecond = () => delay(1_000 - (Date.now() % 1_000) + 1);
+  const endsBy = async (end: () => unknown) => {
+    const endedAt = Math.floor(Date.now() / 1_000) * 1_000;
+    await end();
+    await until(async () => (await shown()).online_since === null, 'offline');
+    const { last_seen_at } = await shown();
+    expect(Date.parse(last_seen_at) - endedAt).toBeGreaterThanOrEqual(0);
+  };
+  await connect();
+  await nextSecond();
+  await endsBy(() => proxy.cut());
+  await connect();
+  await nextSecond();
+  await endsBy(() => run('devices', 'revoke', 'cam'));
+  expect(await run('devices')).toMatch(new RegExp(`^cam .* revoked +${(await shown()).last_seen_at} `, 'm'));
 });
 
 it('gateway devices shows names directly below the site, and releases one', async () => {

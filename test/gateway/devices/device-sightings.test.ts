@@ -1,32 +1,172 @@
+import { EventEmitter } from 'node:events';
 import { expect, it, onTestFinished } from 'vitest';
-import { DeviceSightings } from '../../../src/gateway/devices/device-sightings.ts';
-import type { LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
+import { type DeviceSession, DeviceSightings } from '../../../src/gateway/devices/device-sightings.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { startManagementServer } from '../../support/management-server.ts';
-import { SESSION } from '../../support/online-agent.ts';
 import { silentLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 
-it('a device that was online shows since when it is gone, and its last address and version', async () => {
-  let now = Date.parse('2026-03-01T00:00:00Z');
-  const server = await startManagementServer({ wallClock: () => now });
+const START = Date.parse('2026-03-01T00:00:00Z');
+const MINUTE_MS = 60_000;
+
+/** Sessions that come and go on demand. */
+class Sessions extends EventEmitter<Record<'added' | 'removed', [DeviceSession]>> {
+  readonly sessions = new Set<DeviceSession>();
+
+  add(session: DeviceSession): void {
+    this.sessions.add(session);
+    this.emit('added', session);
+  }
+
+  remove(session: DeviceSession): void {
+    this.sessions.delete(session);
+    this.emit('removed', session);
+  }
+}
+
+/** A management server whose time is steered, and devices that have joined. */
+async function setUp(names = ['one']) {
+  const clock = new SteeredClock();
+  const began = clock.now();
+  const server = await startManagementServer({ clock, wallClock: () => START + clock.now() - began });
   onTestFinished(() => server.close());
   const { secret } = await enrolmentKey(server);
-  const { body } = await server.call('POST', '/enrolments', { install_key: installKey(), secret });
-  const path = `/devices/${body.device_id}`;
-  const { credential_id } = server.store.devices.get(String(body.device_id)) ?? {};
-  let sessions: LiveSession[] = [{ ...SESSION, credentialId: credential_id ?? null }];
-  const sightings = new DeviceSightings(server.store, { sessions: () => sessions }, silentLog);
-  await sightings.check();
-  const { commits } = server.store.database;
-  now += 60_000;
-  await sightings.check();
-  expect(server.store.database.commits).toBe(commits);
-  sessions = [];
-  await sightings.check();
-  expect((await server.call('GET', path)).body).toMatchObject({
+  const joined = [];
+  for (const name of names) {
+    const { body } = await server.call('POST', '/enrolments', { install_key: installKey(), secret, name });
+    const id = String(body.device_id);
+    const session = (address = '203.0.113.7', silentMs = 0): DeviceSession => ({
+      credential: { id: server.store.devices.get(id)?.credential_id ?? '' },
+      agent: { program: 'device-agent/1.2.3' },
+      address,
+      silentMs,
+    });
+    joined.push({ id, session });
+  }
+  const sessions = new Sessions();
+  await server.sightings.start(sessions);
+  onTestFinished(() => server.sightings.stop());
+  const pass = async (ms: number) => {
+    await clock.advance(ms);
+    // Commits of what was due.
+    await server.store.database.write(() => {});
+  };
+  return {
+    server,
+    clock,
+    sessions,
+    joined,
+    pass,
+    seen: async (id: string) => (await server.call('GET', `/devices/${id}`)).body,
+  };
+}
+
+type Joined = Awaited<ReturnType<typeof setUp>>['joined'][number];
+
+it('a device whose session ends was last seen then, at once, with its address and version', async () => {
+  const { sessions, joined, pass, seen, server } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const first = session();
+  sessions.add(first);
+  await pass(41 * MINUTE_MS + 7_000);
+  sessions.remove(first);
+  const expected = {
     online_since: null,
-    last_seen_at: '2026-03-01T00:01:00Z',
-    ip: SESSION.ip,
-    agent_version: SESSION.agentVersion,
-  });
+    last_seen_at: '2026-03-01T00:41:07Z',
+    ip: '203.0.113.7',
+    agent_version: 'device-agent/1.2.3',
+  };
+  expect(await seen(id)).toMatchObject(expected);
+  await pass(MINUTE_MS);
+  expect(server.store.devices.get(id)).toMatchObject({ last_seen_at: expected.last_seen_at, online: false });
+  expect(await seen(id)).toMatchObject(expected);
+});
+
+it('a device that fell silent was last seen when it was last heard', async () => {
+  const { sessions, joined, pass, seen } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const silent = session('203.0.113.7', 31_000);
+  sessions.add(silent);
+  await pass(MINUTE_MS);
+  sessions.remove(silent);
+  expect((await seen(id)).last_seen_at).toBe('2026-03-01T00:00:29Z');
+});
+
+it('a device stays online until the last of its sessions ends', async () => {
+  const { sessions, joined, pass, server } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const [one, two] = [session(), session('203.0.113.8')];
+  sessions.add(one);
+  sessions.add(two);
+  sessions.remove(one);
+  await pass(MINUTE_MS);
+  expect(server.store.devices.get(id)).toMatchObject({ online: true, last_ip: '203.0.113.8' });
+});
+
+it('a revoked device was last seen when its session ended', async () => {
+  const { sessions, joined, pass, seen, server } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const open = session();
+  sessions.add(open);
+  await pass(5 * MINUTE_MS);
+  await server.call('POST', `/devices/${id}/revoke`);
+  sessions.remove(open);
+  expect((await seen(id)).last_seen_at).toBe('2026-03-01T00:05:00Z');
+  await pass(MINUTE_MS);
+  expect(server.store.devices.get(id)?.last_seen_at).toBe('2026-03-01T00:05:00Z');
+});
+
+it('devices that were online when the gateway was killed were last seen at most 10 s before', async () => {
+  const { sessions, joined, pass, seen, server } = await setUp(['one', 'two', 'three']);
+  const [one, two, three] = joined as [Joined, Joined, Joined];
+  const early = three.session();
+  sessions.add(early);
+  sessions.add(one.session());
+  await pass(MINUTE_MS);
+  sessions.remove(early);
+  sessions.add(two.session());
+  await pass(20 * MINUTE_MS + 5_000);
+  // What a killed gateway leaves behind, as the next one reads it.
+  const next = new DeviceSightings(server.store, silentLog, new SteeredClock());
+  await next.start(new Sessions());
+  for (const { id } of [one, two]) {
+    const at = Date.parse(String(server.store.devices.get(id)?.last_seen_at)) - START;
+    expect(at).toBeGreaterThanOrEqual(21 * MINUTE_MS - 5_000);
+    expect(at).toBeLessThanOrEqual(21 * MINUTE_MS + 5_000);
+  }
+  expect((await seen(three.id)).last_seen_at).toBe('2026-03-01T00:01:00Z');
+});
+
+it('devices that are online when the gateway stops were last seen then', async () => {
+  const { sessions, joined, pass, server } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  sessions.add(session());
+  await pass(MINUTE_MS + 3_000);
+  await server.sightings.stop();
+  expect(server.store.devices.get(id)).toMatchObject({ online: false, last_seen_at: '2026-03-01T00:01:03Z' });
+});
+
+it('devices that come, stay and go cause one small write in 10 s, and none without a device', async () => {
+  const { sessions, joined, pass, server, clock } = await setUp(['one', 'two', 'three']);
+  const { database } = server.store;
+  const commits = async (ms: number) => {
+    const before = database.commits;
+    await clock.advance(ms);
+    return database.commits - before;
+  };
+  expect(await commits(MINUTE_MS)).toBe(0);
+  const open = joined.map(({ session }) => session());
+  for (const one of open) sessions.add(one);
+  // At once, then every 10 s.
+  expect(await commits(MINUTE_MS)).toBe(7);
+  for (const one of open) {
+    sessions.remove(one);
+    sessions.add(one);
+  }
+  expect(await commits(MINUTE_MS)).toBe(6);
+  for (const one of open) sessions.remove(one);
+  expect(await commits(10_000)).toBe(1);
+  await pass(0);
+  expect(await commits(MINUTE_MS)).toBe(0);
+  expect(clock.sleeping).toBe(0);
 });

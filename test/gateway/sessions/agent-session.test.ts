@@ -262,8 +262,12 @@ describe('a session', () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().heartbeatInterval(1).heartbeatTolerance(1).connect();
     await listen(session, 'silent.localhost', 9);
+    const removed = once(gateway.server, 'removed');
     await session.close();
     await offline(gateway.endpoints, 'silent.localhost');
+    // The agent was last seen that long before.
+    const [{ silentMs }] = await removed;
+    expect(silentMs).toBeGreaterThanOrEqual(2_000);
   });
 
   it('ends within 9 seconds when it does not answer a client, whatever its heartbeat', async () => {

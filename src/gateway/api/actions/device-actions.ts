@@ -81,10 +81,11 @@ function liveSessions({ live }: ApiContext): ReadonlyMap<string | null, LiveSess
 }
 
 function showDevice(
-  { store, links, live }: ApiContext,
-  row: DeviceRow,
+  { store, links, live, sightings }: ApiContext,
+  stored: DeviceRow,
   sessions: ReadonlyMap<string | null, LiveSession>,
 ): Device {
+  const row = sightings.latest(stored);
   const session = row.credential_id === null ? undefined : sessions.get(row.credential_id);
   const tunnels = session ? live.tunnels().filter(({ sessionId }) => sessionId === session.id) : [];
   return {

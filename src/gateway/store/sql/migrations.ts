@@ -250,4 +250,8 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX site_names_by_device ON site_names (device_id);
   CREATE INDEX site_names_by_releaser ON site_names (released_from);
   `,
+  `
+  -- Whether a device is online; left set by a gateway that was killed.
+  ALTER TABLE devices ADD COLUMN online INTEGER NOT NULL DEFAULT 0 CHECK (online IN (0, 1));
+  `,
 ];
