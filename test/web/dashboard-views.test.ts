@@ -1,14 +1,61 @@
+import { randomBytes } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { issueApiKey, issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../src/gateway/store/store.ts';
 import type { TlsEdgeRow } from '../../src/gateway/store/tls-edges.ts';
 import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { type Filled, fillStore, openDashboard } from '../support/dashboard.ts';
+import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { unless } from '../support/requirements.ts';
 
 /** What devices, and others with access, could plant in any text. None of it may run. */
 const HOSTILE = `<script>alert(1)</script><img src=x onerror=alert(1)>"><svg onload=alert(1)>javascript:alert(1)//'{{alert(1)}}`;
+/** A name that nothing else has. */
+const FRESH = 'fresh';
+
+/** Writes another item of each resource, as commands and other people do while one looks at its list. */
+const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = {
+  devices: ({ devices, ids }, { devices: id }) => {
+    const another = { name: FRESH, status: 'pending' as const, credential_id: null, install_hash: randomBytes(32) };
+    devices.insert({ ...existing(devices, id), id: ids.next('dev'), ...another });
+  },
+  invites: ({ enrolmentKeys, ids }, { invites: id }) =>
+    enrolmentKeys.insert({ ...existing(enrolmentKeys, id), id: ids.next('ek'), site: `${FRESH}.example.com` }),
+  domains: ({ reservedDomains, ids }, { domains: id }) =>
+    reservedDomains.insert({ ...existing(reservedDomains, id), id: ids.next('rd'), domain: `${FRESH}.example.com` }),
+  certificates: ({ tlsCertificates, ids }, { certificates: id }) => {
+    const row = existing(tlsCertificates, id);
+    const facts = { ...row.facts, subject_common_name: FRESH };
+    tlsCertificates.insertWithKey({ ...row, id: ids.next('cert'), facts }, '');
+  },
+  edges: ({ tlsEdges, ids }, { edges: id }) =>
+    tlsEdges.insert({ ...existing(tlsEdges, id), id: ids.next('edgtls'), hostports: null, description: FRESH }),
+  'tunnel-groups': ({ tunnelGroupBackends: groups, ids }, { 'tunnel-groups': id }) =>
+    groups.insert({ ...existing(groups, id), id: ids.next('bkdtg'), description: FRESH }),
+  responses: ({ httpResponseBackends: responses, ids }, { responses: id }) =>
+    responses.insert({ ...existing(responses, id), id: ids.next('bkdhr'), description: FRESH }),
+  'ip-policies': ({ ipPolicies, ids }, { 'ip-policies': id }) =>
+    ipPolicies.insert({ ...existing(ipPolicies, id), id: ids.next('ipp'), description: FRESH }),
+  authorities: ({ certificateAuthorities: authorities, ids }, { authorities: id }) => {
+    const row = existing(authorities, id);
+    authorities.insert({ ...row, id: ids.next('ca'), facts: { ...row.facts, subject_common_name: FRESH } });
+  },
+  'bot-users': ({ botUsers, ids }, { 'bot-users': id }) =>
+    botUsers.insert({ ...existing(botUsers, id), id: ids.next('bot'), name: FRESH }),
+  authtokens: (store) => void issueCredential(store, { description: FRESH, acl: [] }),
+  'api-keys': (store) => void issueApiKey(store, { description: FRESH }),
+};
+
+function existing<Row>(table: { get(id: string): Row | null }, id: string): Row {
+  const row = table.get(id);
+  if (row === null) throw new Error(`no ${id}`);
+  return row;
+}
+
 const PHONE = { width: 360, height: 740 };
 
 describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
@@ -28,6 +75,13 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
   const goTo = (page: Page, view: string) => page.goto(`${gateway.apiUrl}/#/${view}`);
   const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
   const link = (page: Page, name: string) => page.getByRole('link', { name, exact: true });
+
+  /** For a test that changes what others look at. */
+  async function ownGateway() {
+    const own = await startTestGateway();
+    onTestFinished(() => own.close());
+    return { ...own, filled: await fillStore(own.store, 'a text') };
+  }
 
   it('shows what needs attention first, and leads to it', async () => {
     const { page } = await openDashboard(browser, gateway);
@@ -156,6 +210,64 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await button(page, 'Delete rule').click();
     await row.waitFor({ state: 'detached' });
     expect(gateway.store.ipPolicyRules.page(null, 10).map(({ cidr }) => cidr)).toEqual(['203.0.113.0/24']);
+  });
+
+  it('shows what others add to a list, to the overview or to an item, without a reload', async () => {
+    const own = await ownGateway();
+    const { store } = own;
+    const { page, troubles } = await openDashboard(browser, own);
+    const show = (view: string) => page.goto(`${own.apiUrl}/#/${view}`);
+    await page.locator('.problems li').first().waitFor();
+    const loads = await page.evaluate('performance.timeOrigin');
+    for (const [view, add] of Object.entries(ADD)) {
+      await show(view);
+      await page.locator('tbody tr').first().waitFor();
+      expect(await page.getByText(FRESH).count(), view).toBe(0);
+      await store.database.write(() => add(store, own.filled));
+      await page.locator('tbody').getByText(FRESH).first().waitFor();
+    }
+    await show(`ip-policies/${own.filled['ip-policies']}`);
+    await page.getByText('203.0.113.0/24').waitFor();
+    const rule = store.ipPolicyRules.page(null, 1)[0];
+    const another = { id: store.ids.next('ipr'), cidr: '198.51.100.0/24' };
+    await store.database.write(() => rule && store.ipPolicyRules.insert({ ...rule, ...another }));
+    await page.getByText('198.51.100.0/24').waitFor();
+    await store.database.write(() => store.ipPolicyRules.delete(another.id));
+    await page.getByText('198.51.100.0/24').waitFor({ state: 'detached' });
+    // A command is another process.
+    await show('');
+    await page.getByText(`${FRESH} waits for approval`).waitFor();
+    const command = openGatewayStore({ dataDir: own.dataDir, encryptionKey: null });
+    onTestFinished(() => command.database.close());
+    const device = command.devices.named(FRESH)[0];
+    await command.database.write(() => command.devices.delete(String(device?.id)));
+    await page.getByText(`${FRESH} waits for approval`).waitFor({ state: 'detached' });
+    expect(await page.evaluate('performance.timeOrigin')).toBe(loads);
+    expect(troubles).toEqual([]);
+  });
+
+  it('says when a device was last seen as soon as it is offline', async () => {
+    const own = await ownGateway();
+    const { store } = own;
+    const token = await store.database.write(() => {
+      const { row, token } = issueCredential(store, { acl: [] });
+      store.devices.update({
+        ...existing(store.devices, own.filled.devices),
+        credential_id: row.id,
+        status: 'enrolled',
+      });
+      return token;
+    });
+    const { page } = await openDashboard(browser, own, 'devices');
+    const row = page.getByRole('row', { name: /cabinet-7/ });
+    await row.getByText('3 days ago').waitFor();
+    const proxy = await FlakyProxy.start(own.sessionAddress);
+    onTestFinished(() => proxy.refuse());
+    await agentSession({ ...own, authtoken: token }, proxy.address).connect();
+    await row.getByText('Online', { exact: true }).waitFor();
+    await proxy.cut();
+    await row.getByText('Offline', { exact: true }).waitFor();
+    expect(await row.textContent()).toMatch(/now|\d+ s(econds)? ago/);
   });
 
   it('shows agents and live figures of their endpoints, and disconnects an agent', async () => {

@@ -75,7 +75,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   answerUnconditionally(app);
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
-  const feed = new DashboardFeed({ live, counters, version, clock });
+  const feed = new DashboardFeed({ live, counters, version, versions: () => store.database.versions(), clock });
   app.use(dashboardRouter({ store, sessions, attempts, feed }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));

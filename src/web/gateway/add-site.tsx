@@ -1,6 +1,5 @@
-import { useSignal } from '@preact/signals';
+import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
@@ -27,7 +26,7 @@ const MOST = 20_000;
 const OFFERED = 5;
 
 /** Leads from a domain to devices. The domain is in the address, so that one can come back when DNS is ready. */
-export function AddSite(): JSX.Element {
+export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
   const [, id] = route.value;
   return (
     <section aria-labelledby="add-site">
@@ -35,12 +34,12 @@ export function AddSite(): JSX.Element {
         <h2 id="add-site">{text.title}</h2>
       </div>
       <p>{text.intro}</p>
-      {id === undefined ? <ChooseDomain /> : <Site key={id} id={id} />}
+      {id === undefined ? <ChooseDomain stamp={stamp} /> : <Site key={id} id={id} stamp={stamp} />}
     </section>
   );
 }
 
-function ChooseDomain(): JSX.Element {
+function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
   const name = useSignal('');
   const { busy, problem, onSubmit } = useSubmission();
   const choose = async () => {
@@ -63,20 +62,21 @@ function ChooseDomain(): JSX.Element {
           {text.domain.submit}
         </Button>
       </form>
-      <Existing />
+      <Existing stamp={stamp} />
     </Step>
   );
 }
 
 /** The newest wildcard domains. */
-function Existing(): JSX.Element | null {
+function Existing({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element | null {
   const found = useSignal<readonly ReservedDomain[]>([]);
-  useEffect(() => {
+  useSignalEffect(() => {
+    stamp.value;
     const list = domainList();
     void list.reload().then(() => {
       found.value = list.items.value.filter(({ domain }) => domain.startsWith('*.')).slice(0, OFFERED);
     });
-  }, []);
+  });
   if (found.value.length === 0) return null;
   return (
     <>
@@ -92,7 +92,7 @@ function Existing(): JSX.Element | null {
   );
 }
 
-function Site({ id }: { id: string }): JSX.Element {
+function Site({ id, stamp }: { id: string; stamp: ReadonlySignal<string> }): JSX.Element {
   const domain = useSignal<ReservedDomain | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const load = async () => {
@@ -103,7 +103,10 @@ function Site({ id }: { id: string }): JSX.Element {
       problem.value = error;
     }
   };
-  useEffect(() => void load(), []);
+  useSignalEffect(() => {
+    stamp.value;
+    void load();
+  });
   const found = domain.value;
   return (
     <>

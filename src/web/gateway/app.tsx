@@ -8,7 +8,7 @@ import { route } from '../ui/router.ts';
 import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
-import { type LiveFigures, openFigures } from './live-figures.ts';
+import { type LiveFigures, openFigures, type Watched } from './live-figures.ts';
 import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
 import type { Section, SectionName } from './section.ts';
@@ -87,7 +87,7 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
       <main id="content" tabindex={-1}>
         <StaleNotice connection={live.connection} />
         <Sections.Provider value={SECTIONS}>
-          <View view={view} live={live} />
+          <View key={view} view={view} live={live} />
         </Sections.Provider>
         <footer class="foot">{live.figures.value && gateway.version(live.figures.value.version)}</footer>
       </main>
@@ -100,9 +100,15 @@ function currentView(): ViewName {
   return name in SECTIONS || name === 'add-site' ? (name as ViewName) : 'overview';
 }
 
-function View({ view, live: { figures } }: { view: ViewName; live: LiveFigures }): JSX.Element {
-  const stamp = useComputed(() => figures.value?.stamp ?? '');
+/** Give it the view's name as `key`. */
+function View({ view, live: { figures, stampOf } }: { view: ViewName; live: LiveFigures }): JSX.Element {
+  const stamp = useComputed(() => stampOf(watchedBy(view)));
   if (view === 'overview') return <Overview figures={figures} stamp={stamp} />;
-  if (view === 'add-site') return <AddSite />;
-  return <SectionView key={view} section={SECTIONS[view]} stamp={stamp} />;
+  if (view === 'add-site') return <AddSite stamp={stamp} />;
+  return <SectionView section={SECTIONS[view]} stamp={stamp} />;
+}
+
+function watchedBy(view: ViewName): Watched {
+  if (view === 'overview') return { isLive: true, tables: Object.values(SECTIONS).flatMap(({ tables }) => tables) };
+  return view === 'add-site' ? domainsSection : SECTIONS[view];
 }

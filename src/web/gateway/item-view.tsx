@@ -14,7 +14,7 @@ import { gateway } from './strings.ts';
 export interface ItemViewProps<T extends Item> {
   section: Section<T>;
   id: string;
-  /** Changes when agents or endpoints come or go. */
+  /** Changes when what the section shows may have changed. */
   stamp: ReadonlySignal<string>;
   /** Called after a change, with whether the item still exists. */
   onChange: (exists: boolean) => void;
@@ -35,7 +35,7 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
     return problem.value?.status !== 404;
   };
   useSignalEffect(() => {
-    if (section.isLive) stamp.value;
+    stamp.value;
     void load();
   });
   const close = () => window.location.replace(linkTo(section.name, id));

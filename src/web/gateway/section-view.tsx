@@ -23,17 +23,17 @@ const NEW = 'new';
 
 export interface SectionViewProps<T extends Item> {
   section: Section<T>;
-  /** Changes when agents or endpoints come or go. */
+  /** Changes when what the section shows may have changed. */
   stamp: ReadonlySignal<string>;
 }
 
-/** A resource: its list with search and form, or the page of one item. Give it the section's name as `key`. */
+/** A resource: its list with search and form, or the page of one item. */
 export function SectionView<T extends Item>({ section, stamp }: SectionViewProps<T>): JSX.Element {
   const [list] = useState(() => new PagedList<T>(section.path, section.listKey));
   const [, id] = route.value;
   useSignalEffect(() => {
     // The first page, and later whatever was loaded.
-    if (section.isLive) stamp.value;
+    stamp.value;
     void list.refresh();
   });
   const isItem = id !== undefined && id !== NEW;

@@ -43,6 +43,8 @@ export interface Section<T extends Item = Item> {
   searchText: (item: T) => string;
   /** Whether it changes as agents come and go. */
   isLive: boolean;
+  /** The tables of the gateway's database whose changes it shows. */
+  tables: readonly string[];
   empty: { title: string; text: string; command?: string };
   create: ItemForm | null;
   facts: (item: T) => readonly Fact[];

@@ -1,7 +1,12 @@
 import { EventEmitter } from 'node:events';
 import type { Response } from 'express';
 import { beforeEach, expect, it } from 'vitest';
-import { DashboardFeed, type Figures, type TrafficEvent } from '../../../src/gateway/api/dashboard/live-feed.ts';
+import {
+  DashboardFeed,
+  type Figures,
+  type TrafficEvent,
+  type VersionsEvent,
+} from '../../../src/gateway/api/dashboard/live-feed.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint-traffic.ts';
 import { type LiveEndpoint, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
@@ -33,13 +38,14 @@ class Page extends EventEmitter {
   }
 
   /** The events since the last call, by name. */
-  take(): { figures: Figures[]; traffic: TrafficEvent[]; names: string[] } {
+  take(): { figures: Figures[]; traffic: TrafficEvent[]; versions: VersionsEvent[]; names: string[] } {
     const events = this.events;
     this.events = [];
     const named = (wanted: string) => events.flatMap(([name, data]) => (name === wanted ? [data] : []));
     return {
       figures: named('figures') as Figures[],
       traffic: named('traffic') as TrafficEvent[],
+      versions: named('versions') as VersionsEvent[],
       names: events.map(([name]) => name),
     };
   }
@@ -49,13 +55,15 @@ let clock: SteeredClock;
 let endpoints: LiveEndpoint[];
 let counters: TrafficCounters;
 let feed: DashboardFeed;
+let versions: VersionsEvent;
 
 beforeEach(() => {
   clock = new SteeredClock();
   endpoints = [];
   counters = new TrafficCounters();
+  versions = { all: 'start-1', tables: {} };
   const live = { ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints };
-  feed = new DashboardFeed({ live, counters, version: '1.2.3', clock });
+  feed = new DashboardFeed({ live, counters, version: '1.2.3', versions: () => versions, clock });
 });
 
 function open(isSignedIn = () => true): Page {
@@ -109,6 +117,18 @@ it('the stamp changes when an endpoint comes or goes, not with traffic', async (
   endpoints = [];
   await clock.advance(2_000);
   expect(page.take().figures).toMatchObject([{ stamp: first }]);
+});
+
+it('the versions of tables come with the first event, and within a second after one has changed', async () => {
+  const page = open();
+  expect(page.take().versions).toEqual([versions]);
+  await clock.advance(1_000);
+  page.take();
+  versions = { all: 'start-1', tables: { devices: 1 } };
+  await clock.advance(1_000);
+  expect(page.take()).toMatchObject({ figures: [], traffic: [], versions: [versions] });
+  await clock.advance(1_000);
+  expect(page.take().names).toEqual([]);
 });
 
 it('a page without news gets a sign of life every ten seconds', async () => {

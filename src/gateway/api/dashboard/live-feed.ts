@@ -5,6 +5,7 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { EndpointTraffic } from '../../endpoints/endpoint-traffic.ts';
 import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { TableVersions } from '../../store/sql/table-versions.ts';
 import { refuse } from '../refuse.ts';
 
 /** Each event of the feed, `figures`. */
@@ -34,19 +35,24 @@ export interface TrafficEvent {
   readonly endpoints: Readonly<Record<string, EndpointFigures>>;
 }
 
-const INTERVAL_MS = 2_000;
+/** Each event `versions`: lists are out of date when the versions of their tables change. */
+export type VersionsEvent = TableVersions;
+
+/** Pages show a change within two seconds: half of it is left for loading what changed. */
+const INTERVAL_MS = 1_000;
 
 interface Source {
   live: LiveView;
   counters: TrafficCounters;
   version: string;
+  versions: () => VersionsEvent;
   clock: Clock;
 }
 
 /** Sends open dashboards what is online, as server-sent events. Without an open one, nothing runs. */
 export class DashboardFeed {
   readonly #pages: EventStreams;
-  #sent = '';
+  #sent = { figures: '', versions: '' };
   /** What was last sent of each endpoint with traffic, as one number that grows with all of its figures. */
   #traffic = new Map<string, number>();
   #lastEvent = 0;
@@ -62,17 +68,18 @@ export class DashboardFeed {
     }
     // The figures of all endpoints come before changes to them.
     const endpoints = this.source.live.endpoints();
-    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints);
+    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints) + this.#versions();
     this.#pages.add(res, null, first, isSignedIn);
   }
 
   #send(): void {
     const endpoints = this.source.live.endpoints();
-    const text = eventText('figures', this.#figures(endpoints));
+    const before = this.#sent;
+    const figures = eventText('figures', this.#figures(endpoints));
+    const versions = this.#versions();
     const traffic = this.#changedTraffic(endpoints);
     const now = this.source.clock.now();
-    const isNews = text !== this.#sent;
-    const news = (isNews ? text : '') + traffic;
+    const news = (figures === before.figures ? '' : figures) + traffic + (versions === before.versions ? '' : versions);
     for (const [page] of this.#pages) {
       // A page that reads nothing gets nothing more; it notices the silence and reconnects.
       if (page.writableNeedDrain) page.destroy();
@@ -80,8 +87,12 @@ export class DashboardFeed {
       else if (now - this.#lastEvent >= SILENCE_MS) page.write(eventText('alive', {}));
     }
     if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
-    this.#sent = text;
+    this.#sent = { figures, versions };
     this.#lastEvent = now;
+  }
+
+  #versions(): string {
+    return eventText('versions', this.source.versions());
   }
 
   #changedTraffic(endpoints: readonly LiveEndpoint[]): string {

@@ -18,6 +18,7 @@ import { GroupCommit } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrate.ts';
 import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
 import { sqlEngine } from './sql-engine.ts';
+import { ChangeCount, type TableVersions } from './table-versions.ts';
 
 /** How long opening waits for another process, for example a command beside a running gateway. */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -44,6 +45,8 @@ export class Database {
   #closed = false;
   #commits = 0;
   readonly #afterCommit = new Set<() => void>();
+  /** Of tables, for readers that ask now and then. */
+  readonly changes = new ChangeCount();
   /** Of the database and its log, as they were opened. */
   #inodes = '';
 
@@ -118,6 +121,12 @@ export class Database {
   /** Grows with every change by this process, so that caches can tell whether they are current. */
   get commits(): number {
     return this.#commits;
+  }
+
+  /** Which tables may have changed since an earlier call, by this process or another one. */
+  versions(): TableVersions {
+    const [row] = this.all<{ data_version: number }>('PRAGMA data_version');
+    return this.changes.versions(row?.data_version ?? 0);
   }
 
   /** Calls the listener after every commit, before the write resolves. It must not throw. */

@@ -29,6 +29,7 @@ export const agentsSection: Section<TunnelSession> = {
   path: '/tunnel_sessions',
   listKey: 'tunnel_sessions',
   isLive: true,
+  tables: [],
   nameOf: ({ ip }) => ip,
   columns: [
     { head: text.address, cell: ({ ip, id }) => <Named name={ip} below={id} /> },

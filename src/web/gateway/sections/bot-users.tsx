@@ -23,6 +23,7 @@ export const botUsersSection: Section<BotUser> = {
   path: '/bot_users',
   listKey: 'bot_users',
   isLive: false,
+  tables: ['bot_users'],
   nameOf,
   columns: [
     { head: text.name, cell: (bot) => <Named name={nameOf(bot)} /> },

@@ -18,6 +18,7 @@ export const authoritiesSection: Section<CertificateAuthority> = {
   path: '/certificate_authorities',
   listKey: 'certificate_authorities',
   isLive: false,
+  tables: ['certificate_authorities'],
   nameOf,
   columns: [
     { head: text.subject, cell: (each) => <Named name={nameOf(each)} below={each.description} /> },

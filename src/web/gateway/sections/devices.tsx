@@ -35,6 +35,7 @@ export const devicesSection: Section<Device> = {
   path: '/devices',
   listKey: 'devices',
   isLive: true,
+  tables: ['devices'],
   nameOf: ({ name }) => name,
   columns: [
     { head: text.name, cell: ({ name, site }) => <Named name={name} below={`*.${site}`} /> },

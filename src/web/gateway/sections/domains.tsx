@@ -27,6 +27,7 @@ export const domainsSection: Section<ReservedDomain> = {
   path: '/reserved_domains',
   listKey: 'reserved_domains',
   isLive: false,
+  tables: ['reserved_domains'],
   nameOf: ({ domain }) => domain,
   columns: [
     { head: text.domain, cell: ({ domain }) => <Named name={domain} /> },

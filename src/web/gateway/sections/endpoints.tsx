@@ -22,6 +22,7 @@ export const endpointsSection: Section<Endpoint> = {
   path: '/endpoints',
   listKey: 'endpoints',
   isLive: true,
+  tables: [],
   nameOf: urlOf,
   columns: [
     { head: text.url, cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },

@@ -77,6 +77,7 @@ export const invitesSection: Section<EnrolmentKey> = {
   path: '/enrolment_keys',
   listKey: 'enrolment_keys',
   isLive: false,
+  tables: ['enrolment_keys'],
   nameOf,
   columns: [
     { head: text.site, cell: (key) => <Named name={nameOf(key)} below={key.description} /> },

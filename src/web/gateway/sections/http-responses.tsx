@@ -36,6 +36,7 @@ export const responsesSection: Section<HttpResponseBackend> = {
   path: '/backends/http_response',
   listKey: 'backends',
   isLive: false,
+  tables: ['http_response_backends'],
   nameOf,
   columns: [
     { head: text.name, cell: (each) => <Named name={nameOf(each)} below={each.id} /> },

@@ -1,6 +1,6 @@
-import { useSignal, useSignalEffect } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { IpPolicy } from '../../../management/resources/ip-policy.ts';
 import type { IpPolicyRule } from '../../../management/resources/ip-policy-rule.ts';
 import { Button } from '../../ui/button.tsx';
@@ -26,6 +26,7 @@ export const ipPoliciesSection: Section<IpPolicy> = {
   path: '/ip_policies',
   listKey: 'ip_policies',
   isLive: false,
+  tables: ['ip_policies', 'ip_policy_rules'],
   nameOf,
   columns: [
     { head: text.name, cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> },
@@ -74,7 +75,8 @@ function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
   const [list] = useState(() => new PagedList<IpPolicyRule>('/ip_policy_rules', 'ip_policy_rules'));
   const open = useSignal<Action | null>(null);
   const load = () => void list.refresh(MOST_RULES);
-  useSignalEffect(load);
+  // It is loaded again when rules have changed.
+  useEffect(load, [policy]);
   const rules = list.items.value.filter(({ ip_policy }) => ip_policy.id === policy.id);
   const done = () => {
     open.value = null;

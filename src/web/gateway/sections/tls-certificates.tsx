@@ -57,6 +57,7 @@ export const certificatesSection: Section<TlsCertificate> = {
   path: '/tls_certificates',
   listKey: 'tls_certificates',
   isLive: false,
+  tables: ['tls_certificates'],
   nameOf,
   columns: [
     { head: text.names, cell: (each) => <Named name={nameOf(each)} below={namesOf(each).slice(1, 4).join(', ')} /> },

@@ -28,6 +28,7 @@ export const edgesSection: Section<TlsEdge> = {
   path: '/edges/tls',
   listKey: 'tls_edges',
   isLive: false,
+  tables: ['tls_edges'],
   nameOf: nameOfEdge,
   columns: [
     { head: text.name, cell: (edge) => <Named name={nameOfEdge(edge)} below={edge.description} /> },

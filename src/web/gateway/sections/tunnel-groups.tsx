@@ -26,6 +26,7 @@ export const tunnelGroupsSection: Section<TunnelGroupBackend> = {
   path: '/backends/tunnel_group',
   listKey: 'backends',
   isLive: true,
+  tables: ['tunnel_group_backends'],
   nameOf,
   columns: [
     { head: text.name, cell: (group) => <Named name={nameOf(group)} below={group.id} /> },
