@@ -8,6 +8,7 @@ import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { RENEWED_AUTHTOKEN, renewedText } from '../settings/renewed-authtoken.ts';
 import type { GatewayLink } from './connectors/gateway-link.ts';
 import { SessionRefused } from './connectors/gateway-session.ts';
+import type { EnrolmentRefused } from './join/gateway-calls.ts';
 
 export interface AuthtokenRenewalOptions {
   gateway: Pick<
@@ -21,6 +22,8 @@ export interface AuthtokenRenewalOptions {
 
 /** Somebody has rotated the authtoken, or removed the device. */
 const UNKNOWN_AUTHTOKEN = 'ERR_NGROK_107';
+/** To a device without a code: it was deleted. */
+const UNKNOWN_DEVICE = 'ERR_GATEWAY_CODE_UNKNOWN';
 /** A gateway slows down every device behind an address that it has refused. */
 const AFTER_REFUSAL_MS = 3_600_000;
 
@@ -30,6 +33,8 @@ export class AuthtokenRenewal {
   #renewed: { replaced: string; authtoken: string } | null = null;
   /** When the gateway may be asked again, in terms of the clock. */
   #nextAt = Number.NEGATIVE_INFINITY;
+  /** Why the gateway gives the device no other one; its answer to the session only says that this one is unknown. */
+  #refusal: SessionRefused | null = null;
 
   constructor(private readonly options: AuthtokenRenewalOptions) {}
 
@@ -46,8 +51,9 @@ export class AuthtokenRenewal {
         return await link.connect();
       } catch (error) {
         const isUnknown = error instanceof SessionRefused && error.code === UNKNOWN_AUTHTOKEN;
-        if (!isUnknown || !(await this.#renew())) throw error;
-        return link.connect();
+        if (!isUnknown) throw error;
+        if (await this.#renew()) return link.connect();
+        throw this.#refusal ?? error;
       }
     };
     return { ...link, connect };
@@ -58,6 +64,7 @@ export class AuthtokenRenewal {
     const { gateway, clock, log } = this.options;
     const { enrolment } = gateway;
     if (!existsSync(enrolment) || clock.now() < this.#nextAt) return false;
+    this.#refusal = null;
     try {
       const { fetchAuthtoken } = await import('./join/known-device.ts');
       const fetched = await fetchAuthtoken(enrolment, gateway.proxies);
@@ -69,6 +76,8 @@ export class AuthtokenRenewal {
       return true;
     } catch (error) {
       log.warn({ reason: messageOf(error) }, 'authtoken not renewed');
+      const calls = await import('./join/gateway-calls.ts');
+      if (error instanceof calls.EnrolmentRefused) this.#refusal = refusalOf(error);
       return error instanceof OperatorError ? this.#postpone() : false;
     }
   }
@@ -86,4 +95,8 @@ export class AuthtokenRenewal {
     this.#nextAt = this.options.clock.now() + AFTER_REFUSAL_MS;
     return false;
   }
+}
+
+function refusalOf({ code, reason }: EnrolmentRefused): SessionRefused {
+  return new SessionRefused(code, code === UNKNOWN_DEVICE ? 'the device was deleted on the gateway' : reason);
 }

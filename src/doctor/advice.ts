@@ -9,13 +9,18 @@ export interface Name {
 /** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
 type Failure = { code: string | null; message: string } | null;
 
-export const NEW_AUTHTOKEN =
-  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard';
+const NEW_AUTHTOKEN =
+  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard; on a device that has joined a site, run device-agent join';
+/** For a device that the gateway has revoked or deleted. */
+const JOIN_AGAIN =
+  'to let this device join again: on the gateway, delete it if it is listed (device-agent gateway devices) and make a code (device-agent gateway invite); then run device-agent join - here';
 export const CHANGE_UPSTREAM = 'change it with device-agent tunnels change <tunnel> --forwards-to <upstream>';
 export const START_UPSTREAM = `start the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;
 
 /** The authtoken's ACL or reservations do not allow a domain or an address. */
 const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
+/** Of the gateway, and of an account at ngrok. */
+const SESSION_LIMITS: readonly string[] = ['ERR_NGROK_348', 'ERR_NGROK_108'];
 const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
 
 /** Completes `… is offline`: the reason, if it is known. */
@@ -23,9 +28,11 @@ export function because(error: Failure): string {
   return error === null ? '' : `: ${[error.code, error.message].filter(Boolean).join(' ')}`;
 }
 
-/** What to do when the running agent has no session. */
-export function sessionAdvice(error: Failure): string {
-  return error?.code ? NEW_AUTHTOKEN : 'follow the advice on the gateway; the agent keeps retrying';
+/** What to do when the gateway gives the agent no session, by error code; null when the message contains the advice. */
+export function sessionAdvice(error: Failure): string | null {
+  if (!error?.code) return 'follow the advice on the gateway; the agent keeps retrying';
+  if (error.code.startsWith('ERR_GATEWAY_')) return JOIN_AGAIN;
+  return SESSION_LIMITS.includes(error.code) ? null : NEW_AUTHTOKEN;
 }
 
 /** What to do when the gateway or the agent refuses a domain, by error code; null when the message contains the advice. */

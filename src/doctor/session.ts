@@ -6,7 +6,7 @@ import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
-import { because, endpointAdvice, type Name, NEW_AUTHTOKEN, sessionAdvice } from './advice.ts';
+import { because, endpointAdvice, type Name, sessionAdvice } from './advice.ts';
 import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
 import type { RunningAgent } from './running-agent.ts';
@@ -121,7 +121,7 @@ function refused(error: unknown): Result {
   const code = error instanceof SessionRefused ? error.code : null;
   return failed(
     [messageOf(error), code && `(${code})`].filter(Boolean).join(' '),
-    code === null ? null : NEW_AUTHTOKEN,
+    code === null ? null : sessionAdvice({ code, message: messageOf(error) }),
   );
 }
 

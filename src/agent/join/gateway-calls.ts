@@ -7,7 +7,15 @@ import type { JoinCode } from '../../management/join-code.ts';
 import { CA_PATH } from '../../management/resources/enrolment.ts';
 
 /** The gateway refused the device. */
-export class EnrolmentRefused extends OperatorError {}
+export class EnrolmentRefused extends OperatorError {
+  /** @param code the gateway's; null when it gave none */
+  constructor(
+    readonly reason: string,
+    readonly code: string | null,
+  ) {
+    super(code === null ? reason : `${reason} (${code})`);
+  }
+}
 
 /** A gateway's answer. */
 export interface GatewayAnswer {
@@ -41,13 +49,14 @@ export async function postVerified(
   const { status, text } = await call(code, path, { ...trustOf(code, caPem), proxies }, JSON.stringify(body));
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
   const json: unknown = text === '' ? null : JSON.parse(text);
-  if (status !== 200 && status !== 204) throw new EnrolmentRefused(refusalText(json, status));
+  if (status !== 200 && status !== 204) throw refusalIn(json, status);
   return { json, caPem };
 }
 
-function refusalText(json: unknown, status: number): string {
-  const { msg, error_code } = (json ?? {}) as { msg?: unknown; error_code?: unknown };
-  return typeof msg === 'string' ? `${msg} (${error_code})` : `the gateway answered with status ${status}`;
+function refusalIn(json: unknown, status: number): EnrolmentRefused {
+  const { msg, error_code: code } = (json ?? {}) as { msg?: unknown; error_code?: unknown };
+  if (typeof msg !== 'string') return new EnrolmentRefused(`the gateway answered with status ${status}`, null);
+  return new EnrolmentRefused(msg, typeof code === 'string' ? code : null);
 }
 
 /** Fetches the gateway's CA over a connection that nobody has verified yet, and compares it with the code's pin. */
