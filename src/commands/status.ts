@@ -10,6 +10,7 @@ import {
   START_UPSTREAM,
   sessionAdvice,
 } from '../doctor/advice.ts';
+import { diskProblem } from '../doctor/data-folder.ts';
 import { wantsColor } from '../doctor/report.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
 import { durationText } from '../lib/time/duration-text.ts';
@@ -40,7 +41,8 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   // First: listing checks the upstreams, which the status counts.
   const tunnels = await ask<ListedTunnel[]>(settings, '/tunnels');
   const report = await ask<StatusReport>(settings, '/status');
-  const problems = problemsOf(report, tunnels);
+  const disk = await diskProblem(settings.dataDir);
+  const problems = [...(disk ? [{ problem: disk.detail, remedy: disk.advice }] : []), ...problemsOf(report, tunnels)];
   const page = pageOf(report);
   const color = wantsColor(process.stdout, process.env);
   show({ ok: problems.length === 0, ...report, page, problems }, { json }, (shown) =>

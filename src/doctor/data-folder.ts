@@ -14,6 +14,13 @@ export function dataFolderCheck(path: string): Check {
   return { name: 'data-folder', title: 'Data folder', run: () => inspect(path) };
 }
 
+/** Why changes cannot be saved in the folder, or soon cannot; null when they can, or this user may not tell. */
+export async function diskProblem(path: string): Promise<Result | null> {
+  const found = await stat(path).catch(() => null); // missing, or in the folder of another user
+  if (!found || ownership(path, found) !== null) return null;
+  return (await unwritable(path)) ?? (await spaceOn(path)).problem;
+}
+
 async function inspect(path: string): Promise<Result | Result[]> {
   const found = await stat(path).catch((error: unknown) => {
     if (hasErrno(error, 'ENOENT')) return null;

@@ -64,6 +64,13 @@ class Furnished {
     expect((await fetch(`${this.device.api}/readyz`)).status).toBe(200);
   }
 
+  /** The status says what the refused change said. */
+  async expectStatus(folder: string, reason: RegExp): Promise<void> {
+    const status = await deviceAgent(['status'], folder, { AGENT_PORT: new URL(this.device.api).port });
+    expect([status.code, status.stdout]).toEqual([1, expect.stringMatching(reason)]);
+    expect(status.stdout).not.toContain('Everything works');
+  }
+
   async expectKept(names: string[]): Promise<void> {
     expect((await this.device.tunnels()).map(({ domain }) => domain)).toEqual(names.map((name) => `${name}.localhost`));
     const { items } = await this.client.botUsers.list();
@@ -90,6 +97,7 @@ describe('under a running agent and its gateway', () => {
     const filler = join(disk.path, 'filler');
     fill(filler);
     await before.expectNoChanges(/the disk is full: free some space/);
+    await before.expectStatus(disk.path, /✖ cannot write to .*\n {2}→ the disk is full: free some space/);
     rmSync(filler);
     await before.add('later');
     expect(await before.device.agent.end()).toBe(0);
@@ -106,6 +114,7 @@ describe('under a running agent and its gateway', () => {
     const before = await Furnished.start(disk.path);
     disk.fail();
     await before.expectNoChanges(/file system is read-only.*check dmesg/);
+    await before.expectStatus(disk.path, /✖ cannot write to .*\n.*check dmesg/);
     expect(await before.device.agent.end()).toBe(0);
     disk.repair();
     const after = await Furnished.resume(disk.path, before.apiKey);
