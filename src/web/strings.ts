@@ -51,6 +51,8 @@ export const device = {
     whereLink: 'To sign in without typing, run this on the device and open the link or scan the QR code:',
     command: 'device-agent page',
     submit: 'Sign in',
+    ended:
+      'You are signed out: the session expired, somebody signed out everywhere, or the API token was replaced. Sign in to go on where you were.',
   },
   insecure: {
     title: 'No secure connection',

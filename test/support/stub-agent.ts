@@ -107,6 +107,7 @@ export function stubTunnel(name: string, changes: Partial<FeedTunnel> = {}): Fee
 export function stubSnapshot(tunnels: FeedTunnel[], changes: Partial<FeedSnapshot> = {}): FeedSnapshot {
   const online = tunnels.filter(({ status }) => status === 'online').length;
   return {
+    name: 'cabinet-7',
     status: {
       version: '1.2.3',
       uptime_seconds: 4_000,

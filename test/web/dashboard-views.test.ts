@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
 import { issueApiKey, issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import type { TlsEdgeRow } from '../../src/gateway/store/tls-edges.ts';
+import { issueCode } from '../../src/lib/http/one-time-code.ts';
 import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { type Filled, fillStore, openDashboard } from '../support/dashboard.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
@@ -57,6 +59,12 @@ function existing<Row>(table: { get(id: string): Row | null }, id: string): Row 
 }
 
 const PHONE = { width: 360, height: 740 };
+const OVERFLOW = 'document.documentElement.scrollWidth - document.documentElement.clientWidth';
+
+/** Waits until an element with this text has the focus. */
+async function focusIsOn(page: Page, text: string): Promise<void> {
+  await page.waitForFunction(`document.activeElement.textContent === ${JSON.stringify(text)}`);
+}
 
 describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
   let browser: Browser;
@@ -103,10 +111,9 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
   it('runs nothing that texts contain, and has no serious accessibility problem, in any view', async () => {
     const { page, troubles } = await openDashboard(browser, gateway, '', { viewport: PHONE });
     const found: Record<string, string[]> = {};
-    const overflow = 'document.documentElement.scrollWidth - document.documentElement.clientWidth';
     const examine = async (view: string, within = '#content') => {
       const problems = await seriousProblems(page, within);
-      const wide = await page.evaluate(overflow);
+      const wide = await page.evaluate(OVERFLOW);
       if (problems.length > 0 || wide !== 0) found[view] = [...problems, `${wide} px too wide`];
     };
     await page.locator('.problems li').first().waitFor();
@@ -150,7 +157,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     const { page } = await openDashboard(browser, gateway, `edges/${id}`);
     await link(page, 'Set mutual TLS').click();
     await page.getByRole('checkbox').click();
-    await button(page, 'Set mutual TLS').click();
+    await button(page, 'Save').click();
     await link(page, 'Change mutual TLS').waitFor();
     expect(store.tlsEdges.get(id)?.mutual_tls).toEqual({
       enabled: true,
@@ -158,7 +165,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     });
     await link(page, 'Change backend').click();
     await page.getByRole('combobox', { name: 'Backend' }).selectOption(filled.responses);
-    await button(page, 'Change backend').click();
+    await button(page, 'Save').click();
     await page.locator(`a[href$="${filled.responses}"]`).waitFor();
     await link(page, 'Remove mutual TLS').click();
     await page.getByText('Clients without a certificate can connect.').waitFor();
@@ -167,7 +174,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     expect(store.tlsEdges.get(id)?.mutual_tls).toBeNull();
     await link(page, 'Change traffic policy').click();
     await page.getByRole('textbox', { name: 'Traffic policy' }).fill('on_tcp_connect: 7');
-    await button(page, 'Change traffic policy').click();
+    await button(page, 'Save').click();
     await page.locator('.notice.bad .code-line', { hasText: /^ERR_NGROK_\d+$/ }).waitFor();
     await page.keyboard.press('Escape');
     await link(page, 'Delete').click();
@@ -198,6 +205,115 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     expect(gateway.store.httpResponseBackends.page(null, 10)).toHaveLength(1);
   });
 
+  it('asks at its field for what an item needs, and lets an authtoken bind everything only by choice', async () => {
+    const { page } = await openDashboard(browser, gateway);
+    const sent: string[] = [];
+    page.on('request', (request) => request.method() === 'POST' && sent.push(request.url()));
+    for (const [view, label, problem, width] of [
+      ['edges/new', 'Addresses', 'Enter at least one address, such as cam.example.com:443.', 360],
+      ['tunnel-groups/new', 'Labels', 'Enter at least one label, such as app=camera.', 800],
+      ['domains/new', 'Domain', 'Enter a domain, such as cam.example.com.', 1440],
+      ['invites/new', 'Site', 'Enter the domain of the site, such as *.site-a.example.com.', 360],
+      ['certificates/new', 'Certificate chain (PEM)', 'Paste the certificate chain.', 800],
+      ['add-site', 'Domain of the site', 'Enter a domain, such as site-a.example.com.', 1440],
+      ['authtokens/new', 'Rules', 'Enter at least one rule, such as bind:*.site-a.example.com.', 360],
+    ] as const) {
+      await page.setViewportSize({ width, height: 900 });
+      await goTo(page, view);
+      await page.getByLabel(label, { exact: true }).waitFor();
+      await page.locator('form button[type=submit]').click();
+      await page.locator('.problem', { hasText: problem }).waitFor();
+      expect(await page.evaluate('document.activeElement.labels[0].textContent')).toBe(label);
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+    }
+    expect(await seriousProblems(page, 'dialog')).toEqual([]);
+    await goTo(page, `edges/${filled.edges}/backend`);
+    await page.getByRole('combobox', { name: 'Backend' }).selectOption('');
+    await button(page, 'Save').click();
+    await page.locator('.problem', { hasText: 'Choose a backend.' }).waitFor();
+    expect(sent).toEqual([]);
+    await goTo(page, 'authtokens/new');
+    await page.getByText('Anything', { exact: true }).click();
+    expect(await page.getByLabel('Rules', { exact: true }).count()).toBe(0);
+    await button(page, 'Create authtoken').click();
+    await page.getByText('It is shown only once').waitFor();
+    expect(gateway.store.credentials.page(null, 1)).toMatchObject([{ acl: [] }]);
+  });
+
+  it('shows what the API refuses at its field, by its label and line', async () => {
+    const { page } = await openDashboard(browser, gateway, 'authtokens/new');
+    for (const width of [360, 800, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      const rules = page.getByLabel('Rules', { exact: true });
+      await rules.fill('bind:cam.example.com\n\nnonsense');
+      await button(page, 'Create authtoken').click();
+      await page.locator('.problem', { hasText: /^nonsense: / }).waitFor();
+      await page.locator('.notice.bad', { hasText: 'Correct what is marked below.' }).waitFor();
+      expect(await page.getByRole('dialog').textContent()).not.toMatch(/acl|operation_id/);
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+    }
+    expect(await seriousProblems(page, 'dialog')).toEqual([]);
+    await goTo(page, 'edges/new');
+    await page.getByLabel('Addresses', { exact: true }).fill('nonsense');
+    await button(page, 'Create TLS edge').click();
+    await page.locator('.problem', { hasText: /^nonsense: / }).waitFor();
+    await goTo(page, 'domains/new');
+    await page.getByLabel('Domain', { exact: true }).fill('new.localhost');
+    await button(page, 'Reserve domain').click();
+    await page.locator('.problem', { hasText: "names below the gateway's own domain use" }).waitFor();
+    await goTo(page, `ip-policies/${filled['ip-policies']}/edit`);
+    await page.getByLabel('Description').fill('x'.repeat(300));
+    await button(page, 'Save').click();
+    await page.getByText('The changes were not saved').waitFor();
+    await page.locator('.problem:not([hidden])').waitFor();
+  });
+
+  it('takes a deleted item off its list at once, and moves the focus to the heading', async () => {
+    const { store } = gateway;
+    const id = store.ids.next('ipp');
+    await store.database.write(() =>
+      store.ipPolicies.insert({ id, created_at: store.now(), description: 'short-lived', metadata: null }),
+    );
+    const { page } = await openDashboard(browser, gateway, 'ip-policies');
+    await page.getByRole('link', { name: /short-lived/ }).click();
+    await link(page, 'Delete').click();
+    // The list is not needed for that.
+    await page.route('**/ip_policies', (route) => void setTimeout(() => route.continue(), 3_000));
+    await button(page, 'Delete IP policy').click();
+    await focusIsOn(page, 'IP policies');
+    expect(await page.getByRole('link', { name: /short-lived/ }).count()).toBe(0);
+  });
+
+  it('says why it asks to sign in again, and keeps the form', async () => {
+    const { page } = await openDashboard(browser, gateway, 'authtokens/new');
+    await page.getByLabel('Description').fill('half-finished');
+    const { page: other } = await openDashboard(browser, gateway);
+    await other.getByText('Sign out').first().click();
+    await other.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await other.getByRole('heading', { name: 'Sign in' }).waitFor();
+    expect(await other.getByText('You are signed out').count()).toBe(0);
+    await page.getByText('You are signed out: the session expired').waitFor();
+    for (const width of [360, 800, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+      // It covers what the page showed.
+      expect(await page.evaluate("document.elementFromPoint(20, 20).closest('.ended') !== null")).toBe(true);
+    }
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    await page.getByLabel('API key', { exact: true }).waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
+    const code = issueCode(gateway.store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+    await page.goto(`${gateway.apiUrl}/#code=${code}`);
+    await page.getByText('You are signed out').waitFor({ state: 'detached' });
+    expect(await page.getByLabel('Description').inputValue()).toBe('half-finished');
+    expect(page.url()).toBe(`${gateway.apiUrl}/#/authtokens/new`);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.getByText('Anything', { exact: true }).click();
+    await button(page, 'Create authtoken').click();
+    await page.getByText('It is shown only once').waitFor();
+  });
+
   it('adds and deletes the rules of an IP policy', async () => {
     const { page } = await openDashboard(browser, gateway, `ip-policies/${filled['ip-policies']}`);
     await button(page, 'Add rule').click();
@@ -209,6 +325,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.getByText('Clients of 2001:db8::/32 may connect where another rule allows it.').waitFor();
     await button(page, 'Delete rule').click();
     await row.waitFor({ state: 'detached' });
+    await focusIsOn(page, 'Rules');
     expect(gateway.store.ipPolicyRules.page(null, 10).map(({ cidr }) => cidr)).toEqual(['203.0.113.0/24']);
   });
 

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -49,6 +50,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     const { page, troubles } = await openPage(browser, url);
     await page.getByRole('heading', { name: 'Online' }).waitFor();
     await page.getByText('No tunnels yet').waitFor();
+    await page.getByRole('heading', { name: hostname(), exact: true }).waitFor();
+    expect(await page.title()).toBe(`${hostname()} – Device agent`);
     expect(await seriousProblems(page)).toEqual([]);
 
     const port = await upstream();
@@ -109,6 +112,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     expect(await seriousProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Delete tunnel' }).click();
     await page.getByText('No tunnels yet').waitFor();
+    // What was clicked left with the card.
+    await page.waitForFunction("document.activeElement.textContent === 'Tunnels'");
     expect(await (await call('GET', '/tunnels')).json()).toEqual([]);
     expect(troubles).toEqual([]);
   });
@@ -341,9 +346,27 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     const second = await page.context().newPage();
     await second.goto(remote);
     await second.getByRole('heading', { name: /^Online/ }).waitFor();
+    await second.getByRole('link', { name: 'Start tunnel' }).first().click();
+    await second.getByLabel('Forward to').fill('half-finished');
     await page.getByText('Sign out').first().click();
     await page.getByRole('button', { name: 'Sign out everywhere' }).click();
     await page.getByLabel('API token').waitFor();
+    expect(await page.getByText('You are signed out').count()).toBe(0);
+    // Says why, and keeps the form.
+    await second.getByText('You are signed out: the session expired').waitFor();
+    for (const width of [360, 800, 1440]) {
+      await second.setViewportSize({ width, height: 900 });
+      expect(await second.evaluate("document.elementFromPoint(20, 20).closest('.ended') !== null")).toBe(true);
+    }
+    await second.getByLabel('API token').fill(token);
+    await second.getByRole('button', { name: 'Sign in' }).click();
+    await second.getByText('You are signed out').waitFor({ state: 'detached' });
+    expect(await second.getByLabel('Forward to').inputValue()).toBe('half-finished');
+    await second.keyboard.press('Escape');
+    await second.getByText('Live', { exact: true }).waitFor();
+    await second.getByText('Sign out').first().click();
+    await second.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await second.getByLabel('API token').waitFor();
     await second.reload();
     await second.getByLabel('API token').waitFor();
     expect(troubles).toEqual([]);

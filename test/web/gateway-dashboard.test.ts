@@ -106,6 +106,7 @@ describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
     await page.getByText('Reconnecting…', { exact: true }).waitFor();
     await gateway.restart();
     await page.getByLabel('API key', { exact: true }).waitFor();
+    await page.getByText('or the gateway restarted').waitFor();
     expect(troubles).toEqual([]);
   });
 });

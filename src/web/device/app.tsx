@@ -7,7 +7,8 @@ import { ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { goHome, linkTo, route } from '../ui/router.ts';
-import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
+import { EndedGate, Gate, SignInForm } from '../ui/sign-in-form.tsx';
+import { useTitle } from '../ui/title.ts';
 import { Doctor } from './doctor.tsx';
 import { LazyInspector } from './lazy-inspector.tsx';
 import { LogSection } from './log-section.tsx';
@@ -19,17 +20,15 @@ import { TunnelDialogs } from './tunnel-dialogs.tsx';
 import { TunnelList } from './tunnel-list.tsx';
 
 export function App(): JSX.Element {
+  const isEnded = session.isEnded.value;
   switch (session.access.value?.access) {
     case undefined:
       return <p class="loading">{shared.loading}</p>;
     case 'sign-in':
+      if (isEnded) break;
       return (
         <Gate title={device.title}>
-          <SignInForm
-            text={device.signIn}
-            problem={session.problem.value}
-            signIn={(token) => session.signIn({ token })}
-          />
+          <SignIn isEnded={false} />
         </Gate>
       );
     case 'insecure':
@@ -41,9 +40,28 @@ export function App(): JSX.Element {
           </div>
         </Gate>
       );
-    default:
-      return <Device />;
   }
+  return (
+    <>
+      <Device />
+      {isEnded && (
+        <EndedGate title={device.title}>
+          <SignIn isEnded />
+        </EndedGate>
+      )}
+    </>
+  );
+}
+
+function SignIn({ isEnded }: { isEnded: boolean }): JSX.Element {
+  return (
+    <SignInForm
+      text={device.signIn}
+      isEnded={isEnded}
+      problem={session.problem.value}
+      signIn={(token) => session.signIn({ token })}
+    />
+  );
 }
 
 function Device(): JSX.Element {
@@ -51,13 +69,15 @@ function Device(): JSX.Element {
   useEffect(() => () => model.connection.close(), [model]);
   const status = model.status.value;
   const inspected = inspectedTunnel(model);
+  const name = model.name.value;
+  useTitle(name === null ? device.title : `${name} – ${device.title}`);
   return (
     <>
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
         {shared.skipToContent}
       </button>
       <header class="top">
-        <h1>{device.title}</h1>
+        <h1>{name ?? device.title}</h1>
         <LiveBadge connection={model.connection} />
         <nav aria-label={device.menu.label}>
           <ButtonLink kind="quiet" href={linkTo('doctor')}>
@@ -106,5 +126,5 @@ function Dialogs({ model }: { model: DeviceModel }): JSX.Element | null {
   if (view === 'start') return <StartTunnel onClose={goHome} />;
   if (view === 'doctor') return <Doctor onClose={goHome} />;
   const tunnel = view === 'tunnels' ? model.tunnels.value.find((each) => each.id === id) : undefined;
-  return tunnel ? <TunnelDialogs key={id} tunnel={tunnel} action={action} /> : null;
+  return tunnel ? <TunnelDialogs key={id} tunnel={tunnel} action={action} forget={() => model.forget(id)} /> : null;
 }

@@ -8,6 +8,8 @@ type Status = FeedSnapshot['status'];
 
 /** The agent's state, as the page has received it from the live feed. */
 export interface DeviceModel {
+  /** What the device is called; null before the first event. */
+  readonly name: ReadonlySignal<string | null>;
   readonly connection: LiveConnection;
   /** Null before the first event. */
   readonly status: ReadonlySignal<Status | null>;
@@ -17,12 +19,15 @@ export interface DeviceModel {
   readonly log: ReadonlySignal<readonly TailLine[]>;
   /** When the agent started, in milliseconds since the Unix epoch. */
   readonly started: ReadonlySignal<number>;
+  /** Takes out a tunnel that was deleted. */
+  forget(id: string): void;
 }
 
 const MAX_LINES = 100;
 
 /** Opens the live feed. */
 export function openModel(): DeviceModel {
+  const name = signal<string | null>(null);
   const status = signal<Status | null>(null);
   const started = signal(0);
   const byId = signal<ReadonlyMap<string, FeedTunnel>>(new Map());
@@ -36,6 +41,7 @@ export function openModel(): DeviceModel {
     on: {
       snapshot: (data) => {
         const snapshot = data as FeedSnapshot;
+        name.value = snapshot.name;
         takeStatus(snapshot.status);
         byId.value = new Map(snapshot.tunnels.map((tunnel) => [tunnel.id, tunnel]));
         log.value = snapshot.log.toReversed();
@@ -55,5 +61,8 @@ export function openModel(): DeviceModel {
     // Signed out meanwhile: the page shows how to sign in, and opens a feed of its own then.
     shouldRetry: mayCallApi,
   });
-  return { connection, status, tunnels: computed(() => [...byId.value.values()]), log, started };
+  const forget = (id: string) => {
+    byId.value = new Map([...byId.value].filter(([each]) => each !== id));
+  };
+  return { name, connection, status, tunnels: computed(() => [...byId.value.values()]), log, started, forget };
 }

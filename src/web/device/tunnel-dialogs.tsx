@@ -12,12 +12,19 @@ import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { PolicyDialog } from './policy-dialog.tsx';
 
+export interface TunnelDialogsProps {
+  tunnel: FeedTunnel;
+  action: string;
+  /** Takes the tunnel from the page. */
+  forget: () => void;
+}
+
 /** What one can do with a tunnel. */
-export function TunnelDialogs({ tunnel, action }: { tunnel: FeedTunnel; action: string }): JSX.Element | null {
+export function TunnelDialogs({ tunnel, action, forget }: TunnelDialogsProps): JSX.Element | null {
   if (action === 'qr') return <QrDialog tunnel={tunnel} />;
   if (action === 'policy') return <PolicyDialog tunnel={tunnel} />;
   if (action === 'change') return <ChangeDialog tunnel={tunnel} />;
-  if (action === 'delete') return <DeleteDialog tunnel={tunnel} />;
+  if (action === 'delete') return <DeleteDialog tunnel={tunnel} forget={forget} />;
   return null;
 }
 
@@ -67,11 +74,13 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
   );
 }
 
-function DeleteDialog({ tunnel: { url, url_part: name, forwards_to: upstream } }: { tunnel: FeedTunnel }): JSX.Element {
+function DeleteDialog({ tunnel, forget }: Pick<TunnelDialogsProps, 'tunnel' | 'forget'>): JSX.Element {
   const text = device.remove;
+  const { url, url_part: name, forwards_to: upstream } = tunnel;
   const { busy, problem, run } = useSubmission();
   const remove = async () => {
     await call('DELETE', `/tunnels/${encodeURIComponent(url)}`);
+    forget();
     goHome();
   };
   return (

@@ -4,12 +4,14 @@ import type { ReservedDomain } from '../../management/resources/reserved-domain.
 import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
-import { TextField } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
+import { useTitle } from '../ui/title.ts';
 import { addSite as text } from './add-site-strings.ts';
 import { DnsRecords } from './dns-records.tsx';
+import { type FormField, placedIn } from './form.ts';
+import { FormFieldInput } from './form-field-input.tsx';
 import { PagedList } from './paged-list.ts';
 import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
 import { api } from './session.ts';
@@ -28,6 +30,7 @@ const OFFERED = 5;
 /** Leads from a domain to devices. The domain is in the address, so that one can come back when DNS is ready. */
 export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
   const [, id] = route.value;
+  useTitle(gateway.pageTitle(text.title));
   return (
     <section aria-labelledby="add-site">
       <div class="section-head">
@@ -39,9 +42,18 @@ export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Eleme
   );
 }
 
+const DOMAIN: FormField = {
+  name: 'domain',
+  label: text.domain.label,
+  hint: text.domain.hint,
+  kind: 'text',
+  required: text.domain.required,
+};
+
 function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
   const name = useSignal('');
-  const { busy, problem, onSubmit } = useSubmission();
+  const { busy, problem: raised, onSubmit } = useSubmission();
+  const problem = raised && placedIn([DOMAIN], {}, raised);
   const choose = async () => {
     const { id } = await reserve(wildcardOf(name.value));
     window.location.hash = linkTo(VIEW, id);
@@ -49,14 +61,17 @@ function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element
   return (
     <Step number={1} title={text.domain.title}>
       <form onSubmit={onSubmit(choose)} noValidate>
-        {problem && <ProblemNotice title={text.domain.failed} problem={problem} />}
-        <TextField
-          label={text.domain.label}
-          hint={text.domain.hint}
+        {problem && (
+          <ProblemNotice title={text.domain.failed} problem={problem} isMarked={(place) => place === DOMAIN.name} />
+        )}
+        <FormFieldInput
+          field={DOMAIN}
+          isFirst={false}
           value={name.value}
           onInput={(value) => {
             name.value = value;
           }}
+          problem={problem?.details[DOMAIN.name]}
         />
         <Button kind="primary" type="submit" busy={busy}>
           {text.domain.submit}

@@ -1,11 +1,12 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { AccountMenu } from '../ui/account-menu.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { route } from '../ui/router.ts';
-import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
+import { EndedGate, Gate, SignInForm } from '../ui/sign-in-form.tsx';
+import { useTitle } from '../ui/title.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
 import { type LiveFigures, openFigures, type Watched } from './live-figures.ts';
@@ -51,19 +52,39 @@ const SECTIONS = Object.fromEntries(
 
 export function App(): JSX.Element {
   const access = session.access.value;
+  const isEnded = session.isEnded.value;
+  const last = useRef('');
   if (access === null) return <p class="loading">{shared.loading}</p>;
-  return access.holder === null ? <SignIn /> : <Dashboard holder={access.holder} />;
+  if (access.holder === null && !isEnded) {
+    return (
+      <Gate title={gateway.title}>
+        <SignIn isEnded={false} />
+      </Gate>
+    );
+  }
+  last.current = access.holder ?? last.current;
+  return (
+    <>
+      {/* Nobody goes on with what another one has begun. */}
+      <Dashboard key={last.current} holder={last.current} />
+      {isEnded && (
+        <EndedGate title={gateway.title}>
+          <SignIn isEnded />
+        </EndedGate>
+      )}
+    </>
+  );
 }
 
-function SignIn(): JSX.Element {
+function SignIn({ isEnded }: { isEnded: boolean }): JSX.Element {
+  useTitle(isEnded ? null : gateway.pageTitle(gateway.signIn.title));
   return (
-    <Gate title={gateway.title}>
-      <SignInForm
-        text={gateway.signIn}
-        problem={session.problem.value}
-        signIn={(api_key) => session.signIn({ api_key })}
-      />
-    </Gate>
+    <SignInForm
+      text={gateway.signIn}
+      isEnded={isEnded}
+      problem={session.problem.value}
+      signIn={(api_key) => session.signIn({ api_key })}
+    />
   );
 }
 

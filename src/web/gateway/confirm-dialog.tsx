@@ -43,12 +43,12 @@ function ConfirmDialog({
   run,
   close,
   done,
-}: Confirmation & { close: () => void; done: () => void }): JSX.Element {
+}: Confirmation & { close: () => void; done: () => void | Promise<void> }): JSX.Element {
   const submission = useSubmission();
   const { busy, problem } = submission;
   const act = async () => {
     await run();
-    done();
+    await done();
   };
   return (
     <Dialog title={title} onClose={close}>

@@ -35,6 +35,7 @@ const BACKEND: Module<'backend'> = {
       name: 'backend_id',
       label: text.module.backend.field,
       hint: text.module.backend.hint,
+      required: text.module.backend.required,
       kind: 'one-of',
       load: async () => {
         const [groups, responses] = await Promise.all([
@@ -55,8 +56,10 @@ const IP_RESTRICTION: Module<'ip_restriction'> = {
   fields: [
     {
       name: 'ids',
+      member: 'ip_policy_ids',
       label: text.module.ip_restriction.field,
       hint: text.module.ip_restriction.hint,
+      required: text.module.ip_restriction.required,
       kind: 'some-of',
       load: () => loadOptions(ipPoliciesSection),
     },
@@ -71,8 +74,10 @@ const MUTUAL_TLS: Module<'mutual_tls'> = {
   fields: [
     {
       name: 'ids',
+      member: 'certificate_authority_ids',
       label: text.module.mutual_tls.field,
       hint: text.module.mutual_tls.hint,
+      required: text.module.mutual_tls.required,
       kind: 'some-of',
       load: () => loadOptions(authoritiesSection),
     },
@@ -128,6 +133,7 @@ const TRAFFIC_POLICY: Module<'traffic_policy'> = {
       name: 'value',
       label: text.module.traffic_policy.field,
       hint: text.module.traffic_policy.hint,
+      required: text.module.traffic_policy.required,
       kind: 'code',
     },
   ],

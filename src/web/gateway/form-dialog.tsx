@@ -7,7 +7,7 @@ import { Dialog } from '../ui/dialog.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { useSubmission } from '../ui/submission.ts';
-import type { FormValues, ItemForm, ShownOnce } from './form.ts';
+import { type FormValues, type ItemForm, placedIn, type ShownOnce, shownFields } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
 import type { Action } from './section.ts';
 import { api } from './session.ts';
@@ -23,7 +23,7 @@ export interface FormRequest {
 export interface FormDialogProps extends FormRequest {
   close: () => void;
   /** Called with the API's answer, and once a secret in it was shown. */
-  done: (answer: Readonly<Record<string, unknown>>) => void;
+  done: (answer: Readonly<Record<string, unknown>>) => void | Promise<void>;
 }
 
 /** An action that sends a form. */
@@ -34,28 +34,38 @@ export function edited({ name, label, ...request }: FormRequest & { name: string
 /** A form in a dialog; a secret in the answer is shown once. */
 export function FormDialog({ method, path, form, close, done }: FormDialogProps): JSX.Element {
   const values = useSignal<FormValues>(form.values ?? {});
-  const { busy, problem, onSubmit } = useSubmission();
+  const { busy, problem: raised, onSubmit } = useSubmission();
   const secret = useSignal<{ once: ShownOnce; answer: Readonly<Record<string, unknown>> } | null>(null);
   const send = async () => {
     const answer = await api<Record<string, unknown>>(method, path, form.body(values.value));
     const once = form.once?.(answer) ?? null;
     if (once) secret.value = { once, answer };
-    else done(answer);
+    else await done(answer);
   };
   if (secret.value) {
     const { once, answer } = secret.value;
-    return <OnceDialog {...once} onClose={() => done(answer)} />;
+    return <OnceDialog {...once} onClose={() => void done(answer)} />;
   }
+  const fields = shownFields(form.fields, values.value);
+  const problem = raised && placedIn(fields, values.value, raised);
+  const isNew = method === 'POST';
   return (
     <Dialog title={form.label} onClose={close} wide={form.fields.some(({ kind }) => kind === 'code')} hasFocusField>
       <form onSubmit={onSubmit(send)} noValidate>
-        {problem && <ProblemNotice title={gateway.form.failed(form.label)} problem={problem} />}
-        {form.fields.map((field, place) => (
+        {problem && (
+          <ProblemNotice
+            title={isNew ? gateway.form.failed(form.label) : gateway.form.notSaved}
+            problem={problem}
+            isMarked={(place) => fields.some(({ name }) => name === place)}
+          />
+        )}
+        {fields.map((field, place) => (
           <FormFieldInput
             key={field.name}
             field={field}
             isFirst={place === 0}
             value={values.value[field.name] ?? ''}
+            problem={problem?.details[field.name]}
             onInput={(value) => {
               values.value = { ...values.value, [field.name]: value };
             }}
@@ -64,7 +74,7 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
         <div class="dialog-actions">
           <Button onClick={close}>{shared.cancel}</Button>
           <Button kind="primary" type="submit" busy={busy}>
-            {form.label}
+            {isNew ? form.label : gateway.form.save}
           </Button>
         </div>
       </form>

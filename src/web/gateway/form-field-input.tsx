@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
+import type { JSX } from 'preact';
 import { useEffect, useId } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
-import { Choice, NumberField, TextField } from '../ui/field.tsx';
+import { Checked, Choice, Notes, NumberField, TextArea, TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { type FormField, linesOf, type Option } from './form.ts';
 import { gateway } from './strings.ts';
@@ -14,53 +14,44 @@ export interface FormFieldInputProps {
   isFirst: boolean;
   value: string;
   onInput: (value: string) => void;
+  /** What the API says about the value. */
+  problem?: string | undefined;
 }
 
 /** The input of a form's field. */
 export function FormFieldInput(props: FormFieldInputProps): JSX.Element {
-  const { field, isFirst, value, onInput } = props;
+  const { field, value, problem } = props;
+  if (field.required === undefined) return <Input {...props} />;
+  return (
+    <Checked
+      problem={value.trim() === '' ? field.required : undefined}
+      field={(shown) => <Input {...props} problem={shown ?? problem} />}
+    />
+  );
+}
+
+function Input(props: FormFieldInputProps): JSX.Element {
+  const { field, isFirst, value, onInput, problem } = props;
   const { label, hint = '', kind, options = [], bounds } = field;
-  const input = { label, hint, value, onInput, autofocus: isFirst };
+  const input = { label, hint, value, onInput, autofocus: isFirst, problem };
   switch (kind) {
     case 'text':
       return <TextField {...input} />;
     case 'number':
       return <NumberField {...input} bounds={bounds ?? { min: 0, max: Number.MAX_SAFE_INTEGER }} />;
     case 'choice':
-      return <Choice label={label} value={value || (options[0]?.value ?? '')} onChange={onInput} options={options} />;
+      return <Choice {...input} value={value || (options[0]?.value ?? '')} onChange={onInput} options={options} />;
     case 'lines':
     case 'code':
-      return <TextArea {...props} />;
+      return <TextArea {...input} rows={kind === 'code' ? 10 : 3} isCode={kind === 'code'} />;
     case 'one-of':
     case 'some-of':
       return <ItemField {...props} />;
   }
 }
 
-function TextArea({ field: { label, hint, kind }, isFirst, value, onInput }: FormFieldInputProps): JSX.Element {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <textarea
-        id={id}
-        class={kind === 'code' ? 'code' : ''}
-        rows={kind === 'code' ? 10 : 3}
-        spellcheck={false}
-        autofocus={isFirst}
-        aria-describedby={`${id}-hint`}
-        value={value}
-        onInput={(event) => onInput(event.currentTarget.value)}
-      />
-      <p id={`${id}-hint`} class="hint">
-        {hint}
-      </p>
-    </div>
-  );
-}
-
 /** A choice among items that the API lists. */
-function ItemField({ field, value, onInput }: FormFieldInputProps): JSX.Element {
+function ItemField({ field, value, onInput, problem: wrong }: FormFieldInputProps): JSX.Element {
   const options = useSignal<readonly Option[] | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   useEffect(() => {
@@ -79,15 +70,15 @@ function ItemField({ field, value, onInput }: FormFieldInputProps): JSX.Element 
   // What is chosen but no longer listed, such as a deleted item, stays visible.
   const missing = linesOf(value).filter((id) => !options.value?.some((option) => option.value === id));
   const all = [...options.value, ...missing.map((id) => ({ value: id, label: id }))];
-  const Input = field.kind === 'one-of' ? Select : Checkboxes;
-  return <Input field={field} options={all} value={value} onInput={onInput} />;
+  const Choices = field.kind === 'one-of' ? Select : Checkboxes;
+  return <Choices field={field} options={all} value={value} onInput={onInput} problem={wrong} />;
 }
 
 interface ItemInputProps extends Omit<FormFieldInputProps, 'isFirst'> {
   options: readonly Option[];
 }
 
-function Select({ field: { label, hint }, options, value, onInput }: ItemInputProps): JSX.Element {
+function Select({ field: { label, hint }, options, value, onInput, problem }: ItemInputProps): JSX.Element {
   const id = useId();
   return (
     <div class="field">
@@ -95,7 +86,8 @@ function Select({ field: { label, hint }, options, value, onInput }: ItemInputPr
       <select
         id={id}
         value={value}
-        aria-describedby={`${id}-hint`}
+        aria-invalid={problem !== undefined}
+        aria-describedby={`${id}-hint ${id}-problem`}
         onInput={(event) => onInput(event.currentTarget.value)}
       >
         <option value="">{gateway.form.nothing}</option>
@@ -105,19 +97,20 @@ function Select({ field: { label, hint }, options, value, onInput }: ItemInputPr
           </option>
         ))}
       </select>
-      <Hint id={`${id}-hint`}>{hint}</Hint>
+      <Notes id={id} hint={hint} problem={problem} />
     </div>
   );
 }
 
-function Checkboxes({ field: { label, hint }, options, value, onInput }: ItemInputProps): JSX.Element {
+function Checkboxes({ field: { label, hint }, options, value, onInput, problem }: ItemInputProps): JSX.Element {
+  const id = useId();
   const chosen = new Set(linesOf(value));
   const toggle = (id: string) => {
     if (!chosen.delete(id)) chosen.add(id);
     onInput([...chosen].join('\n'));
   };
   return (
-    <fieldset class="field">
+    <fieldset class="field" aria-describedby={`${id}-hint ${id}-problem`}>
       <legend>{label}</legend>
       <div class="checkboxes">
         {options.map((option) => (
@@ -131,15 +124,7 @@ function Checkboxes({ field: { label, hint }, options, value, onInput }: ItemInp
         ))}
         {options.length === 0 && <p class="hint">{gateway.form.noOptions}</p>}
       </div>
-      <Hint>{hint}</Hint>
+      <Notes id={id} hint={hint} problem={problem} />
     </fieldset>
   );
-}
-
-function Hint({ id, children }: { id?: string; children: ComponentChildren }): JSX.Element | null {
-  return children ? (
-    <p id={id} class="hint">
-      {children}
-    </p>
-  ) : null;
 }

@@ -1,3 +1,4 @@
+import { ApiProblem } from '../ui/api.ts';
 import type { NumberBounds } from '../ui/field.tsx';
 
 /** An item that a field refers to. */
@@ -11,6 +12,8 @@ export interface Option {
 export interface FormField {
   /** The key of its value. */
   name: string;
+  /** The member of the request that it becomes; left out: the one with its name. */
+  member?: string;
   label: string;
   hint?: string;
   /**
@@ -18,6 +21,10 @@ export interface FormField {
    * items, whose ids are the value, one on each line.
    */
   kind: 'text' | 'number' | 'lines' | 'code' | 'choice' | 'one-of' | 'some-of';
+  /** What to enter or choose, said when it is empty; left out: it may be empty. */
+  required?: string;
+  /** Left out: always. */
+  isShown?: (values: FormValues) => boolean;
   /** For `number`. */
   bounds?: NumberBounds;
   /** For `choice`: the first one is the default. */
@@ -38,7 +45,7 @@ export interface ShownOnce {
 
 /** A form whose values become the body of a request. */
 export interface ItemForm {
-  /** Of the button that opens it, of its title and of the button that sends it. */
+  /** Of the button that opens it, of its title and, for a new item, of the button that sends it. */
   label: string;
   fields: readonly FormField[];
   /** What the fields show at first. */
@@ -46,6 +53,27 @@ export interface ItemForm {
   body: (values: FormValues) => object;
   /** A secret in the answer; null without one. */
   once?: (answer: Readonly<Record<string, unknown>>) => ShownOnce | null;
+}
+
+/** The fields that a form shows. */
+export function shownFields(fields: readonly FormField[], values: FormValues): readonly FormField[] {
+  return fields.filter(({ isShown }) => isShown?.(values) ?? true);
+}
+
+/** A member of a request, an element of it, and what the API says about them: `acl.0: must be …`. */
+const PLACED = /^(\w+)(?:\.([^:]+))?: (.+)$/s;
+
+/** The API's problem with the field that it is about, if a form has one, as a detail under the name of the field. */
+export function placedIn(fields: readonly FormField[], values: FormValues, problem: ApiProblem): ApiProblem {
+  const [, member = '', element, text = ''] = PLACED.exec(problem.message) ?? [];
+  const field = fields.find((each) => (each.member ?? each.name) === member);
+  if (field === undefined) return problem;
+  const { name, kind } = field;
+  // Which of several lines it is.
+  const line =
+    element === undefined || kind !== 'lines' ? undefined : (linesOf(values[name])[Number(element)] ?? element);
+  const said = line === undefined ? text : `${line}: ${text}`;
+  return new ApiProblem(problem.status, problem.code, `${name}: ${said}`, { [name]: said });
 }
 
 /** The lines of a text that are not empty. */

@@ -5,7 +5,8 @@ import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
-import { linkTo, route } from '../ui/router.ts';
+import { goTo, linkTo, route } from '../ui/router.ts';
+import { useTitle } from '../ui/title.ts';
 import { forgetNames } from './item-link.tsx';
 import type { Fact, Item, Section } from './section.ts';
 import { api } from './session.ts';
@@ -38,23 +39,24 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
     stamp.value;
     void load();
   });
-  const close = () => window.location.replace(linkTo(section.name, id));
-  const changed = () => {
+  const close = () => goTo(section.name, id);
+  const changed = async () => {
     forgetNames();
     close();
-    void load().then((exists) => {
-      onChange(exists);
-      if (!exists) window.location.replace(linkTo(section.name));
-    });
+    const exists = await load();
+    onChange(exists);
+    if (!exists) goTo(section.name);
   };
   const found = item.value;
+  const name = found ? section.nameOf(found) : id;
+  useTitle(gateway.pageTitle(`${name} – ${gateway.sections[section.name]}`));
   return (
     <section aria-labelledby="item">
       <a class="back" href={linkTo(section.name)}>
         {gateway.sections[section.name]}
       </a>
       <div class="section-head">
-        <Heading text={found ? section.nameOf(found) : id} />
+        <Heading text={name} />
         {found && <Actions section={section} item={found} />}
       </div>
       {problem.value && <ProblemNotice title={gateway.item.failed} problem={problem.value} />}

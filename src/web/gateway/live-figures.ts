@@ -24,6 +24,8 @@ export interface Watched {
 export function openFigures(): LiveFigures {
   const figures = signal<Figures | null>(null);
   const versions = signal<VersionsEvent | null>(null);
+  /** Lists that could not be loaded while the session was over are loaded again. */
+  const entries = signal(0);
   const connection = connectLive({
     url: '/dashboard/events',
     on: {
@@ -37,12 +39,16 @@ export function openFigures(): LiveFigures {
     },
     shouldRetry: async () => {
       await session.refresh();
+      if (session.isEnded.value) {
+        await session.readmission();
+        entries.value++;
+      }
       return session.access.value?.access === 'signed-in';
     },
   });
   const stampOf = ({ isLive, tables }: Watched) => {
     const { all, tables: counts } = versions.value ?? { all: '', tables: {} };
-    return [isLive && figures.value?.stamp, all, ...tables.map((table) => counts[table])].join();
+    return [entries.value, isLive && figures.value?.stamp, all, ...tables.map((table) => counts[table])].join();
   };
   return { connection, figures, stampOf };
 }

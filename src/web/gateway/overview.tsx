@@ -6,6 +6,7 @@ import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
+import { useTitle } from '../ui/title.ts';
 import { PagedList } from './paged-list.ts';
 import { findProblems, type Problem } from './problems.ts';
 import type { Item, Section } from './section.ts';
@@ -46,6 +47,7 @@ export function Overview({
   stamp: ReadonlySignal<string>;
 }): JSX.Element {
   const [lists] = useState(checkedLists);
+  useTitle(gateway.pageTitle(gateway.sections.overview));
   const all = Object.values(lists);
   useSignalEffect(() => {
     stamp.value;

@@ -85,6 +85,11 @@ export class PagedList<T extends { id: string }> {
     }, isFirst);
   }
 
+  /** Takes out an item that was deleted. */
+  forget(id: string): void {
+    this.#items.value = this.#items.value.filter((item) => item.id !== id);
+  }
+
   loadMore(): Promise<void> {
     return this.#oneByOne(() => this.#append());
   }

@@ -1,12 +1,14 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
+import { focusHeading } from '../ui/dialog.tsx';
 import { TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
+import { useTitle } from '../ui/title.ts';
 import { FormDialog } from './form-dialog.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
@@ -37,6 +39,12 @@ export function SectionView<T extends Item>({ section, stamp }: SectionViewProps
     void list.refresh();
   });
   const isItem = id !== undefined && id !== NEW;
+  const wasItem = useRef(false);
+  useEffect(() => {
+    if (wasItem.current && !isItem) focusHeading(document.getElementById('section'));
+    wasItem.current = isItem;
+  }, [isItem]);
+  useTitle(isItem ? null : gateway.pageTitle(gateway.sections[section.name]));
   return (
     <>
       {/* Stays, so that the search and the place in the list are there again after a look at one item. */}
@@ -61,7 +69,8 @@ export function SectionView<T extends Item>({ section, stamp }: SectionViewProps
           section={section}
           id={id}
           stamp={stamp}
-          onChange={() => {
+          onChange={(exists) => {
+            if (!exists) list.forget(id);
             void list.reload();
           }}
         />

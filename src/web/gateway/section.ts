@@ -22,7 +22,7 @@ export interface Action {
   /** Whether its button is beside what it changes, not at the head of the item's page. */
   isPlaced?: boolean;
   /** @param done call it when something was changed */
-  dialog: (close: () => void, done: () => void) => JSX.Element;
+  dialog: (close: () => void, done: () => void | Promise<void>) => JSX.Element;
 }
 
 /** A member of an item, as its page shows it. */

@@ -4,13 +4,13 @@ import type { BotUser } from '../../management/resources/bot-user.ts';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
-import { Choice, TextField } from '../ui/field.tsx';
+import { Choice } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { linkTo } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { addSite as text } from './add-site-strings.ts';
-import type { FormValues, ShownOnce } from './form.ts';
+import { type FormField, type FormValues, placedIn, type ShownOnce } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
 import { AGENTS_ADDRESS } from './sections/agents.tsx';
 import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
@@ -20,12 +20,27 @@ import { gateway } from './strings.ts';
 
 type Way = keyof typeof text.devices.ways;
 const WAYS = ['invite', 'authtoken'] as const;
+const FIELDS: Record<Way, readonly FormField[]> = {
+  invite: INVITE_FIELDS,
+  authtoken: [
+    {
+      name: 'bot',
+      member: 'name',
+      label: text.devices.bot,
+      hint: text.devices.botHint,
+      kind: 'text',
+      required: text.devices.botRequired,
+    },
+  ],
+};
 
 /** The last steps of adding a site: the permission for its devices, and what to do on them. */
 export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }): JSX.Element {
   const way = useSignal<Way>('invite');
   const values = useSignal<FormValues>({ ...INVITE_VALUES, bot: domain.replace(/^\*\./, '') });
-  const { busy, problem, onSubmit } = useSubmission();
+  const { busy, problem: raised, onSubmit } = useSubmission();
+  const fields = FIELDS[way.value];
+  const problem = raised && placedIn(fields, values.value, raised);
   /** Kept for another attempt. */
   const bot = useSignal<BotUser | null>(null);
   const secret = useSignal<ShownOnce | null>(null);
@@ -59,25 +74,23 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
               secret.value = null;
             }}
           />
-          {way.value === 'invite' ? (
-            INVITE_FIELDS.map((field) => (
-              <FormFieldInput
-                key={field.name}
-                field={field}
-                isFirst={false}
-                value={values.value[field.name] ?? ''}
-                onInput={set(field.name)}
-              />
-            ))
-          ) : (
-            <TextField
-              label={text.devices.bot}
-              hint={text.devices.botHint}
-              value={values.value.bot ?? ''}
-              onInput={set('bot')}
+          {fields.map((field) => (
+            <FormFieldInput
+              key={field.name}
+              field={field}
+              isFirst={false}
+              value={values.value[field.name] ?? ''}
+              onInput={set(field.name)}
+              problem={problem?.details[field.name]}
+            />
+          ))}
+          {problem && (
+            <ProblemNotice
+              title={text.devices.failed[way.value]}
+              problem={problem}
+              isMarked={(place) => fields.some(({ name }) => name === place)}
             />
           )}
-          {problem && <ProblemNotice title={text.devices.failed[way.value]} problem={problem} />}
           <Button kind="primary" type="submit" busy={busy}>
             {text.devices.submit[way.value]}
           </Button>

@@ -1,6 +1,7 @@
 /** Texts of the gateway's dashboard, except those of single resources, which are in fleet-strings.ts and traffic-strings.ts. */
 export const gateway = {
   title: 'Gateway',
+  pageTitle: (view: string) => `${view} – ${window.location.hostname.replace(/^api\./, '')}`,
   version: (version: string) => `version ${version}`,
   menu: {
     label: 'Dashboard',
@@ -35,6 +36,8 @@ export const gateway = {
     whereLink: 'To sign in without a key, run this on the gateway’s machine and open the link:',
     command: 'device-agent gateway dashboard',
     submit: 'Sign in',
+    ended:
+      'You are signed out: the session expired, its API key was revoked, somebody signed out everywhere, or the gateway restarted. Sign in to go on where you were.',
   },
   list: {
     filter: (what: string) => `Search ${what.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`,
@@ -67,6 +70,8 @@ export const gateway = {
     nothing: 'None',
     noOptions: 'There is nothing to choose yet.',
     failed: (what: string) => `${what} failed`,
+    save: 'Save',
+    notSaved: 'The changes were not saved',
     onceTitle: 'Copy it now',
     once: 'It is shown only once: the gateway stores no copy.',
     secret: 'the secret',

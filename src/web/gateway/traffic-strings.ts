@@ -8,6 +8,7 @@ export const traffic = {
     noAddresses: '(no addresses)',
     hostports: 'Addresses',
     hostportsHint: 'One per line, such as cam.example.com:443. The host can be a wildcard of a reserved domain.',
+    hostportsRequired: 'Enter at least one address, such as cam.example.com:443.',
     serves: 'Serves',
     modules: 'Modules',
     edit: 'Edit TLS edge',
@@ -31,6 +32,7 @@ export const traffic = {
         without: 'Clients get no answer until there is another backend.',
         field: 'Backend',
         hint: 'A tunnel group or a fixed response.',
+        required: 'Choose a backend.',
       },
       ip_restriction: {
         title: 'IP restriction',
@@ -39,6 +41,7 @@ export const traffic = {
         without: 'Clients of all addresses can connect.',
         field: 'IP policies',
         hint: 'A client needs the permission of one of them.',
+        required: 'Choose at least one IP policy.',
       },
       mutual_tls: {
         title: 'mutual TLS',
@@ -47,6 +50,7 @@ export const traffic = {
         without: 'Clients without a certificate can connect.',
         field: 'Client CAs',
         hint: '',
+        required: 'Choose at least one client CA.',
       },
       tls_termination: {
         title: 'TLS termination',
@@ -63,6 +67,7 @@ export const traffic = {
         without: 'Its rules no longer apply.',
         field: 'Traffic policy',
         hint: 'With the phase on_tcp_connect.',
+        required: 'Enter a policy.',
       },
     },
     terminateAt: { edge: 'At the edge', upstream: 'At the upstream' },
@@ -88,6 +93,7 @@ export const traffic = {
     tunnels: 'Tunnels online',
     labels: 'Labels',
     labelsHint: 'name=value on each line. A tunnel needs all of them.',
+    labelsRequired: 'Enter at least one label, such as app=camera.',
     edit: 'Edit tunnel group',
     remove: {
       title: (name: string) => `Delete the tunnel group ${name}?`,
@@ -122,6 +128,7 @@ export const traffic = {
     addRule: 'Add rule',
     range: 'Address range',
     rangeHint: 'Such as 203.0.113.0/24 or 2001:db8::/32.',
+    rangeRequired: 'Enter an address range.',
     action: 'Action',
     actions: { allow: 'Allow', deny: 'Deny' },
     edit: 'Edit IP policy',
@@ -171,8 +178,15 @@ export const traffic = {
     emptyTitle: 'No authtokens yet',
     empty: 'An agent signs in with an authtoken. Give each device one of its own.',
     newLabel: 'Create authtoken',
+    scope: 'May bind',
+    scopes: { some: 'Some addresses', all: 'Anything' },
+    scopeHints: {
+      some: 'The addresses of its rules.',
+      all: 'Any free address of this gateway, of all sites. For tests, or a gateway with a single user.',
+    },
     rules: 'Rules',
-    rulesHint: 'One per line, such as bind:*.site-a.example.com. Without a rule, it may bind everything.',
+    rulesHint: 'One per line, such as bind:*.site-a.example.com.',
+    rulesRequired: 'Enter at least one rule, such as bind:*.site-a.example.com.',
     edit: 'Edit authtoken',
     remove: {
       label: 'Revoke',

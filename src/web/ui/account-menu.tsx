@@ -9,7 +9,7 @@ export function AccountMenu({
   session,
   children,
 }: {
-  session: BrowserSession<object>;
+  session: BrowserSession<{ access: string }>;
   /** What stands above, such as who is signed in. */
   children?: ComponentChildren;
 }): JSX.Element {

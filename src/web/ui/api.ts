@@ -81,6 +81,9 @@ function problemIn(status: number, answer: unknown): ApiProblem {
   if (typeof error_code !== 'string' || typeof msg !== 'string') {
     return new ApiProblem(status, null, shared.unexpectedAnswer(status));
   }
-  const places = Object.entries(details ?? {}).map(([place, problem]) => [place, String(problem)]);
-  return new ApiProblem(status, error_code, msg, Object.fromEntries(places));
+  // The gateway's log has its operation id, which helps where the message cannot say more.
+  const { operation_id: operation, ...problems } = (details ?? {}) as Record<string, unknown>;
+  const code = status >= 500 && typeof operation === 'string' ? `${error_code} · ${operation}` : error_code;
+  const places = Object.entries(problems).map(([place, problem]) => [place, String(problem)]);
+  return new ApiProblem(status, code, msg, Object.fromEntries(places));
 }

@@ -9,9 +9,10 @@ const RETRY_MS = 2_000;
  * The session of this browser with the server of the page. A secret is sent once and kept nowhere: from then on, a cookie that
  * scripts cannot read stands for it.
  */
-export class BrowserSession<Access extends object> {
+export class BrowserSession<Access extends { access: string }> {
   readonly #access = signal<Access | null>(null);
   readonly #problem = signal<ApiProblem | null>(null);
+  readonly #isEnded = signal(false);
 
   /**
    * @param path of this session: GET says what the browser may do, POST signs in, DELETE signs out
@@ -27,6 +28,23 @@ export class BrowserSession<Access extends object> {
     return this.#access;
   }
 
+  /** Whether the session ended while the page was in use, and not by signing out here. */
+  get isEnded(): ReadonlySignal<boolean> {
+    return this.#isEnded;
+  }
+
+  /** Resolves when the browser is signed in again after its session has ended, or signed out; at once if it has not ended. */
+  readmission(): Promise<void> {
+    return new Promise((resolve) => {
+      const stop = this.#isEnded.subscribe((isEnded) => {
+        if (isEnded) return;
+        resolve();
+        // The first call comes before `stop` is known.
+        queueMicrotask(() => stop());
+      });
+    });
+  }
+
   /** Why the last attempt to sign in failed. */
   get problem(): ReadonlySignal<ApiProblem | null> {
     return this.#problem;
@@ -34,15 +52,18 @@ export class BrowserSession<Access extends object> {
 
   /** Signs in by the link that opened the page, if one did, and finds out what the browser may do. */
   async open(): Promise<void> {
-    window.addEventListener('hashchange', () => void this.#signInByLink());
-    await this.#signInByLink();
+    window.addEventListener('hashchange', ({ oldURL }) => void this.#signInByLink(new URL(oldURL).hash));
+    await this.#signInByLink('');
     while (!(await this.refresh())) await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
   }
 
   /** @returns whether the server has answered */
   async refresh(): Promise<boolean> {
     try {
-      this.#access.value = await call<Access>('GET', this.path);
+      const next = await call<Access>('GET', this.path);
+      const isSignedIn = next.access === 'signed-in';
+      this.#isEnded.value = !isSignedIn && (this.#isEnded.value || this.#access.value?.access === 'signed-in');
+      this.#access.value = next;
       return true;
     } catch {
       return false;
@@ -65,14 +86,16 @@ export class BrowserSession<Access extends object> {
   /** @param everywhere ends the sessions of other browsers too */
   async signOut(everywhere: boolean): Promise<void> {
     await call('DELETE', everywhere ? this.allPath : this.path).catch(() => {});
-    await this.refresh();
+    this.#access.value = null;
+    while (!(await this.refresh())) await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
   }
 
-  async #signInByLink(): Promise<void> {
+  /** @param before the fragment where the page was */
+  async #signInByLink(before: string): Promise<void> {
     const code = CODE.exec(window.location.hash)?.[1];
     if (code === undefined) return;
     // Out of the address and the history at once, so that nobody reads it there.
-    window.history.replaceState(null, '', window.location.pathname);
+    window.history.replaceState(null, '', window.location.pathname + (before.startsWith('#/') ? before : ''));
     await this.signIn({ code });
     // A phone that changes networks: nobody could repeat it, as the code is gone from the address.
     while (this.#problem.value?.status === 0) {

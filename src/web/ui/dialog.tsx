@@ -3,6 +3,12 @@ import { useEffect, useId, useRef } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { CloseIcon } from './icons.tsx';
 
+/** Moves the focus to a heading, so that screen readers say where one is. */
+export function focusHeading(heading: HTMLElement | null): void {
+  if (heading) heading.tabIndex = -1;
+  heading?.focus({ preventScroll: true });
+}
+
 export interface DialogProps {
   title: string;
   children: ComponentChildren;
@@ -12,18 +18,26 @@ export interface DialogProps {
   hasFocusField?: boolean;
 }
 
-/** A modal dialog: keeps the focus inside, closes with Escape, and returns the focus. */
+/**
+ * A modal dialog: keeps the focus inside, closes with Escape, and returns the focus. If what opened it is gone, such as the row of
+ * a deleted item, the heading of its section takes the focus.
+ */
 export function Dialog({ title, children, onClose, wide = false, hasFocusField = false }: DialogProps): JSX.Element {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
     const before = document.activeElement;
+    const heading = before?.closest('section')?.querySelector<HTMLElement>('h2, h3');
     const dialog = element.current;
     dialog?.showModal();
     // What is outside of an open dialog takes no focus, and the next dialog may be here before this one has left the page.
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement) before.focus();
+      // The row leaves the page together with this dialog, or a moment before.
+      window.requestAnimationFrame(() => {
+        if (heading && document.activeElement === document.body) focusHeading(heading);
+      });
     };
   }, []);
   return (

@@ -15,7 +15,6 @@ export interface FieldProps {
   autofocus?: boolean;
   autocomplete?: string;
   placeholder?: string;
-  required?: boolean;
   hiddenLabel?: boolean;
 }
 
@@ -51,6 +50,9 @@ export function TextField({
   );
 }
 
+type Checkable = HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement;
+const FIELDS = 'input, textarea, select';
+
 /** Which whole numbers a field takes. */
 export interface NumberBounds {
   min: number;
@@ -59,28 +61,47 @@ export interface NumberBounds {
   canBeEmpty?: boolean;
 }
 
+export interface CheckedProps {
+  /** What is wrong with the value; undefined: nothing. */
+  problem: string | undefined;
+  /** The field, with what it says is wrong. */
+  field: (shown: string | undefined) => JSX.Element;
+}
+
 /**
- * A labelled field for a whole number. It says what is wrong once {@link isComplete} has asked its form: not when the focus leaves,
- * as that would move the button that is being clicked.
- * A text field, as browsers report an empty value for a field of type `number` that contains other text.
+ * Checks a field in the browser. The field says what is wrong once {@link isComplete} has asked its form: not when the focus
+ * leaves, as that would move the button that is being clicked.
  */
-export function NumberField({
-  bounds,
-  ...field
-}: Omit<FieldProps, 'problem' | 'type'> & { bounds: NumberBounds }): JSX.Element {
+export function Checked({ problem, field }: CheckedProps): JSX.Element {
   const element = useRef<HTMLDivElement>(null);
-  const isChecked = useSignal(false);
-  const problem = numberProblem(field.value, bounds);
-  useLayoutEffect(() => element.current?.querySelector('input')?.setCustomValidity(problem ?? ''));
+  const isAsked = useSignal(false);
+  useLayoutEffect(() => element.current?.querySelector<Checkable>(FIELDS)?.setCustomValidity(problem ?? ''));
   return (
     <div
       ref={element}
       onInvalidCapture={() => {
-        isChecked.value = true;
+        isAsked.value = true;
       }}
     >
-      <TextField {...field} inputmode="numeric" problem={isChecked.value ? problem : undefined} />
+      {field(isAsked.value ? problem : undefined)}
     </div>
+  );
+}
+
+/**
+ * A labelled field for a whole number, which is {@link Checked}.
+ * A text field, as browsers report an empty value for a field of type `number` that contains other text.
+ */
+export function NumberField({
+  bounds,
+  problem,
+  ...field
+}: Omit<FieldProps, 'type'> & { bounds: NumberBounds }): JSX.Element {
+  return (
+    <Checked
+      problem={numberProblem(field.value, bounds)}
+      field={(shown) => <TextField {...field} inputmode="numeric" problem={shown ?? problem} />}
+    />
   );
 }
 
@@ -93,7 +114,7 @@ function numberProblem(value: string, { min, max, canBeEmpty = false }: NumberBo
 /** Whether all fields of a form are valid; if not, each shows its problem, and the first one takes the focus. */
 export function isComplete(form: EventTarget | null): boolean {
   if (!(form instanceof HTMLFormElement) || form.checkValidity()) return true;
-  form.querySelector<HTMLElement>('input:invalid')?.focus();
+  form.querySelector<HTMLElement>(`:is(${FIELDS}):invalid`)?.focus();
   return false;
 }
 
@@ -105,15 +126,22 @@ export function TextArea({
   hint,
   problem,
   rows,
-}: Pick<FieldProps, 'label' | 'value' | 'onInput' | 'hint' | 'problem'> & { rows: number }): JSX.Element {
+  autofocus = false,
+  isCode = true,
+}: Pick<FieldProps, 'label' | 'value' | 'onInput' | 'hint' | 'problem' | 'autofocus'> & {
+  rows: number;
+  /** Whether each character matters. */
+  isCode?: boolean;
+}): JSX.Element {
   const id = useId();
   return (
     <div class="field">
       <label for={id}>{label}</label>
       <textarea
         id={id}
-        class="code"
+        class={isCode ? 'code' : ''}
         rows={rows}
+        autofocus={autofocus}
         value={value}
         spellcheck={false}
         autocapitalize="off"
@@ -128,7 +156,11 @@ export function TextArea({
 }
 
 /** What `aria-describedby` of the field with this id names. */
-function Notes({ id, hint, problem }: { id: string } & Record<'hint' | 'problem', string | undefined>): JSX.Element {
+export function Notes({
+  id,
+  hint,
+  problem,
+}: { id: string } & Record<'hint' | 'problem', string | undefined>): JSX.Element {
   return (
     <>
       {hint !== undefined && (
@@ -188,10 +220,12 @@ export interface ChoiceProps<T extends string> {
   value: T;
   options: readonly { value: T; label: string; hint?: string }[];
   onChange: (value: T) => void;
+  /** What is wrong with the value. */
+  problem?: string | undefined;
 }
 
 /** One of a few values. */
-export function Choice<T extends string>({ label, value, options, onChange }: ChoiceProps<T>): JSX.Element {
+export function Choice<T extends string>({ label, value, options, onChange, problem }: ChoiceProps<T>): JSX.Element {
   const id = useId();
   const hint = options.find((option) => option.value === value)?.hint;
   return (
@@ -206,6 +240,7 @@ export function Choice<T extends string>({ label, value, options, onChange }: Ch
         ))}
       </div>
       {hint !== undefined && <p class="hint">{hint}</p>}
+      {problem !== undefined && <Problem text={problem} />}
     </fieldset>
   );
 }

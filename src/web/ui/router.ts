@@ -5,7 +5,8 @@ export type Route = readonly string[];
 
 const current = signal<Route>(read());
 window.addEventListener('hashchange', () => {
-  current.value = read();
+  // A link that signs in leads nowhere else.
+  if (!window.location.hash.startsWith('#code=')) current.value = read();
 });
 
 /** Where the page is. Paths belong to the API, so routes are in the fragment, which browsers keep to themselves. */

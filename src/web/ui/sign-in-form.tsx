@@ -1,8 +1,10 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
 import type { ApiProblem } from './api.ts';
 import { Button } from './button.tsx';
 import { TextField } from './field.tsx';
+import { Notice } from './notice.tsx';
 
 /** What stands in place of a page that the browser may not see yet. */
 export function Gate({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
@@ -14,15 +16,37 @@ export function Gate({ title, children }: { title: string; children: ComponentCh
   );
 }
 
+/** Stands over a page whose session has ended, and keeps what it contains, such as a form that is being filled in. */
+export function EndedGate({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
+  const element = useRef<HTMLDialogElement>(null);
+  // Above the dialog that may be open.
+  useEffect(() => element.current?.showModal(), []);
+  return (
+    <dialog
+      ref={element}
+      class="ended"
+      aria-label={title}
+      onCancel={(event) => event.preventDefault()}
+      // Browsers let nobody keep a dialog open against a second Escape.
+      onClose={() => element.current?.showModal()}
+    >
+      <Gate title={title}>{children}</Gate>
+    </dialog>
+  );
+}
+
 export interface SignInFormProps {
-  text: Readonly<Record<'title' | 'intro' | 'credential' | 'where' | 'submit' | 'whereLink' | 'command', string>>;
+  text: Readonly<
+    Record<'title' | 'intro' | 'credential' | 'where' | 'submit' | 'whereLink' | 'command' | 'ended', string>
+  >;
+  isEnded: boolean;
   /** Why the last attempt failed. */
   problem: ApiProblem | null;
   signIn: (credential: string) => Promise<void>;
 }
 
 /** Asks for a credential once, and says how to sign in by link. */
-export function SignInForm({ text, problem, signIn }: SignInFormProps): JSX.Element {
+export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps): JSX.Element {
   const credential = useSignal('');
   const busy = useSignal(false);
   const submit = async (event: Event) => {
@@ -40,7 +64,7 @@ export function SignInForm({ text, problem, signIn }: SignInFormProps): JSX.Elem
   return (
     <form class="card" onSubmit={submit}>
       <h2>{text.title}</h2>
-      <p>{text.intro}</p>
+      {isEnded ? <Notice tone="warning">{text.ended}</Notice> : <p>{text.intro}</p>}
       <TextField
         label={text.credential}
         type="password"

@@ -198,6 +198,10 @@ describe('POST /reserved_domains', () => {
   it('refuses a reserved name in any spelling', async () => {
     await create({ domain: 'taken.example.com' });
     expect(await create({ domain: 'TAKEN.example.com.' })).toMatchObject(refusal(413));
+    // Below the gateway, where the policy would be refused as well.
+    await create({ domain: `taken.${BASE_DOMAIN}` });
+    const again = { domain: `taken.${BASE_DOMAIN}`, certificate_management_policy: POLICY };
+    expect(await create(again)).toMatchObject(refusal(413));
   });
 });
 

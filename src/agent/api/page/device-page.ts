@@ -1,3 +1,4 @@
+import { hostname } from 'node:os';
 import type { Router } from 'express';
 import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
 import { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
@@ -33,8 +34,8 @@ export class DevicePage {
   #diagnosis: Promise<PageFinding[]> | null = null;
 
   constructor(private readonly options: DevicePageOptions) {
-    const { health, logTail, clock } = options;
-    this.#feed = new LiveFeed({ ...health, logTail, clock });
+    const { health, logTail, clock, site } = options;
+    this.#feed = new LiveFeed({ ...health, logTail, clock, name: site?.deviceName ?? hostname() });
   }
 
   get sessions(): BrowserSessions {

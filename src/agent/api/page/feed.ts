@@ -11,6 +11,8 @@ export interface FeedTunnel extends TunnelDetail {
 
 /** The first event of the live feed, `snapshot`. */
 export interface FeedSnapshot {
+  /** What the device is called: its name at the site, else its hostname. */
+  readonly name: string;
   readonly status: StatusReport;
   readonly tunnels: readonly FeedTunnel[];
   readonly log: readonly TailLine[];

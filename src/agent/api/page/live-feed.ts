@@ -13,6 +13,7 @@ const INTERVAL_MS = 1_000;
 const MAX_UNREAD = 4 * 1024 * 1024;
 
 type Source = Omit<HealthSource, 'metrics'> & {
+  name: string;
   clock: Clock;
   logTail: LogTail | null;
   /** Checks upstreams that were not checked lately. */
@@ -51,6 +52,7 @@ export class LiveFeed {
 
   #snapshot(): FeedSnapshot {
     return {
+      name: this.source.name,
       status: presentStatus(this.source),
       tunnels: this.source.tunnels.list().map((view) => this.#present(view)),
       log: this.source.logTail?.since() ?? [],

@@ -42,8 +42,9 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
     async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }) {
       const answer = await database.write(() => {
         checkName(context, domain);
-        checkCertificateSource(context, domain, { certificate_id, certificate_management_policy: policy });
+        // First: a certificate that fits would not help.
         if (rows.byName(domain)) throw refuse(400, 413, 'domain: already reserved');
+        checkCertificateSource(context, domain, { certificate_id, certificate_management_policy: policy });
         const now = store.now();
         const row: ReservedDomainRow = {
           id: store.ids.next('rd'),

@@ -29,7 +29,10 @@ export const authoritiesSection: Section<CertificateAuthority> = {
   empty: { title: text.emptyTitle, text: text.empty },
   create: {
     label: text.newLabel,
-    fields: [{ name: 'ca_pem', label: text.pem, hint: text.pemHint, kind: 'code' }, ...ANNOTATION_FIELDS.slice(0, 1)],
+    fields: [
+      { name: 'ca_pem', label: text.pem, hint: text.pemHint, kind: 'code', required: text.pemRequired },
+      ...ANNOTATION_FIELDS.slice(0, 1),
+    ],
     body: ({ ca_pem = '', ...values }) => ({ ca_pem, ...newAnnotations(values) }),
   },
   facts: (each) => [

@@ -41,9 +41,10 @@ export const domainsSection: Section<ReservedDomain> = {
   create: {
     label: text.newLabel,
     fields: [
-      { name: 'domain', label: text.name, hint: text.nameHint, kind: 'text' },
+      { name: 'domain', label: text.name, hint: text.nameHint, kind: 'text', required: text.nameRequired },
       {
         name: 'automatic',
+        member: 'certificate_management_policy',
         label: text.automatic,
         kind: 'choice',
         options: AUTOMATIC.map((value) => ({

@@ -18,7 +18,14 @@ const OPTIONAL = { min: 1, canBeEmpty: true };
 /** The fields of a new invite, without its site. */
 export const INVITE_FIELDS: readonly FormField[] = [
   { name: 'max_uses', label: text.uses, hint: text.usesHint, kind: 'number', bounds: { ...OPTIONAL, max: 1_000_000 } },
-  { name: 'days', label: text.days, hint: text.daysHint, kind: 'number', bounds: { ...OPTIONAL, max: 36_500 } },
+  {
+    name: 'days',
+    member: 'expires_at',
+    label: text.days,
+    hint: text.daysHint,
+    kind: 'number',
+    bounds: { ...OPTIONAL, max: 36_500 },
+  },
   {
     name: 'approval',
     label: text.approval,
@@ -90,7 +97,7 @@ export const invitesSection: Section<EnrolmentKey> = {
   create: {
     label: text.newLabel,
     fields: [
-      { name: 'site', label: text.site, hint: text.siteHint, kind: 'text' },
+      { name: 'site', label: text.site, hint: text.siteHint, kind: 'text', required: text.siteRequired },
       ...INVITE_FIELDS,
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],

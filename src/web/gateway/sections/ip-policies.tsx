@@ -78,7 +78,9 @@ function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
   // It is loaded again when rules have changed.
   useEffect(load, [policy]);
   const rules = list.items.value.filter(({ ip_policy }) => ip_policy.id === policy.id);
-  const done = () => {
+  // The table is current before the dialog returns the focus to it.
+  const done = async () => {
+    await list.reload();
     open.value = null;
     load();
   };
@@ -123,7 +125,7 @@ function addRule(policy: IpPolicy): Action {
     form: {
       label: text.addRule,
       fields: [
-        { name: 'cidr', label: text.range, hint: text.rangeHint, kind: 'text' },
+        { name: 'cidr', label: text.range, hint: text.rangeHint, kind: 'text', required: text.rangeRequired },
         {
           name: 'action',
           label: text.action,

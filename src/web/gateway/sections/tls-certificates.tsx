@@ -70,8 +70,20 @@ export const certificatesSection: Section<TlsCertificate> = {
   create: {
     label: text.newLabel,
     fields: [
-      { name: 'certificate_pem', label: text.chain, hint: text.chainHint, kind: 'code' },
-      { name: 'private_key_pem', label: text.privateKey, hint: text.privateKeyHint, kind: 'code' },
+      {
+        name: 'certificate_pem',
+        label: text.chain,
+        hint: text.chainHint,
+        kind: 'code',
+        required: text.chainRequired,
+      },
+      {
+        name: 'private_key_pem',
+        label: text.privateKey,
+        hint: text.privateKeyHint,
+        kind: 'code',
+        required: text.privateKeyRequired,
+      },
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],
     body: ({ certificate_pem = '', private_key_pem = '', ...values }) => ({

@@ -12,7 +12,13 @@ import { traffic } from '../traffic-strings.ts';
 
 const text = traffic.edges;
 const FIELDS: readonly FormField[] = [
-  { name: 'hostports', label: text.hostports, hint: text.hostportsHint, kind: 'lines' },
+  {
+    name: 'hostports',
+    label: text.hostports,
+    hint: text.hostportsHint,
+    kind: 'lines',
+    required: text.hostportsRequired,
+  },
   ...ANNOTATION_FIELDS,
 ];
 

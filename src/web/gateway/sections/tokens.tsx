@@ -4,7 +4,7 @@ import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations
 import { Ago, Named } from '../cells.tsx';
 import { removal } from '../confirm-dialog.tsx';
 import { commonFacts, optional } from '../facts.tsx';
-import { type FormField, filled, linesOf, type ShownOnce } from '../form.ts';
+import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import { ItemLink, ItemName } from '../item-link.tsx';
 import type { Column, Section } from '../section.ts';
@@ -28,12 +28,28 @@ const OWNER: Column<Token> = {
   cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : gateway.list.none),
 };
 const CREATED: Column<Token> = { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> };
-const RULES: FormField = {
-  name: 'acl',
-  label: traffic.authtokens.rules,
-  hint: traffic.authtokens.rulesHint,
-  kind: 'lines',
-};
+/** What an authtoken may bind: without a rule everything, which nobody gets by leaving a field empty. */
+const RULES: readonly FormField[] = [
+  {
+    name: 'scope',
+    label: traffic.authtokens.scope,
+    kind: 'choice',
+    options: (['some', 'all'] as const).map((value) => ({
+      value,
+      label: traffic.authtokens.scopes[value],
+      hint: traffic.authtokens.scopeHints[value],
+    })),
+  },
+  {
+    name: 'acl',
+    label: traffic.authtokens.rules,
+    hint: traffic.authtokens.rulesHint,
+    kind: 'lines',
+    required: traffic.authtokens.rulesRequired,
+    isShown: ({ scope }) => scope !== 'all',
+  },
+];
+const aclOf = ({ scope, acl }: FormValues): string[] => (scope === 'all' ? [] : linesOf(acl));
 
 export const authtokensSection: Section<Credential> = {
   name: 'authtokens',
@@ -47,8 +63,8 @@ export const authtokensSection: Section<Credential> = {
   empty: { title: traffic.authtokens.emptyTitle, text: traffic.authtokens.empty },
   create: {
     label: traffic.authtokens.newLabel,
-    fields: [...ANNOTATION_FIELDS.slice(0, 1), RULES, OWNER_FIELD],
-    body: ({ owner_id, acl, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }), acl: linesOf(acl) }),
+    fields: [...ANNOTATION_FIELDS.slice(0, 1), ...RULES, OWNER_FIELD],
+    body: ({ owner_id, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }), acl: aclOf(values) }),
     once: tokenOf,
   },
   facts: (token) => [
@@ -64,9 +80,13 @@ export const authtokensSection: Section<Credential> = {
       path: `/credentials/${token.id}`,
       form: {
         label: traffic.authtokens.edit,
-        fields: [...ANNOTATION_FIELDS, RULES],
-        values: { ...annotationValues(token), acl: (token.acl ?? []).join('\n') },
-        body: ({ acl, ...values }) => ({ ...changedAnnotations(values), acl: linesOf(acl) }),
+        fields: [...ANNOTATION_FIELDS, ...RULES],
+        values: {
+          ...annotationValues(token),
+          scope: token.acl?.length ? 'some' : 'all',
+          acl: (token.acl ?? []).join('\n'),
+        },
+        body: (values) => ({ ...changedAnnotations(values), acl: aclOf(values) }),
       },
     }),
     removal({

@@ -12,7 +12,7 @@ import { traffic } from '../traffic-strings.ts';
 
 const text = traffic.tunnelGroups;
 const FIELDS: readonly FormField[] = [
-  { name: 'labels', label: text.labels, hint: text.labelsHint, kind: 'lines' },
+  { name: 'labels', label: text.labels, hint: text.labelsHint, kind: 'lines', required: text.labelsRequired },
   ...ANNOTATION_FIELDS,
 ];
 const nameOf = ({ labels, description }: TunnelGroupBackend): string =>

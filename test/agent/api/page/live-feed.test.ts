@@ -15,6 +15,7 @@ async function setUp() {
   const logTail = new LogTail();
   let checks = 0;
   const feed = new LiveFeed({
+    name: 'cabinet-7',
     tunnels,
     session: () => connector.status,
     remoteApi: null,
