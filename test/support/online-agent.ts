@@ -52,6 +52,7 @@ export const ENDPOINT: LiveEndpoint = {
   tunnelId: TUNNEL.id,
   sessionId: SESSION.id,
   edgeId: null,
+  credentialId: SESSION.credentialId,
   ownerId: 'bot_1',
   upstreamUrl: 'http://localhost:80',
   poolingEnabled: false,

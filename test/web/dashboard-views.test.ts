@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
+import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import { issueApiKey, issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
@@ -395,6 +396,15 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     onTestFinished(() => service.close());
     const session = await agentSession(gateway).metadata(HOSTILE).connect();
     onTestFinished(() => session.close().catch(() => {}));
+    const { store } = gateway;
+    const device = {
+      ...(store.devices.get(filled.devices) as DeviceRow),
+      id: store.ids.next('dev'),
+      name: 'cabinet-9',
+    };
+    const credential_id = store.credentials.page(null, 100).at(-1)?.id ?? null;
+    const own = { site: 'xn--bcher-kva.example', install_hash: randomBytes(32), credential_id };
+    await store.database.write(() => store.devices.insert({ ...device, ...own }));
     const listener = await session.httpEndpoint().domain('live.localhost').metadata(HOSTILE).listen();
     void listener.forward(service.url);
     const { page, troubles } = await openDashboard(browser, gateway, 'endpoints');
@@ -404,17 +414,34 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await row.getByRole('cell', { name: '3', exact: true }).waitFor();
     await row.getByRole('cell', { name: '1', exact: true }).waitFor();
     await row.getByRole('cell', { name: /^15\.\d kB$/ }).waitFor();
+    await row.getByRole('cell', { name: 'cabinet-9' }).waitFor();
+    expect(await page.title()).toBe('Endpoints – 127.0.0.1');
     await row.getByRole('link').click();
     await page.getByText('counted since the endpoint came online').waitFor();
+    await page.getByRole('link', { name: 'https://live.localhost (opens in a new tab)' }).waitFor();
     await page.locator('.facts a[href*="ts_"]').click();
     await page.getByRole('row', { name: /live\.localhost/ }).waitFor();
+    await page.getByRole('heading', { name: 'cabinet-9' }).waitFor();
+    expect(await page.title()).toBe('cabinet-9 – Agents – 127.0.0.1');
     await link(page, 'Disconnect').click();
+    await page.getByRole('heading', { name: 'Disconnect cabinet-9?' }).waitFor();
     await page.getByText('All of its endpoints go offline.').waitFor();
     await button(page, 'Disconnect agent').click();
     // Whether the page of the agent says that it is gone, or its list appears, depends on who is faster.
     await page.getByRole('dialog').waitFor({ state: 'detached' });
     await goTo(page, 'agents');
     await page.getByText('No agents online').waitFor();
+    await goTo(page, 'devices');
+    await page.getByRole('searchbox').fill(device.id);
+    for (const width of [360, 800, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.getByRole('row', { name: /cabinet-9.*xn--bcher-kva\.example.*bücher\.example/s }).waitFor();
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+    }
+    await page.getByRole('link', { name: /cabinet-9/ }).click();
+    const api = page.getByRole('link', { name: /^https:\/\/agent-cabinet-9\.xn--bcher-kva\.example:\d+/ });
+    expect(await api.getAttribute('href')).toMatch(/^https:\/\/agent-cabinet-9\./);
+    await page.getByText('agent-cabinet-9.bücher.example').waitFor();
     expect(troubles).toEqual([]);
   });
 });

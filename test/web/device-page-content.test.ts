@@ -105,6 +105,19 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
     await page.getByText('No captured request matches').waitFor();
   });
 
+  it('shows names in Unicode beside their ASCII form, but no mixture of scripts', async () => {
+    const { page } = await show({ snapshot: stubSnapshot([stubTunnel('xn--bcher-kva'), stubTunnel('xn--pypal-4ve')]) });
+    await page.getByText('bücher.example.com', { exact: true }).waitFor();
+    expect(await page.locator('.tunnel bdi').allTextContents()).toEqual(['bücher.example.com']);
+    expect(await page.getByRole('link', { name: /^https:\/\/xn--pypal-4ve\.example\.com/ }).count()).toBe(1);
+    for (const width of [360, 800, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.getByRole('heading', { name: 'cabinet-7', exact: true }).waitFor();
+      expect(await page.evaluate(OVERFLOW)).toBe(0);
+    }
+    expect(await page.title()).toBe('cabinet-7 – Device agent');
+  });
+
   it('asks the agent for older requests that match the filters', async () => {
     const { page } = await show({
       snapshot: stubSnapshot([stubTunnel('cam')]),
@@ -284,6 +297,7 @@ function hostileAnswers(): StubAnswers {
     stubTunnel(`${label}.${label}.${label}`),
   ];
   const snapshot = stubSnapshot(tunnels, {
+    name: HOSTILE,
     log: [{ number: 1, time: new Date().toISOString(), level: 'warn', msg: HOSTILE, fields: { [HOSTILE]: HOSTILE } }],
   });
   const { session } = snapshot.status;

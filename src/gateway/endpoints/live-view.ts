@@ -70,6 +70,7 @@ export interface LiveEndpoint {
   tunnelId: string | null;
   sessionId: string | null;
   edgeId: string | null;
+  credentialId: string | null;
   /** Bot user that owns the authtoken. */
   ownerId: string | null;
   upstreamUrl: string | null;

@@ -118,6 +118,7 @@ function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpo
     tunnelId: endpoint.tunnelId,
     sessionId: session.id,
     edgeId: null,
+    credentialId: session.credential.id,
     ownerId: session.credential.ownerId,
     upstreamUrl: endpoint.forwardsTo,
     poolingEnabled: endpoint.pooled,

@@ -66,6 +66,7 @@ function showEdge(served: ServedEdge): LiveEndpoint {
     tunnelId: null,
     sessionId: null,
     edgeId: row.id,
+    credentialId: null,
     ownerId: null,
     upstreamUrl: null,
     poolingEnabled: false,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Ref } from './members.ts';
+import { DeviceRef, Ref } from './members.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
 /** A public URL that is online. Members that do not apply are missing. */
@@ -25,6 +25,7 @@ export const Endpoint = z.object({
   tunnel_session: Ref.optional(),
   edge: Ref.optional(),
   principal: Ref.optional(),
+  device: DeviceRef.optional(),
   bindings: z.array(z.string()).optional(),
   upstream_url: z.string().optional(),
   pooling_enabled: z.boolean().optional(),
@@ -35,6 +36,8 @@ export interface Endpoint extends z.output<typeof Endpoint> {
   /** Deprecated alias of `url`. */
   public_url?: string | undefined;
   principal?: Ref | undefined;
+  /** The device that has bound it. */
+  device?: z.output<typeof DeviceRef> | undefined;
 }
 
 export const endpoints = {

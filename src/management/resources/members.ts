@@ -5,6 +5,9 @@ import { idPattern } from './resource.ts';
 export const Ref = z.object({ id: z.string(), uri: z.string() });
 export interface Ref extends z.output<typeof Ref> {}
 
+/** A device that something belongs to. */
+export const DeviceRef = z.object({ ...Ref.shape, name: z.string() });
+
 /**
  * A request body. An unknown member is rejected with 214 and the list of known ones.
  *

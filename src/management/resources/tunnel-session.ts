@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { orNull, Ref } from './members.ts';
+import { DeviceRef, orNull, Ref } from './members.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
 /** One authenticated connection of an agent. */
@@ -8,6 +8,7 @@ export const TunnelSession = z.object({
   uri: z.string(),
   agent_version: z.string().default(''),
   credential: orNull(Ref),
+  device: orNull(DeviceRef),
   ip: z.string(),
   os: z.string().default(''),
   region: z.string().default(''),
@@ -15,7 +16,10 @@ export const TunnelSession = z.object({
   transport: z.string(),
   metadata: z.string().default(''),
 });
-export interface TunnelSession extends z.output<typeof TunnelSession> {}
+export interface TunnelSession extends z.output<typeof TunnelSession> {
+  /** The device that has the authtoken; null for other agents. */
+  device: z.output<typeof DeviceRef> | null;
+}
 
 /** Agents choose their version, so there is nothing to ask for; ngrok's TypeScript client repeats the id. */
 export const TunnelSessionUpdateBody = z.strictObject({ id: z.string().optional() });

@@ -1,11 +1,11 @@
 import type { JSX } from 'preact';
 import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
 import { device } from '../strings.ts';
+import { Address } from '../ui/address.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { spanSince } from '../ui/time-span.ts';
 import type { DeviceModel } from './model.ts';
 import { Remedy } from './remedy.tsx';
-import { Address } from './tunnel-card.tsx';
 import { verdictOn } from './verdict.ts';
 
 const text = device.state;

@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { device, shared } from '../strings.ts';
+import { Address } from '../ui/address.tsx';
 import { ButtonLink } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';
 import { CopyButton } from '../ui/copy-button.tsx';
@@ -83,17 +84,4 @@ function trafficText({ protocol, traffic }: FeedTunnel): string {
     text.bytes(byteSize(received), byteSize(sent)),
     ...(last === null ? [] : [text.last(ago(last))]),
   ].join(' · ');
-}
-
-/** A link for what browsers open, else text. The gateway chose the URL, so its scheme is checked. */
-export function Address({ url }: { url: string }): JSX.Element {
-  if (!/^https?:\/\//.test(url)) return <p class="url">{url}</p>;
-  return (
-    <p>
-      <a class="url" href={url} target="_blank" rel="noopener noreferrer">
-        {url}
-        <span class="visually-hidden"> ({shared.openInNewTab})</span>
-      </a>
-    </p>
-  );
 }

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { UnicodeForm } from '../ui/address.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { span, spanSince } from '../ui/time-span.ts';
 import { gateway } from './strings.ts';
@@ -21,12 +22,20 @@ export function For({ moment }: { moment: string }): JSX.Element {
   );
 }
 
+export interface NamedProps {
+  name: string;
+  below?: string | null | undefined;
+  /** A hostname in it, whose Unicode form stands below as well. */
+  unicode?: string;
+}
+
 /** A name with what tells it from others below. */
-export function Named({ name, below }: { name: string; below?: string | null | undefined }): JSX.Element {
+export function Named({ name, below, unicode = '' }: NamedProps): JSX.Element {
   return (
     <>
       <strong>{name}</strong>
       {below && <span class="below">{below}</span>}
+      <UnicodeForm of={unicode} />
     </>
   );
 }

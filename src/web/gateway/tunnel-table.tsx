@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { Address } from '../ui/address.tsx';
 import { For } from './cells.tsx';
 import { fleet } from './fleet-strings.ts';
 import { ItemTable } from './item-table.tsx';
@@ -16,7 +17,7 @@ interface ShownTunnel {
 }
 
 const COLUMNS: readonly Column<ShownTunnel>[] = [
-  { head: text.url, cell: ({ public_url }) => <span class="url">{public_url ?? gateway.list.none}</span> },
+  { head: text.url, cell: ({ public_url }) => (public_url ? <Address url={public_url} /> : gateway.list.none) },
   { head: text.forwardsTo, cell: ({ forwards_to }) => <code>{forwards_to ?? gateway.list.none}</code> },
   { head: text.since, cell: ({ started_at }) => <For moment={started_at} /> },
 ];

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
+import type { LiveEndpoint, LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { InstantClock } from '../../support/instant-clock.ts';
@@ -11,6 +12,7 @@ import {
   type ManagementServerOptions,
   startManagementServer,
 } from '../../support/management-server.ts';
+import { ENDPOINT, SESSION } from '../../support/online-agent.ts';
 
 async function gateway(options: ManagementServerOptions = {}): Promise<ManagementServer> {
   const server = await startManagementServer(options);
@@ -249,6 +251,20 @@ describe('a device', () => {
         },
       ],
     });
+  });
+
+  it('is named by its session and its endpoints', async () => {
+    const sessions: LiveSession[] = [];
+    const endpoints: LiveEndpoint[] = [];
+    const server = await gateway({ live: { sessions: () => sessions, endpoints: () => endpoints } });
+    const { path, credential: credentialId } = await joined(server);
+    sessions.push({ ...SESSION, credentialId });
+    endpoints.push({ ...ENDPOINT, credentialId });
+    const device = { id: path.split('/').at(-1), uri: expect.stringContaining(path), name: 'cabinet-7' };
+    expect((await server.call('GET', '/tunnel_sessions')).body).toMatchObject({ tunnel_sessions: [{ device }] });
+    expect((await server.call('GET', `/endpoints/${ENDPOINT.id}`)).body).toMatchObject({ device });
+    sessions[0] = { ...SESSION, credentialId: 'cr_other' };
+    expect((await server.call('GET', '/tunnel_sessions')).body).toMatchObject({ tunnel_sessions: [{ device: null }] });
   });
 });
 

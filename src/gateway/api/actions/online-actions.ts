@@ -1,5 +1,6 @@
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { credentials } from '../../../management/resources/credential.ts';
+import { devices } from '../../../management/resources/device.ts';
 import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import type { ReadableResource } from '../../../management/resources/resource.ts';
@@ -65,7 +66,15 @@ function liveActions<Item extends { id: string }, Shown>(
   };
 }
 
-function showEndpoint({ store, links }: ApiContext, endpoint: LiveEndpoint): Endpoint {
+/** The device that has an authtoken. */
+function deviceWith({ store, links }: ApiContext, credentialId: string | null): TunnelSession['device'] {
+  const device = credentialId === null ? null : store.devices.byCredential(credentialId);
+  return device && { ...links.ref(devices, device.id), name: device.name };
+}
+
+function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
+  const { store, links } = context;
+  const device = deviceWith(context, endpoint.credentialId);
   const domain = store.reservedDomains.covering(endpoint.host);
   return {
     id: endpoint.id,
@@ -89,6 +98,7 @@ function showEndpoint({ store, links }: ApiContext, endpoint: LiveEndpoint): End
     ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
     ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),
     ...(endpoint.ownerId && { principal: links.ref(botUsers, endpoint.ownerId) }),
+    ...(device && { device }),
     bindings: [endpoint.internal ? 'internal' : 'public'],
     ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
     pooling_enabled: endpoint.poolingEnabled,
@@ -121,12 +131,14 @@ function showTunnel({ store, links }: ApiContext, tunnel: LiveTunnel): Tunnel {
   };
 }
 
-function showSession({ links }: ApiContext, session: LiveSession): TunnelSession {
+function showSession(context: ApiContext, session: LiveSession): TunnelSession {
+  const { links } = context;
   return {
     id: session.id,
     uri: links.of(tunnelSessions, session.id),
     agent_version: session.agentVersion,
     credential: links.refOrNull(credentials, session.credentialId),
+    device: deviceWith(context, session.credentialId),
     ip: session.ip,
     os: session.os,
     region: '',

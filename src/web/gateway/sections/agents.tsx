@@ -23,26 +23,31 @@ const MOST_TUNNELS = 10_000;
 /** How agents reach this gateway; guessed from the page's own address. */
 export const AGENTS_ADDRESS = `${window.location.hostname.replace(/^api\./, 'connect.')}:${window.location.port || 443}`;
 
+/** The name of the device, where one has joined with the agent. */
+const nameOf = ({ device, ip }: TunnelSession): string => device?.name ?? ip;
+
 /** Agents that are online. */
 export const agentsSection: Section<TunnelSession> = {
   name: 'agents',
   path: '/tunnel_sessions',
   listKey: 'tunnel_sessions',
   isLive: true,
-  tables: [],
-  nameOf: ({ ip }) => ip,
+  tables: ['devices'],
+  nameOf,
   columns: [
-    { head: text.address, cell: ({ ip, id }) => <Named name={ip} below={id} /> },
+    { head: text.agent, cell: (agent) => <Named name={nameOf(agent)} below={agent.id} /> },
+    { head: text.address, cell: ({ ip }) => ip },
     { head: text.version, cell: ({ agent_version }) => agent_version || text.unknownVersion },
     { head: text.os, cell: ({ os }) => os || none },
     { head: text.since, cell: ({ started_at }) => <For moment={started_at} /> },
     { head: text.authtoken, cell: ({ credential }) => <code>{credential?.id ?? none}</code> },
   ],
-  searchText: ({ ip, id, agent_version, os, credential, metadata }) =>
-    [ip, id, agent_version, os, credential?.id, metadata].join(' '),
+  searchText: ({ ip, id, agent_version, os, credential, device, metadata }) =>
+    [ip, id, agent_version, os, credential?.id, device?.name, device?.id, metadata].join(' '),
   empty: { title: text.emptyTitle, text: text.empty, command: text.command(AGENTS_ADDRESS) },
   create: null,
   facts: (agent) => [
+    ...optional(text.device, agent.device && <ItemLink section="devices" id={agent.device.id} />),
     { label: text.address, value: agent.ip },
     { label: text.version, value: agent.agent_version || text.unknownVersion },
     ...optional(text.os, agent.os),
@@ -51,17 +56,17 @@ export const agentsSection: Section<TunnelSession> = {
     ...commonFacts({ id: agent.id, created_at: agent.started_at, metadata: agent.metadata }),
   ],
   more: ({ id }) => <AgentTunnels key={id} agent={id} />,
-  actions: ({ id, ip }) => {
+  actions: (agent) => {
     const { label, title, effect, hint, submit } = text.disconnect;
     return [
       confirmed({
         name: 'disconnect',
         label,
-        title: title(ip),
+        title: title(nameOf(agent)),
         effects: [effect, hint],
         submit,
         isDestructive: true,
-        run: () => api('POST', `/tunnel_sessions/${id}/restart`),
+        run: () => api('POST', `/tunnel_sessions/${agent.id}/restart`),
       }),
     ];
   },

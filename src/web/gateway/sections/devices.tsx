@@ -1,6 +1,8 @@
 import type { JSX } from 'preact';
 import type { Device } from '../../../management/resources/device.ts';
+import { Address } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
+import { unicodeForm } from '../../ui/unicode-form.ts';
 import { ANNOTATION_FIELDS, annotationValues, changedAnnotations } from '../annotations.ts';
 import { Ago, For, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
@@ -23,6 +25,9 @@ export const DEVICE_TONES: Record<keyof typeof text.status, Tone> = {
   never: 'warning',
 };
 
+/** The URL of a name of this gateway; guessed from the port of the page's own address. */
+const urlAt = (host: string): string => `https://${host}${window.location.port && `:${window.location.port}`}`;
+
 /** What the dashboard calls the state of a device. */
 export function stateOf({ status, online_since, last_seen_at }: Device): keyof typeof text.status {
   if (status !== 'enrolled') return status;
@@ -38,7 +43,7 @@ export const devicesSection: Section<Device> = {
   tables: ['devices'],
   nameOf: ({ name }) => name,
   columns: [
-    { head: text.name, cell: ({ name, site }) => <Named name={name} below={`*.${site}`} /> },
+    { head: text.name, cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },
     { head: text.state, cell: (device) => <State device={device} /> },
     { head: text.since, cell: (device) => <Since device={device} /> },
     { head: text.version, cell: ({ agent_version }) => agent_version || gateway.list.none },
@@ -47,8 +52,11 @@ export const devicesSection: Section<Device> = {
   ],
   searchText: (device) =>
     [
+      device.id,
       device.name,
       device.site,
+      unicodeForm(device.site),
+      device.domain,
       device.ip,
       device.agent_version,
       text.status[stateOf(device)],
@@ -63,7 +71,7 @@ export const devicesSection: Section<Device> = {
       ? { label: text.lastSeen, value: device.last_seen_at ? <Ago moment={device.last_seen_at} /> : text.never }
       : { label: text.online, value: <For moment={device.online_since} /> },
     { label: text.site, value: `*.${device.site}` },
-    { label: text.domain, value: <span class="url">{device.domain}</span> },
+    { label: text.domain, value: <Address url={urlAt(device.domain)} /> },
     ...optional(text.version, device.agent_version),
     ...optional(text.address, device.ip),
     ...optional(text.labels, Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),

@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
 import { Badge, type Tone } from '../../ui/notice.tsx';
+import { unicodeForm } from '../../ui/unicode-form.ts';
 import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
 import { Ago, dateOf, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
@@ -30,13 +31,20 @@ export const domainsSection: Section<ReservedDomain> = {
   tables: ['reserved_domains'],
   nameOf: ({ domain }) => domain,
   columns: [
-    { head: text.domain, cell: ({ domain }) => <Named name={domain} /> },
+    { head: text.domain, cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
     { head: text.certificate, cell: (domain) => <Certificate domain={domain} /> },
     { head: text.description, cell: ({ description }) => description || gateway.list.none },
     { head: text.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: (domain) =>
-    [domain.domain, domain.description, domain.metadata, domain.id, certificateOf(domain).label].join(' '),
+    [
+      domain.domain,
+      unicodeForm(domain.domain),
+      domain.description,
+      domain.metadata,
+      domain.id,
+      certificateOf(domain).label,
+    ].join(' '),
   empty: { title: text.emptyTitle, text: text.empty },
   create: {
     label: text.newLabel,
@@ -62,6 +70,7 @@ export const domainsSection: Section<ReservedDomain> = {
     }),
   },
   facts: (domain) => [
+    ...optional(text.unicode, unicodeForm(domain.domain)),
     { label: text.certificate, value: <Certificate domain={domain} /> },
     ...optional(
       gateway.sections.certificates,

@@ -1,4 +1,6 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
+import { Address, UnicodeForm } from '../../ui/address.tsx';
+import { unicodeForm } from '../../ui/unicode-form.ts';
 import { For } from '../cells.tsx';
 import { TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import { commonFacts, optional } from '../facts.tsx';
@@ -25,7 +27,16 @@ export const endpointsSection: Section<Endpoint> = {
   tables: [],
   nameOf: urlOf,
   columns: [
-    { head: text.url, cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
+    {
+      head: text.url,
+      cell: (endpoint) => (
+        <>
+          <span class="url">{urlOf(endpoint)}</span>
+          <UnicodeForm of={urlOf(endpoint)} />
+        </>
+      ),
+    },
+    { head: text.device, cell: ({ device }) => device?.name ?? none },
     { head: text.since, cell: ({ created_at }) => <For moment={created_at} /> },
     ...(['requests', 'errors', 'sent', 'received'] as const).map((figure) => ({
       head: text[figure],
@@ -33,11 +44,16 @@ export const endpointsSection: Section<Endpoint> = {
         isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : none,
     })),
   ],
-  searchText: ({ url, hostport, proto, principal, name, description, metadata }) =>
-    [url, hostport, proto, principal?.id, name, description, metadata].join(' '),
+  searchText: ({ id, url, hostport, proto, principal, device, name, description, metadata }) =>
+    [
+      ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
+      ...[device?.name, device?.id, name, description, metadata],
+    ].join(' '),
   empty: { title: text.emptyTitle, text: text.empty, command: text.command },
   create: null,
   facts: (endpoint) => [
+    { label: text.url, value: <Address url={urlOf(endpoint)} /> },
+    ...optional(text.device, endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
     { label: text.protocol, value: endpoint.proto.toUpperCase() },
     { label: text.reach, value: reachOf(endpoint) },
     ...optional(text.forwardsTo, endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),

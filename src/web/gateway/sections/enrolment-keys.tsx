@@ -87,7 +87,7 @@ export const invitesSection: Section<EnrolmentKey> = {
   tables: ['enrolment_keys'],
   nameOf,
   columns: [
-    { head: text.site, cell: (key) => <Named name={nameOf(key)} below={key.description} /> },
+    { head: text.site, cell: (key) => <Named name={nameOf(key)} below={key.description} unicode={key.site} /> },
     { head: text.state, cell: state },
     { head: text.uses, cell: ({ uses, max_uses }) => text.usedBy(uses, max_uses) },
     { head: text.expires, cell: expiry },
