@@ -121,6 +121,12 @@ export class SettingsSource {
   }
 }
 
+/** All names of an embedded gateway are the agent's own. */
+function site({ AGENT_SITE, AGENT_NAME }: Parsed, gateway: GatewaySettings): Settings['site'] {
+  if (AGENT_SITE !== null) return { domain: AGENT_SITE, deviceName: AGENT_NAME };
+  return gateway.kind === 'embedded' ? { domain: gateway.domain, deviceName: null } : null;
+}
+
 function agentSettings(values: Parsed, path: (value: string) => string, problems: string[]): Settings {
   const gateway = gatewaySettings(values, path, problems);
   return {
@@ -133,7 +139,7 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
       requireToken: values.AGENT_API_AUTH !== 'none',
       token: apiToken(values, path, problems),
     },
-    site: values.AGENT_SITE === null ? null : { domain: values.AGENT_SITE, deviceName: values.AGENT_NAME },
+    site: site(values, gateway),
     allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
     verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
     systemCas: () => systemCas(process.env.SSL_CERT_FILE || null),

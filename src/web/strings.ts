@@ -78,6 +78,8 @@ export const device = {
     reason: 'Reason',
     lookingForRemedy: 'Looking for the cause…',
     embedded: 'Embedded gateway: the URLs work on this machine only.',
+    untrusted: (file: string) =>
+      `Browsers warn of them (ERR_CERT_AUTHORITY_INVALID) until you import the gateway’s CA, ${file}, as an authority: in Chrome under chrome://certificate-manager, in Firefox under Settings, Certificates. For a look, choose “Advanced”, then “Proceed”.`,
     tunnels: 'Tunnels online',
     reconnects: 'Reconnects',
     uptime: 'Running for',
@@ -144,6 +146,7 @@ export const device = {
     domain: 'Domain',
     domainHint: 'Optional. Without it, the gateway chooses.',
     label: 'label',
+    domainOfOwn: (domain: string) => `Optional. A label is enough: ${domain}. Without a label, the name is random.`,
     domainAtSite: (domain: string) =>
       `Optional. A label is enough: ${domain}. If that is taken, the name of this device is added. Without a label, the name is random.`,
     domainTcpHint: 'Optional: host:port. Without it, the gateway chooses.',

@@ -357,7 +357,7 @@ function hostileAnswers(): StubAnswers {
     requests: { inspection: stubInspection(1), requests: [summary] },
     others: {
       '/page/doctor': { findings: [finding] },
-      '/page/suggestions': { ports: [8001], ending: HOSTILE, parent: HOSTILE },
+      '/page/suggestions': { ports: [8001], ending: HOSTILE, hasOwnSite: false },
       '/page/policy': { policy: null, text: HOSTILE, problems: [{ line: 1, column: 1, message: HOSTILE }] },
       '/messages': [{ ...message, text: HOSTILE, base64: null, event: HOSTILE, error: HOSTILE }],
       '/requests/1': detail,

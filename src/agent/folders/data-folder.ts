@@ -165,14 +165,18 @@ async function explain(path: string, error: unknown): Promise<string> {
   if (advice !== null) return `cannot use the data folder ${path}: ${messageOf(error)}; ${advice}`;
   if (hasErrno(error, 'ENOTDIR'))
     return `cannot use the data folder ${path}: ${messageOf(error)}; set DATA_DIR to a folder`;
-  const who = `user ${process.geteuid?.() ?? 'unknown'}`;
-  const owner = await stat(path).then(
-    ({ uid, mode }) => `owned by user ${uid}, mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`,
-    () => 'it could not be created',
-  );
+  const user = process.geteuid?.();
+  const found = await stat(path).catch(() => null);
+  const owner = found
+    ? `owned by user ${found.uid}, mode ${(found.mode & 0o7777).toString(8).padStart(4, '0')}`
+    : 'it could not be created';
+  const remedy =
+    found && found.uid === user
+      ? `make it writable with chmod u+rwx ${path}`
+      : 'give the folder to that user with chown';
   return (
-    `cannot use the data folder ${path} as ${who}: ${messageOf(error)} (${owner}); ` +
-    'give the folder to that user with chown, or set DATA_DIR to another one'
+    `cannot use the data folder ${path} as user ${user ?? 'unknown'}: ${messageOf(error)} (${owner}); ` +
+    `${remedy}, or set DATA_DIR to another one`
   );
 }
 

@@ -21,6 +21,8 @@ export interface BodyContent {
   bytes: Buffer;
   /** The same as text; null when it is none. */
   text: string | null;
+  /** Bytes after decoding, before masking. */
+  decodedBytes: number;
   /** Whether more was sent than `bytes`. */
   truncated: boolean;
   masked: boolean;
@@ -51,7 +53,8 @@ export async function bodyContent(
   const shown = text === null || reveal ? text : maskText(text, contentType);
   const masked = shown !== text;
   const bytes = masked && shown !== null ? Buffer.from(shown) : decoded.bytes;
-  return { contentType, contentEncoding, bytes, text: shown, truncated, masked, error: decoded.error };
+  const decodedBytes = decoded.bytes.length;
+  return { contentType, contentEncoding, bytes, text: shown, decodedBytes, truncated, masked, error: decoded.error };
 }
 
 interface Decoded {

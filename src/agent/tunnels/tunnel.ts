@@ -30,7 +30,7 @@ const Domain = z.string({ error: 'must be a hostname' }).transform((input, conte
 });
 
 const DOMAIN =
-  'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera.<site>, or camera-<name>.<site> if that belongs to somebody else. No domain becomes a random name there; otherwise the gateway chooses.';
+  'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera.<site>, or camera-<name>.<site> if that belongs to somebody else. With the embedded gateway, it becomes camera.localhost. No domain becomes a random name there; otherwise the gateway chooses.';
 
 export const ONLY_HTTP_HAS_SCHEMES = 'only http tunnels support http:// and https://: give host:port';
 

@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import type { InviteOptions } from './gateway-invite.ts';
 
@@ -18,16 +18,15 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
     .description('Invite devices to a site: print a code with which they join')
     .requiredOption('-s, --site <domain>', "Domain of the site's devices, such as '*.site-a.example.com'")
     .option('-u, --uses <count>', 'How many devices can join with the code', count, 1)
-    .option(
-      '-e, --expires <duration>',
-      'How long it is valid, such as 12h or 7d; or never',
-      duration,
-      7 * (UNITS.d ?? 0),
+    .addOption(
+      new Option('-e, --expires <duration>', 'How long it is valid, such as 12h or 7d; or never')
+        .argParser(duration)
+        .default(duration('7d'), '7d'),
     )
     .option('--approve', 'Devices wait until they are approved')
     .option('--tcp <ports>', 'TCP ports that its devices may use, such as 20000-20099', ports)
     .option('--own-names-only', 'Its devices only get names that end in their own, never camera.<site>')
-    .option('-l, --label <key=value>', 'Label of its devices; can be repeated', label, {})
+    .option('-l, --label <key=value>', 'Label of its devices; can be repeated', label)
     .option('--description <text>', 'What the code is for')
     .option('--json', 'Print JSON')
     .action(async (options: InviteOptions) => (await load()).invite(settings(), options));
@@ -114,7 +113,7 @@ function ports(text: string): string {
   throw new InvalidArgumentError('Must be a range of ports such as 20000-20099.');
 }
 
-function label(text: string, before: Record<string, string>): Record<string, string> {
+function label(text: string, before: Record<string, string> = {}): Record<string, string> {
   const [, key, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
   if (key === undefined || value === undefined) throw new InvalidArgumentError('Must be key=value.');
   return { ...before, [key]: value };

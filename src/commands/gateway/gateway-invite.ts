@@ -25,7 +25,7 @@ export interface InviteOptions {
   approve?: boolean;
   tcp?: string;
   ownNamesOnly?: boolean;
-  label: Record<string, string>;
+  label?: Record<string, string>;
   description?: string;
   json?: boolean;
 }
@@ -48,7 +48,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
       needs_approval: options.approve === true,
       tcp_ports: options.tcp,
       own_names_only: options.ownNamesOnly === true,
-      labels: options.label,
+      labels: options.label ?? {},
       description: options.description,
     },
     { error: validationMessage },

@@ -25,6 +25,7 @@ import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';
 import { mergeDemands } from './tls/handshake-demands.ts';
 import type { Handshakes, HelloClient } from './tls/handshakes.ts';
+import { answerToPlainHttp } from './tls/plain-http.ts';
 
 /** The TLS edges of one port. */
 export interface TlsEdgeRoute {
@@ -142,7 +143,7 @@ export class TlsMux {
     const hello = await pending.readHello();
     if (socket.destroyed) return;
     // OpenSSL might find a name in it, and routing, certificate and policy would be those of another.
-    if (hello === null) return void socket.end(DECODE_ERROR);
+    if (hello === null) return void socket.end(answerToPlainHttp(socket.read()) ?? DECODE_ERROR);
     const hostName = hostNameOf(hello.serverName);
     const client: HelloClient = { socket, hello, hostName, ...progress };
 

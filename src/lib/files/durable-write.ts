@@ -88,6 +88,9 @@ export function createDurablySync(path: string, content: string | Buffer, mode: 
   });
 }
 
+const DENIED =
+  'permission denied: the user that runs this program needs to own it (chown) and to have write permission (chmod u+w)';
+
 /** Advice for the operator by error code. */
 const ADVICE: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full: free some space (df -h and df -i show the usage)',
@@ -95,8 +98,8 @@ const ADVICE: Readonly<Record<string, string>> = {
   EROFS:
     'the file system is read-only, often due to a failing card: check dmesg and the card, ' +
     'then remount it with mount -o remount,rw',
-  EACCES: 'permission denied: chown it to the user that runs this program',
-  EPERM: 'permission denied: chown it to the user that runs this program',
+  EACCES: DENIED,
+  EPERM: DENIED,
   EIO: 'the disk is failing: check dmesg and replace the card',
 };
 
@@ -123,7 +126,7 @@ export function explainUnwritable(path: string, error: unknown): unknown {
 export function explainUnreadable(path: string, error: unknown): OperatorError {
   const isDenied = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM');
   const advice = isDenied
-    ? `run this as its owner, or chown it to user ${process.geteuid?.() ?? 'unknown'}`
+    ? `run this as its owner, chown it to user ${process.geteuid?.() ?? 'unknown'}, or make it readable with chmod u+r`
     : diskAdvice(error);
   const remedy = advice === null ? '' : `: ${advice}`;
   return new OperatorError(`cannot read ${path} (${messageOf(error)})${remedy}`, 1, { cause: error });

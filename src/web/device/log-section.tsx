@@ -24,7 +24,7 @@ export function LogSection({ lines }: { lines: readonly TailLine[] }): JSX.Eleme
                   .filter(([, value]) => value !== null)
                   .map(([name, value]) => (
                     <span class="log-field" key={name}>
-                      {name}: {typeof value === 'string' ? value : JSON.stringify(value)}
+                      {name.replaceAll('_', ' ')}: {valueText(value)}
                     </span>
                   ))}
               </span>
@@ -34,6 +34,14 @@ export function LogSection({ lines }: { lines: readonly TailLine[] }): JSX.Eleme
       )}
     </section>
   );
+}
+
+/** A value of a field; of an error, what it says. */
+function valueText(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (Array.isArray(value)) return value.map(valueText).join(', ');
+  const { message } = Object(value) as { message?: unknown };
+  return typeof message === 'string' ? message : JSON.stringify(value);
 }
 
 /** The time of day; with the date when it was not today. */

@@ -35,7 +35,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const form = useRef<HTMLFormElement>(null);
   const allPorts = useSignal(false);
   const [draft] = useState(() => new PolicyDraft(() => protocol.value));
-  const suggestions = useSignal<PageSuggestions>({ ports: [], ending: null, parent: null });
+  const suggestions = useSignal<PageSuggestions>({ ports: [], ending: null, hasOwnSite: false });
   useEffect(() => {
     call<PageSuggestions>('GET', '/page/suggestions').then(
       (found) => {
@@ -76,7 +76,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
     );
   }
   const details = problem?.details ?? {};
-  const { ports, ending, parent } = suggestions.value;
+  const { ports } = suggestions.value;
   return (
     <Dialog title={text.title} onClose={onClose} hasFocusField>
       <form ref={form} onSubmit={submit} noValidate>
@@ -143,8 +143,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
           onInput={(value) => {
             domain.value = value;
           }}
-          hint={domainHint(protocol.value, domain.value.trim(), ending)}
-          placeholder={ending === null && parent !== null && protocol.value !== 'tcp' ? `name.${parent}` : ''}
+          hint={domainHint(protocol.value, domain.value.trim(), suggestions.value)}
           problem={details.domain}
         />
         {hasPolicy.value ? <PolicyEditor draft={draft} /> : <p class="hint">{text.public}</p>}
@@ -170,8 +169,9 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
 }
 
 /** What becomes of a domain. At a site, a single label is a name below it. */
-function domainHint(protocol: Protocol, domain: string, ending: string | null): string {
+function domainHint(protocol: Protocol, domain: string, { ending, hasOwnSite }: PageSuggestions): string {
   if (protocol === 'tcp') return text.domainTcpHint;
-  if (ending === null) return text.domainHint;
-  return domain.includes('.') ? text.domainHint : text.domainAtSite((domain || text.label) + ending);
+  if (ending === null || domain.includes('.')) return text.domainHint;
+  const whole = (domain || text.label) + ending;
+  return hasOwnSite ? text.domainOfOwn(whole) : text.domainAtSite(whole);
 }

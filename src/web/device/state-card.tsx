@@ -50,7 +50,11 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
           <CopyButton text={own.url} what={text.ownDomain} />
         </div>
       )}
-      {'gateway_https' in addresses && <p class="hint">{text.embedded}</p>}
+      {'gateway_https' in addresses && (
+        <p class="hint">
+          {text.embedded} {text.untrusted(addresses.gateway_ca ?? '')}
+        </p>
+      )}
     </section>
   );
 }

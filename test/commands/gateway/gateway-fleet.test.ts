@@ -64,6 +64,12 @@ it('gateway invite prints a code with which devices join, as text with a picture
   expect(Date.parse(json.expires_at) - Date.now()).toBeLessThan(12 * 3_600_000 + 1);
 });
 
+it('gateway invite --help shows its defaults as one writes them', async () => {
+  await expect(run('invite', '--help')).rejects.toMatchObject({ code: 'commander.helpDisplayed' });
+  expect(printed).toContain('(default: 7d)');
+  expect(printed).not.toMatch(/604800000|\{\}/);
+});
+
 it('gateway invites lists the codes without their values, and revoke ends one', async () => {
   const { id, code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--json'));
   const listed = await run('invites');

@@ -45,6 +45,9 @@ it('tunnels start prints the URL, or the response with --json', async () => {
   expect(people.stdout).toMatch(/^https:\/\/one\.localhost:\d+ -> localhost:\d+\n$/);
   const scripts = await tunnels('start', '127.0.0.1:8002', '-d', 'two-is-longer.localhost', '--json');
   expect(JSON.parse(scripts.stdout)).toMatchObject({ domain: 'two-is-longer.localhost', policy: null });
+  // In a trial, all names below localhost are the agent's own.
+  const label = await tunnels('start', upstream, '-d', 'camera', '--json');
+  expect(JSON.parse(label.stdout)).toMatchObject({ domain: 'camera.localhost' });
 });
 
 it('tunnels start notes that nothing listens at the upstream, and tunnels change forwards elsewhere', async () => {

@@ -26,6 +26,6 @@ it('writeDurably sets the mode even when an interrupted write left a readable te
 it('explainUnreadable advises to run as the owner of the file or to change the owner', () => {
   const denied = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
   expect(explainUnreadable('/srv/key', denied).message).toMatch(
-    /^cannot read \/srv\/key \(EACCES: permission denied\): run this as its owner, or chown it to user \d+/,
+    /^cannot read \/srv\/key \(EACCES: permission denied\): run this as its owner, chown it to user \d+, or make it readable with chmod/,
   );
 });

@@ -117,7 +117,7 @@ function summary(exchange: Exchange, { path, requestHeaders, responseHeaders }: 
 }
 
 function presentBody(message: CapturedMessage<unknown>, content: BodyContent): BodyReport {
-  const { contentType, contentEncoding, bytes, text, truncated, error } = content;
+  const { contentType, contentEncoding, bytes, text, decodedBytes, truncated, error } = content;
   return {
     bytes: message.bodySize,
     captured_bytes: message.body?.length ?? 0,
@@ -126,7 +126,7 @@ function presentBody(message: CapturedMessage<unknown>, content: BodyContent): B
     content_encoding: contentEncoding,
     text,
     base64: text === null ? bytes.toString('base64') : null,
-    decoded_bytes: bytes.length,
+    decoded_bytes: decodedBytes,
     error,
   };
 }

@@ -66,10 +66,9 @@ export class DevicePage {
   }
 
   async #suggestions(): Promise<PageSuggestions> {
-    const { canForwardTo, site, health } = this.options;
+    const { canForwardTo, site } = this.options;
     const ports = (await listeningPorts()).filter(canForwardTo);
-    const ending = site && `.${site.domain}`;
-    return { ports, ending, parent: 'gateway_https' in health.addresses() ? 'localhost' : null };
+    return { ports, ending: site && `.${site.domain}`, hasOwnSite: site?.deviceName === null };
   }
 
   /** One at a time: all pages that ask meanwhile get the same result. */

@@ -31,8 +31,8 @@ export interface PageSuggestions {
   ports: number[];
   /** What a single label is completed with; null without a site. */
   ending: string | null;
-  /** A domain below which any name works; null when the agent knows none. */
-  parent: string | null;
+  /** Whether all names there are this device's own. */
+  hasOwnSite: boolean;
 }
 
 /** A result of the diagnosis, as `device-agent doctor --json` prints it. */

@@ -197,6 +197,15 @@ describe('a request', () => {
     expect([missing.status, missing.body.error_code]).toEqual([404, 'ERR_AGENT_REQUEST_NOT_FOUND']);
   });
 
+  it('counts a decoded body as it was sent, not as it is masked', async () => {
+    const { local, pass } = await setUp();
+    const secret = '{"password": "hunter2hunter2hunter2"}';
+    pass(post('/a', secret, 'Content-Type: application/json\r\n'), answer('200 OK', ''));
+    const { body } = await request(local).get(`${REQUESTS}/1`);
+    expect(body.request.body.text).not.toContain('hunter2');
+    expect(body.request.body).toMatchObject({ bytes: secret.length, decoded_bytes: secret.length });
+  });
+
   it.each([
     ['br', brotliCompressSync('text'), { text: 'text', error: null }],
     ['gzip, br', brotliCompressSync(gzipSync('text')), { text: 'text', error: null }],

@@ -52,6 +52,26 @@ async function openTls(host: string, options: ConnectionOptions = {}): Promise<V
 }
 const asCamera = () => ({ cert: camera.certificatePem, key: camera.privateKeyPem });
 
+it.each([
+  ['GET / HTTP/1.1\r\nHost: cam.localhost:8443\r\n\r\n', '<a href="https://cam.localhost:8443/">'],
+  ['GET / HTTP/1.1\r\nHost: "><script>alert(1)</script>\r\n\r\n', 'Open a URL that starts with https:// instead'],
+  ['POST /x HTTP/1.0\r\n\r\n', 'Open a URL that starts with https:// instead'],
+])('plain HTTP at the port for TLS is answered with a page that says so: %j', async (sent, link) => {
+  const socket = connect(scene.gateway.httpsPort, '127.0.0.1');
+  socket.write(sent);
+  const answer = await text(socket);
+  expect(answer).toMatch(/^HTTP\/1\.1 400 Bad Request\r\nContent-Type: text\/html/);
+  expect(answer).toContain('<h1>This port needs HTTPS</h1>');
+  expect(answer).toContain(link);
+  expect(answer).not.toContain('<script');
+});
+
+it('what is neither TLS nor HTTP is answered with an alert', async () => {
+  const socket = connect(scene.gateway.httpsPort, '127.0.0.1');
+  socket.write('SSH-2.0-OpenSSH_9.2p1\r\n');
+  expect((await text(socket)).charCodeAt(0)).toBe(0x15);
+});
+
 it('terminate-tls accepts only the allowed TLS versions', async () => {
   const host = await bind({ min_version: '1.3' });
   await expect(openTls(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
