@@ -14,6 +14,7 @@ import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { unless } from '../support/requirements.ts';
+import { until } from '../support/until.ts';
 
 /** What devices, and others with access, could plant in any text. None of it may run. */
 const HOSTILE = `<script>alert(1)</script><img src=x onerror=alert(1)>"><svg onload=alert(1)>javascript:alert(1)//'{{alert(1)}}`;
@@ -64,7 +65,10 @@ const OVERFLOW = 'document.documentElement.scrollWidth - document.documentElemen
 
 /** Waits until an element with this text has the focus. */
 async function focusIsOn(page: Page, text: string): Promise<void> {
-  await page.waitForFunction(`document.activeElement.textContent === ${JSON.stringify(text)}`);
+  await until(async () => (await page.evaluate('document.activeElement.textContent')) === text, `focus on ${text}`, {
+    withinMs: 20_000,
+    everyMs: 50,
+  });
 }
 
 describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
@@ -415,14 +419,14 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await row.getByRole('cell', { name: '1', exact: true }).waitFor();
     await row.getByRole('cell', { name: /^15\.\d kB$/ }).waitFor();
     await row.getByRole('cell', { name: 'cabinet-9' }).waitFor();
-    expect(await page.title()).toBe('Endpoints – 127.0.0.1');
+    expect(await page.title()).toBe('Endpoints – localhost');
     await row.getByRole('link').click();
     await page.getByText('counted since the endpoint came online').waitFor();
     await page.getByRole('link', { name: 'https://live.localhost (opens in a new tab)' }).waitFor();
     await page.locator('.facts a[href*="ts_"]').click();
     await page.getByRole('row', { name: /live\.localhost/ }).waitFor();
     await page.getByRole('heading', { name: 'cabinet-9' }).waitFor();
-    expect(await page.title()).toBe('cabinet-9 – Agents – 127.0.0.1');
+    expect(await page.title()).toBe('cabinet-9 – Agents – localhost');
     await link(page, 'Disconnect').click();
     await page.getByRole('heading', { name: 'Disconnect cabinet-9?' }).waitFor();
     await page.getByText('All of its endpoints go offline.').waitFor();

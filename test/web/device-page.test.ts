@@ -113,7 +113,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.getByRole('button', { name: 'Delete tunnel' }).click();
     await page.getByText('No tunnels yet').waitFor();
     // What was clicked left with the card.
-    await page.waitForFunction("document.activeElement.textContent === 'Tunnels'");
+    const focused = () => page.evaluate('document.activeElement.textContent');
+    await until(async () => (await focused()) === 'Tunnels', 'the focus');
     expect(await (await call('GET', '/tunnels')).json()).toEqual([]);
     expect(troubles).toEqual([]);
   });

@@ -86,8 +86,10 @@ export class BrowserSession<Access extends { access: string }> {
   /** @param everywhere ends the sessions of other browsers too */
   async signOut(everywhere: boolean): Promise<void> {
     await call('DELETE', everywhere ? this.allPath : this.path).catch(() => {});
+    const before = this.#access.value;
+    // It does not end unexpectedly.
     this.#access.value = null;
-    while (!(await this.refresh())) await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+    if (!(await this.refresh())) this.#access.value = before;
   }
 
   /** @param before the fragment where the page was */

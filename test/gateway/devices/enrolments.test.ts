@@ -260,7 +260,7 @@ describe('a device', () => {
     const { path, credential: credentialId } = await joined(server);
     sessions.push({ ...SESSION, credentialId });
     endpoints.push({ ...ENDPOINT, credentialId });
-    const device = { id: path.split('/').at(-1), uri: expect.stringContaining(path), name: 'cabinet-7' };
+    const device = { id: path.split('/').at(-1), uri: expect.stringContaining(path), name: 'cam' };
     expect((await server.call('GET', '/tunnel_sessions')).body).toMatchObject({ tunnel_sessions: [{ device }] });
     expect((await server.call('GET', `/endpoints/${ENDPOINT.id}`)).body).toMatchObject({ device });
     sessions[0] = { ...SESSION, credentialId: 'cr_other' };
