@@ -422,7 +422,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     expect(await page.title()).toBe('Endpoints – localhost');
     await row.getByRole('link').click();
     await page.getByText('counted since the endpoint came online').waitFor();
-    await page.getByRole('link', { name: 'https://live.localhost (opens in a new tab)' }).waitFor();
+    await page.getByRole('link', { name: /^https:\/\/live\.localhost.* \(opens in a new tab\)$/ }).waitFor();
     await page.locator('.facts a[href*="ts_"]').click();
     await page.getByRole('row', { name: /live\.localhost/ }).waitFor();
     await page.getByRole('heading', { name: 'cabinet-9' }).waitFor();
