@@ -78,8 +78,9 @@ export const device = {
     reason: 'Reason',
     lookingForRemedy: 'Looking for the cause…',
     embedded: 'Embedded gateway: the URLs work on this machine only.',
-    untrusted: (file: string) =>
-      `Browsers warn of them (ERR_CERT_AUTHORITY_INVALID) until you import the gateway’s CA, ${file}, as an authority: in Chrome under chrome://certificate-manager, in Firefox under Settings, Certificates. For a look, choose “Advanced”, then “Proceed”.`,
+    untrusted: 'Browsers warn of them: ERR_CERT_AUTHORITY_INVALID',
+    trust: (file: string) =>
+      `They do until you import the gateway’s CA, ${file}, as an authority: in Chrome under chrome://certificate-manager, in Firefox under Settings, Certificates. For a look, choose “Advanced”, then “Proceed”.`,
     tunnels: 'Tunnels online',
     reconnects: 'Reconnects',
     uptime: 'Running for',

@@ -51,9 +51,13 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
         </div>
       )}
       {'gateway_https' in addresses && (
-        <p class="hint">
-          {text.embedded} {text.untrusted(addresses.gateway_ca ?? '')}
-        </p>
+        <div class="hint">
+          <p>{text.embedded}</p>
+          <details>
+            <summary>{text.untrusted}</summary>
+            <p>{text.trust(addresses.gateway_ca ?? '')}</p>
+          </details>
+        </div>
       )}
     </section>
   );
