@@ -52,6 +52,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.getByText('No tunnels yet').waitFor();
     await page.getByRole('heading', { name: hostname(), exact: true }).waitFor();
     expect(await page.title()).toBe(`${hostname()} – Device agent`);
+    await page.getByText('ERR_CERT_AUTHORITY_INVALID').click();
+    await page.getByText('data/gateway/ca.pem').waitFor();
     expect(await seriousProblems(page)).toEqual([]);
 
     const port = await upstream();
