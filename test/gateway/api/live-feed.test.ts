@@ -16,7 +16,8 @@ import { SteeredClock } from '../../support/steered-clock.ts';
 /** A page that reads its events at once, unless it is slow. */
 class Page extends EventEmitter {
   events: [name: string, data: unknown][] = [];
-  writableNeedDrain = false;
+  readonly req = { headers: {} };
+  writableLength = 0;
   state: 'open' | 'ended' | 'destroyed' = 'open';
   setHeader(): void {}
 
@@ -143,7 +144,7 @@ it('a page that is signed out, or that does not read, gets nothing more', async 
   let isSignedIn = true;
   const [out, slow, other] = [open(() => isSignedIn), open(), open()];
   isSignedIn = false;
-  slow.writableNeedDrain = true;
+  slow.writableLength = 5_000_000;
   await clock.advance(2_000);
   expect([out.state, slow.state, other.state]).toEqual(['ended', 'destroyed', 'open']);
 });

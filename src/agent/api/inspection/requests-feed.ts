@@ -20,8 +20,6 @@ interface Viewer {
 const INTERVAL_MS = 250;
 const MAX_IN_SNAPSHOT = 100;
 const MAX_IN_CHANGE = 200;
-/** A viewer that reads nothing is cut off; it reconnects automatically. */
-const MAX_UNREAD = 4 * 1024 * 1024;
 
 /** Sends those who watch the requests of a tunnel what changes, as server-sent events. Without one, nothing runs. */
 export class RequestsFeed {
@@ -32,7 +30,7 @@ export class RequestsFeed {
     private readonly inspector: Inspector,
     private readonly clock: Clock,
   ) {
-    this.#streams = new EventStreams(clock, INTERVAL_MS, () => this.#update());
+    this.#streams = new EventStreams(clock, INTERVAL_MS, () => this.#update(), false);
   }
 
   /** @throws {AgentError} 503 when too many watch already */
@@ -78,13 +76,12 @@ export class RequestsFeed {
 
   #update(): void {
     const now = this.clock.now();
-    for (const [res, viewer] of this.#streams) {
+    for (const [stream, viewer] of this.#streams) {
       const change = this.#changeFor(viewer);
       const hasNews = Object.keys(change).length > 0;
       if (!hasNews && now - viewer.lastEvent < SILENCE_MS) continue;
       viewer.lastEvent = now;
-      if (res.writableLength > MAX_UNREAD) res.destroy();
-      else res.write(hasNews ? eventText('change', change) : eventText('alive', {}));
+      stream.send(hasNews ? eventText('change', change) : eventText('alive', {}));
     }
   }
 

@@ -9,8 +9,6 @@ import { type HealthSource, presentStatus } from '../status-report.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel } from './feed.ts';
 
 const INTERVAL_MS = 1_000;
-/** A page that reads nothing is cut off; it reconnects automatically. */
-const MAX_UNREAD = 4 * 1024 * 1024;
 
 type Source = Omit<HealthSource, 'metrics'> & {
   name: string;
@@ -28,7 +26,7 @@ export class LiveFeed {
   #lastEvent = 0;
 
   constructor(private readonly source: Source) {
-    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update());
+    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update(), true);
   }
 
   /** `GET /page/events` */
@@ -71,10 +69,7 @@ export class LiveFeed {
     if (!hasNews && now - this.#lastEvent < SILENCE_MS) return;
     this.#lastEvent = now;
     const text = hasNews ? eventText('change', change) : eventText('alive', {});
-    for (const [page] of this.#pages) {
-      if (page.writableLength > MAX_UNREAD) page.destroy();
-      else page.write(text);
-    }
+    for (const [page] of this.#pages) page.send(text);
   }
 
   /** What differs from the last call. */

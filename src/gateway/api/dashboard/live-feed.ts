@@ -58,7 +58,7 @@ export class DashboardFeed {
   #lastEvent = 0;
 
   constructor(private readonly source: Source) {
-    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#send());
+    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#send(), true);
   }
 
   /** @param isSignedIn asked again before every event */
@@ -81,10 +81,8 @@ export class DashboardFeed {
     const now = this.source.clock.now();
     const news = (figures === before.figures ? '' : figures) + traffic + (versions === before.versions ? '' : versions);
     for (const [page] of this.#pages) {
-      // A page that reads nothing gets nothing more; it notices the silence and reconnects.
-      if (page.writableNeedDrain) page.destroy();
-      else if (news !== '') page.write(news);
-      else if (now - this.#lastEvent >= SILENCE_MS) page.write(eventText('alive', {}));
+      if (news !== '') page.send(news);
+      else if (now - this.#lastEvent >= SILENCE_MS) page.send(eventText('alive', {}));
     }
     if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
     this.#sent = { figures, versions };
