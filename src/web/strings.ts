@@ -180,6 +180,7 @@ export const device = {
   policy: {
     title: (name: string) => `Policy of ${name}`,
     label: 'Traffic policy',
+    notLoaded: 'The policy could not be loaded',
     hint: 'Rules by phase: on_tcp_connect, on_http_request and on_http_response.',
     format: 'Format',
     examples: 'Begin with:',

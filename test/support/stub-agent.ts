@@ -9,7 +9,7 @@ import { eventText } from '../../src/lib/http/event-streams.ts';
 import { staticSite } from '../../src/lib/http/static-site.ts';
 
 /** An answer of the API: JSON, or an error. */
-type Answer = object | ((path: string, body: unknown) => object | Promise<object>);
+type Answer = object | ((path: string, body: unknown, method: string) => object | Promise<object>);
 
 /** Serves the device's page with data that a test makes up, for states that a real agent hardly gets into. */
 export interface StubAgent {
@@ -45,7 +45,7 @@ export async function startStubAgent({ snapshot, requests, others = {} }: StubAn
       return;
     }
     const found = Object.entries(others).find(([end]) => path.endsWith(end))?.[1] ?? {};
-    const answer = await (typeof found === 'function' ? found(req.url, req.body) : found);
+    const answer = await (typeof found === 'function' ? found(req.url, req.body, req.method) : found);
     res.status('error_code' in answer ? 422 : 200).json(answer);
   });
   const sockets = new Set<Socket>();
@@ -91,7 +91,6 @@ export function stubTunnel(name: string, changes: Partial<FeedTunnel> = {}): Fee
     protocol: 'http',
     forwards_to: 'localhost:8001',
     domain: `${name}.example.com`,
-    policy: '{}',
     own_policy: false,
     status: 'online',
     since: NOW,

@@ -53,10 +53,10 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
     expect(await cards.count()).toBe(50);
     const changed = await changesOf(page, '.tunnels', () => {
       const traffic = { ...(tunnels[3]?.traffic as NonNullable<FeedTunnel['traffic']>), requests: 4711 };
-      agent.send('/page/events', 'change', { tunnels: [stubTunnel('tunnel-3', { traffic })] });
+      agent.send('/page/events', 'change', { tunnels: [{ id: 'tunnel-997', traffic }] });
       return page.getByText('4,711 requests').waitFor();
     });
-    expect(changed).toEqual(['tunnel-3']);
+    expect(changed).toEqual(['tunnel-997']);
     await page.getByRole('button', { name: 'Show 50 more' }).click();
     await until(async () => (await cards.count()) === 100, 'more tunnels', PATIENCE);
     await page.getByRole('searchbox', { name: 'Filter tunnels' }).fill('tunnel-999');
@@ -64,8 +64,11 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
     expect(await cards.count()).toBe(1);
     // Problems come first, wherever they are.
     await page.getByRole('searchbox', { name: 'Filter tunnels' }).fill('');
-    agent.send('/page/events', 'change', { tunnels: [stubTunnel('tunnel-998', { status: 'failed' })] });
-    await until(async () => (await cards.first().textContent())?.includes('tunnel-998') ?? false, 'problems', PATIENCE);
+    const isFirst = async (name: string) => (await cards.first().textContent())?.includes(`https://${name}.`) ?? false;
+    agent.send('/page/events', 'change', { tunnels: [stubTunnel('new')] });
+    await until(() => isFirst('new'), 'the new tunnel among those that are shown', PATIENCE);
+    agent.send('/page/events', 'change', { tunnels: [{ id: 'tunnel-3', status: 'failed' }] });
+    await until(() => isFirst('tunnel-3'), 'problems', PATIENCE);
   });
 
   it('shows 1,000 captured requests on demand, and a change of one touches nothing else', async () => {
@@ -289,7 +292,6 @@ function hostileAnswers(): StubAnswers {
       url_part: HOSTILE,
       forwards_to: HOSTILE,
       domain: HOSTILE,
-      policy: JSON.stringify({ on_http_request: [{ name: HOSTILE }] }),
       status: 'failed',
       last_error: error,
       upstream: { state: 'refused', since: null, checked_at: null, reason: HOSTILE },
@@ -362,6 +364,8 @@ function hostileAnswers(): StubAnswers {
       '/messages': [{ ...message, text: HOSTILE, base64: null, event: HOSTILE, error: HOSTILE }],
       '/requests/1': detail,
       '/replay': refusal,
+      [HOSTILE_URL]: (_path, _body, method) =>
+        method === 'GET' ? { policy: JSON.stringify({ on_http_request: [{ name: HOSTILE }] }) } : refusal,
       '': refusal,
     },
   };

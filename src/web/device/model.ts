@@ -52,7 +52,9 @@ export function openModel(): DeviceModel {
         if (change.tunnels || change.removed) {
           const next = new Map(byId.value);
           for (const id of change.removed ?? []) next.delete(id);
-          for (const tunnel of change.tunnels ?? []) next.set(tunnel.id, tunnel);
+          for (const tunnel of change.tunnels ?? []) {
+            next.set(tunnel.id, { ...next.get(tunnel.id), ...tunnel } as FeedTunnel);
+          }
           byId.value = next;
         }
         if (change.log) log.value = [...change.log.toReversed(), ...log.value].slice(0, MAX_LINES);

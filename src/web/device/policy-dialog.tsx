@@ -2,6 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { TunnelDetail } from '../../agent/api/present.ts';
 import { device, shared } from '../strings.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
@@ -14,15 +15,19 @@ import { PolicyEditor } from './policy-editor.tsx';
 
 const text = device.policy;
 
-/** Edits the policy of a tunnel in place. */
+/** Edits the policy of a tunnel in place. Asks for it first, as the live feed has none. */
 export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   const protocol = tunnel.protocol as Protocol;
-  const [draft] = useState(() => new PolicyDraft(() => protocol, withPhases(JSON.parse(tunnel.policy), protocol)));
+  const [draft] = useState(() => new PolicyDraft(() => protocol));
+  const loading = useSubmission();
   const { busy, problem, run } = useSubmission();
+  const path = `/tunnels/${encodeURIComponent(tunnel.url)}`;
   // Nobody types into a text that is about to be replaced.
   const ready = useSignal(false);
   useEffect(() => {
-    void draft.use('yaml').then(() => {
+    void loading.run(async () => {
+      const { policy } = await call<TunnelDetail>('GET', path);
+      await draft.show(withPhases(JSON.parse(policy), protocol));
       ready.value = true;
     });
   }, []);
@@ -30,7 +35,7 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     const failed = await run(async () => {
       const policy = await policyOf();
       if (policy === null && !isDefault) return;
-      await call('PATCH', `/tunnels/${encodeURIComponent(tunnel.url)}`, { policy });
+      await call('PATCH', path, { policy });
       goHome();
     });
     if (failed && !isDefault) await draft.locate(failed);
@@ -39,14 +44,18 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
       {problem && <ProblemNotice title={text.failed} problem={problem} isMarked={(place) => draft.isMarked(place)} />}
       {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
-      {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{shared.loading}</p>}
+      {loading.problem && <ProblemNotice title={text.notLoaded} problem={loading.problem} />}
+      {loading.busy && <p class="with-spinner">{shared.loading}</p>}
+      {ready.value && <PolicyEditor draft={draft} />}
       <p class="hint">{text.reopens}</p>
       <div class="dialog-actions">
         {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>{text.useDefault}</Button>}
         <Button onClick={goHome}>{shared.cancel}</Button>
-        <Button kind="primary" busy={busy} onClick={() => void save(() => draft.read(), false)}>
-          {text.save}
-        </Button>
+        {ready.value && (
+          <Button kind="primary" busy={busy} onClick={() => void save(() => draft.read(), false)}>
+            {text.save}
+          </Button>
+        )}
       </div>
     </Dialog>
   );

@@ -18,13 +18,7 @@ export class PolicyDraft {
   /** Numbers the requests, so that a late answer changes nothing. */
   #request = 0;
 
-  /** @param policy to begin with */
-  constructor(
-    private readonly protocol: () => Protocol,
-    policy: object | null = null,
-  ) {
-    if (policy !== null) this.#text.value = json(policy);
-  }
+  constructor(private readonly protocol: () => Protocol) {}
 
   get text(): ReadonlySignal<string> {
     return this.#text;

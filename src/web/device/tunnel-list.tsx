@@ -15,13 +15,15 @@ const FEW = 8;
 /** More tunnels are shown on demand. */
 const PAGE = 50;
 
-/** All tunnels; those with problems come first. */
+/** All tunnels; those with problems come first, and of both kinds the newest. */
 export function TunnelList({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX.Element {
   const filter = useSignal('');
   const shown = useSignal(PAGE);
   const wanted = filter.value.trim().toLowerCase();
   const matching = tunnels.filter(({ url, forwards_to }) => `${url} ${forwards_to}`.toLowerCase().includes(wanted));
-  const sorted = matching.toSorted((a, b) => Number(a.status === 'online') - Number(b.status === 'online'));
+  const sorted = matching
+    .toReversed()
+    .toSorted((a, b) => Number(a.status === 'online') - Number(b.status === 'online'));
   return (
     <section aria-labelledby="tunnels">
       <div class="section-head">

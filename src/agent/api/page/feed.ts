@@ -2,8 +2,11 @@ import type { TailLine } from '../../../lib/log/log-tail.ts';
 import type { TunnelDetail } from '../present.ts';
 import type { StatusReport } from '../status-report.ts';
 
-/** A tunnel on the page; unlike its URL, its id never changes. */
-export interface FeedTunnel extends TunnelDetail {
+/**
+ * A tunnel on the page; unlike its URL, its id never changes. Without its policy, which may contain secrets: events are
+ * compressed together with text that others choose.
+ */
+export interface FeedTunnel extends Omit<TunnelDetail, 'policy'> {
   readonly id: string;
   /** Whether it has a policy of its own rather than the default policies. */
   readonly own_policy: boolean;
@@ -18,11 +21,13 @@ export interface FeedSnapshot {
   readonly log: readonly TailLine[];
 }
 
+/** A new tunnel, or of a known one what has changed. */
+export type TunnelChange = Pick<FeedTunnel, 'id'> & Partial<FeedTunnel>;
+
 /** Each following event, `change`: only what is new. */
 export interface FeedChange {
   readonly status?: StatusReport;
-  /** New and changed tunnels. */
-  readonly tunnels?: readonly FeedTunnel[];
+  readonly tunnels?: readonly TunnelChange[];
   /** Ids of deleted tunnels. */
   readonly removed?: readonly string[];
   readonly log?: readonly TailLine[];

@@ -6,7 +6,7 @@ import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import { isAdmitted } from '../bearer-auth.ts';
 import { presentDetail } from '../present.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
-import type { FeedChange, FeedSnapshot, FeedTunnel } from './feed.ts';
+import type { FeedChange, FeedSnapshot, FeedTunnel, TunnelChange } from './feed.ts';
 
 const INTERVAL_MS = 1_000;
 
@@ -21,8 +21,8 @@ type Source = Omit<HealthSource, 'metrics'> & {
 /** Sends open pages what changes, as server-sent events. Without an open page, nothing runs. */
 export class LiveFeed {
   readonly #pages: EventStreams;
-  /** What the pages have, as text to compare with. */
-  #sent = { status: '', tunnels: new Map<string, string>(), line: 0 };
+  /** What the pages have. */
+  #sent = { status: '', tunnels: new Map<string, FeedTunnel>(), line: 0 };
   #lastEvent = 0;
 
   constructor(private readonly source: Source) {
@@ -58,8 +58,8 @@ export class LiveFeed {
   }
 
   #present(view: Parameters<typeof presentDetail>[0]): FeedTunnel {
-    const { id, policy } = view.tunnel;
-    return { id, own_policy: policy !== null, ...presentDetail(view, this.source.tunnels) };
+    const { policy: _, ...detail } = presentDetail(view, this.source.tunnels);
+    return { id: view.tunnel.id, own_policy: view.tunnel.policy !== null, ...detail };
   }
 
   #update(): void {
@@ -77,9 +77,9 @@ export class LiveFeed {
     const { status, tunnels, log } = this.#snapshot();
     const { uptime_seconds: _, ...steady } = status;
     const before = this.#sent;
-    const now = new Map(tunnels.map((tunnel) => [tunnel.id, JSON.stringify(tunnel)]));
+    const now = new Map(tunnels.map((tunnel) => [tunnel.id, tunnel]));
     this.#sent = { status: JSON.stringify(steady), tunnels: now, line: log.at(-1)?.number ?? 0 };
-    const changed = tunnels.filter(({ id }) => before.tunnels.get(id) !== now.get(id));
+    const changed = tunnels.flatMap((tunnel) => changeOf(before.tunnels.get(tunnel.id), tunnel));
     const removed = [...before.tunnels.keys()].filter((id) => !now.has(id));
     const lines = log.filter(({ number }) => number > before.line);
     return {
@@ -89,4 +89,12 @@ export class LiveFeed {
       ...(lines.length > 0 && { log: lines }),
     };
   }
+}
+
+function changeOf(before: FeedTunnel | undefined, now: FeedTunnel): TunnelChange[] {
+  if (before === undefined) return [now];
+  const changed = (Object.keys(now) as (keyof FeedTunnel)[]).filter(
+    (name) => now[name] !== before[name] && JSON.stringify(now[name]) !== JSON.stringify(before[name]),
+  );
+  return changed.length === 0 ? [] : [{ id: now.id, ...Object.fromEntries(changed.map((name) => [name, now[name]])) }];
 }

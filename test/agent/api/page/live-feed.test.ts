@@ -57,7 +57,7 @@ async function setUp() {
     await until(() => events().length > 0, 'the snapshot');
     return { events, close: () => request.destroy(), ended: () => response.closed };
   };
-  return { tunnels, clock, logTail, feed, open, checks: () => checks };
+  return { tunnels, connector, clock, logTail, feed, open, checks: () => checks };
 }
 
 describe('the live feed', () => {
@@ -79,11 +79,27 @@ describe('the live feed', () => {
     await until(() => page.events().length > 1, 'the change');
     const change: FeedChange = page.events()[1]?.data;
     expect(change.tunnels).toMatchObject([{ id: second.tunnel.id }]);
+    expect(JSON.stringify([snapshot, change])).not.toContain('policy":"');
     expect(change.log).toMatchObject([{ level: 'warn', msg: 'session lost', fields: { reason: 'timeout' } }]);
     await tunnels.remove(tunnels.find('first'));
     await clock.advance(1_000);
     await until(() => page.events().length > 2, 'the removal');
     expect(page.events()[2]?.data).toMatchObject({ removed: [tunnel.id], status: { tunnels: { total: 1 } } });
+  });
+
+  it('sends of a tunnel what has changed, and whole again to a page that reconnects', async () => {
+    const { tunnels, connector, clock, open } = await setUp();
+    const { tunnel } = await tunnels.create(tunnelRequest({ domain: 'first.localhost' }));
+    await tunnels.create(tunnelRequest({ domain: 'other.localhost' }));
+    const page = await open();
+    connector.bound.get(tunnel.url)?.end({ code: null, message: 'closed by the gateway' });
+    await clock.advance(1_000);
+    await until(() => page.events().length > 1, 'the change');
+    const [change = {}] = page.events()[1]?.data.tunnels ?? [];
+    expect(change).toMatchObject({ id: tunnel.id, status: expect.not.stringMatching('online') });
+    expect(Object.keys(change)).not.toContain('url');
+    const again = await open();
+    expect(again.events()[0]?.data.tunnels).toMatchObject([{ id: tunnel.id, url: tunnel.url }, {}]);
   });
 
   it('sends an event after ten quiet seconds', async () => {
