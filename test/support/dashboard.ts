@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
+import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import { issueApiKey, issueCredential } from '../../src/gateway/store/issue-token.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { issueCode } from '../../src/lib/http/one-time-code.ts';
@@ -181,4 +182,25 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       'api-keys': key.id,
     };
   });
+}
+
+/** Adds devices like one that {@link fillStore} has written, each with an authtoken of its own. */
+export function addDevices(
+  store: Store,
+  like: string,
+  count: number,
+  changes: Partial<DeviceRow> = {},
+): Promise<DeviceRow[]> {
+  const sample = store.devices.get(like) as DeviceRow;
+  const { owner_id } = sample;
+  return store.database.write(() =>
+    Array.from({ length: count }, () => {
+      const { row } = issueCredential(store, { description: null, metadata: null, owner_id, acl: [] });
+      const id = store.ids.next('dev');
+      const own = { id, name: id.toLowerCase(), install_hash: randomBytes(32), credential_id: row.id };
+      const device = { ...sample, ...own, ...changes };
+      store.devices.insert(device);
+      return device;
+    }),
+  );
 }

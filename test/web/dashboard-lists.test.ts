@@ -1,8 +1,8 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/gateway/store/store.ts';
-import { launchBrowser, NO_CHROMIUM } from '../support/browser.ts';
-import { openDashboard } from '../support/dashboard.ts';
+import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
+import { addDevices, fillStore, openDashboard } from '../support/dashboard.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { NameServer } from '../support/name-server.ts';
 import { unless } from '../support/requirements.ts';
@@ -64,6 +64,31 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
     await search.fill('nothing like it');
     await page.getByText('Nothing matches “nothing like it”.').waitFor();
   }, 180_000);
+
+  it('counts what needs attention in one request, leads to all of it, and asks for no list again', async () => {
+    const { devices } = await fillStore(gateway.store, 'text');
+    await addDevices(gateway.store, devices, 499);
+    const { page } = await openDashboard(browser, gateway);
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+    await page.reload();
+    const all = page.getByRole('link', { name: 'And 490 more: Devices, “Offline”' });
+    await all.waitFor();
+    expect(await page.locator('.problems .card').count()).toBeLessThan(20);
+    const data = asked.filter((path) => path !== '/' && !path.startsWith('/assets/'));
+    expect(data.sort()).toEqual(['/dashboard/events', '/dashboard/overview', '/dashboard/session']);
+    expect(await seriousProblems(page)).toEqual([]);
+    await all.click();
+    const search = page.getByRole('searchbox', { name: 'Search devices' });
+    await page.getByText('Searching').waitFor({ state: 'detached' });
+    expect(await search.inputValue()).toBe('Offline');
+    await page.locator('tbody tr', { hasText: 'Offline' }).nth(99).waitFor();
+    expect(await page.locator('tbody tr', { hasNotText: 'Offline' }).count()).toBe(0);
+    await search.fill('nothing like it');
+    await page.getByText('Nothing matches “nothing like it”.').waitFor();
+    await page.reload();
+    await page.getByText('Nothing matches “nothing like it”.').waitFor();
+  });
 
   it('leads from a domain to a code for devices with the keyboard alone, and checks DNS on the way', async () => {
     const { page, troubles } = await openDashboard(browser, gateway);

@@ -14,6 +14,7 @@ import { requireApiKey } from './authentication.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { DashboardFeed } from './dashboard/live-feed.ts';
+import { dashboardOverview } from './dashboard/overview.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
@@ -76,7 +77,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, versions: () => store.database.versions(), clock });
-  app.use(dashboardRouter({ store, sessions, attempts, feed }));
+  app.use(dashboardRouter({ store, sessions, attempts, feed, overview: () => dashboardOverview(context) }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

@@ -1,43 +1,20 @@
-import { type ReadonlySignal, useSignalEffect } from '@preact/signals';
+import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
+import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
+import { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { useTitle } from '../ui/title.ts';
-import { PagedList } from './paged-list.ts';
-import { findProblems, type Problem } from './problems.ts';
-import type { Item, Section } from './section.ts';
-import { authoritiesSection } from './sections/certificate-authorities.tsx';
-import { devicesSection } from './sections/devices.tsx';
-import { domainsSection } from './sections/domains.tsx';
-import { certificatesSection } from './sections/tls-certificates.tsx';
-import { edgesSection } from './sections/tls-edges.tsx';
-import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
+import { paced } from './paced.ts';
+import { type ProblemGroup, problemGroups } from './problems.ts';
+import { api } from './session.ts';
 import { gateway } from './strings.ts';
 
 const text = gateway.overview;
-/** So many items of each kind are checked. */
-const CHECKED = 1_000;
-const SHOWN = 20;
-
-function listOf<T extends Item>({ path, listKey }: Section<T>): PagedList<T> {
-  return new PagedList<T>(path, listKey);
-}
-
-function checkedLists() {
-  return {
-    devices: listOf(devicesSection),
-    domains: listOf(domainsSection),
-    certificates: listOf(certificatesSection),
-    authorities: listOf(authoritiesSection),
-    edges: listOf(edgesSection),
-    tunnelGroups: listOf(tunnelGroupsSection),
-  };
-}
-
 /** Problems first, then what is online. */
 export function Overview({
   figures,
@@ -46,39 +23,41 @@ export function Overview({
   figures: ReadonlySignal<Figures | null>;
   stamp: ReadonlySignal<string>;
 }): JSX.Element {
-  const [lists] = useState(checkedLists);
   useTitle(gateway.pageTitle(gateway.sections.overview));
-  const all = Object.values(lists);
+  const overview = useSignal<DashboardOverview | null>(null);
+  const problem = useSignal<ApiProblem | null>(null);
+  const [refresh] = useState(() =>
+    paced(async () => {
+      try {
+        overview.value = await api<DashboardOverview>('GET', '/dashboard/overview');
+        problem.value = null;
+      } catch (error) {
+        if (!(error instanceof ApiProblem)) throw error;
+        problem.value = error;
+      }
+    }),
+  );
   useSignalEffect(() => {
     stamp.value;
-    for (const list of all) void list.refresh(CHECKED);
+    void refresh();
   });
-  const { devices, domains, certificates, authorities, edges, tunnelGroups } = lists;
-  const problems = findProblems({
-    devices: devices.items.value,
-    domains: domains.items.value,
-    certificates: certificates.items.value,
-    authorities: authorities.items.value,
-    edges: edges.items.value,
-    tunnelGroups: tunnelGroups.state.value === 'complete' ? tunnelGroups.items.value : null,
-  });
-  const isFirstLook = all.some(({ items, state }) => items.value.length === 0 && state.value === 'loading');
-  const failure = all.map(({ problem }) => problem.value).find((problem) => problem !== null);
-  const isPartial = all.some(({ items, state }) => items.value.length >= CHECKED && state.value === 'more');
-  const isNew = domains.items.value.length === 0 && devices.items.value.length === 0;
+  const known = overview.value;
+  const groups = known && problemGroups(known.attention);
   return (
     <>
       <section aria-labelledby="problems">
         <h2 id="problems">{text.problems}</h2>
-        {failure && <ProblemNotice title={gateway.list.failed} problem={failure} />}
-        {isFirstLook && <p class="with-spinner">{text.checking}</p>}
-        {!isFirstLook && !failure && problems.length === 0 && <Notice tone="good">{text.sound}</Notice>}
-        <ProblemList problems={problems.slice(0, SHOWN)} />
-        {problems.length > SHOWN && <p class="hint">{text.more(problems.length - SHOWN)}</p>}
-        {isPartial && <p class="hint">{text.first(CHECKED)}</p>}
+        {problem.value && <ProblemNotice title={gateway.list.failed} problem={problem.value} />}
+        {!known && !problem.value && <p class="with-spinner">{text.checking}</p>}
+        {groups?.length === 0 && <Notice tone="good">{text.sound}</Notice>}
+        <ul class="problems">
+          {groups?.map((group) => (
+            <Group key={group.kind} group={group} />
+          ))}
+        </ul>
       </section>
       {figures.value && <FigureList figures={figures.value} />}
-      {!isFirstLook && !failure && isNew && (
+      {known?.devices === 0 && known.domains === 0 && (
         <EmptyState title={text.newTitle}>
           <p>{text.newText}</p>
           <ButtonLink kind="primary" href={linkTo('add-site')}>
@@ -91,11 +70,11 @@ export function Overview({
   );
 }
 
-function ProblemList({ problems }: { problems: readonly Problem[] }): JSX.Element {
+function Group({ group: { tone, label, first, more, all, where } }: { group: ProblemGroup }): JSX.Element {
   return (
-    <ul class="problems">
-      {problems.map(({ key, tone, label, title, detail, link }) => (
-        <li key={key} class="card">
+    <>
+      {first.map(({ id, title, detail, link }) => (
+        <li key={id} class="card">
           <Badge tone={tone}>{label}</Badge>
           <div>
             <strong>{title}</strong>
@@ -106,7 +85,12 @@ function ProblemList({ problems }: { problems: readonly Problem[] }): JSX.Elemen
           </ButtonLink>
         </li>
       ))}
-    </ul>
+      {more > 0 && (
+        <li>
+          <a href={all}>{text.more(more, where)}</a>
+        </li>
+      )}
+    </>
   );
 }
 

@@ -1,11 +1,10 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { ApiProblem } from '../ui/api.ts';
+import { paced } from './paced.ts';
 import { api } from './session.ts';
 
 /** Loading another page, knowing of more, or at the end. */
 export type ListState = 'loading' | 'more' | 'complete';
-
-const PAUSE_FACTOR = 5;
 
 interface Page {
   next_page_uri: string | null;
@@ -20,7 +19,11 @@ export class PagedList<T extends { id: string }> {
   /** The query of the next page. */
   #next: string | null = '';
   #running: Promise<void> = Promise.resolve();
-  #refreshing: 'no' | 'running' | 'again' = 'no';
+  #atLeast = 0;
+  readonly #refresh = paced(async () => {
+    await this.reload();
+    await this.loadUpTo(this.#atLeast);
+  });
 
   constructor(
     private readonly path: string,
@@ -41,30 +44,13 @@ export class PagedList<T extends { id: string }> {
   }
 
   /**
-   * Reloads soon. A list that changes all the time is reloaded again and again, with pauses that are longer than the reload
-   * took, so that it costs the gateway little.
+   * Reloads soon.
    *
    * @param atLeast how many items to load, if there are as many
    */
-  async refresh(atLeast = 0): Promise<void> {
-    if (this.#refreshing !== 'no') {
-      this.#refreshing = 'again';
-      return;
-    }
-    do {
-      this.#refreshing = 'running';
-      const began = performance.now();
-      await this.reload();
-      await this.loadUpTo(atLeast);
-      const pause = PAUSE_FACTOR * (performance.now() - began);
-      await new Promise((resolve) => window.setTimeout(resolve, pause));
-    } while (this.#isOutdated());
-    this.#refreshing = 'no';
-  }
-
-  /** Of {@link refresh}, which other calls change while it waits. */
-  #isOutdated(): boolean {
-    return this.#refreshing === 'again';
+  refresh(atLeast = 0): Promise<void> {
+    this.#atLeast = atLeast;
+    return this.#refresh();
   }
 
   /** Loads all pages that were loaded before again, at least the first. */

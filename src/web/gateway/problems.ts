@@ -1,17 +1,15 @@
-import type { CertificateAuthority } from '../../management/resources/certificate-authority.ts';
-import type { Device } from '../../management/resources/device.ts';
-import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
-import type { TlsCertificate } from '../../management/resources/tls-certificate.ts';
-import type { TlsEdge } from '../../management/resources/tls-edge.ts';
-import type { TunnelGroupBackend } from '../../management/resources/tunnel-group-backend.ts';
+import type { Attention, NeedsAttention } from '../../gateway/api/dashboard/overview.ts';
 import type { Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
 import { fleet } from './fleet-strings.ts';
-import { DEVICE_TONES, stateOf } from './sections/devices.tsx';
+import { searchLink } from './search-address.ts';
+import type { SectionName } from './section.ts';
+import { nameOfAuthority } from './sections/certificate-authorities.tsx';
+import { DEVICE_TONES } from './sections/devices.tsx';
 import { certificateOf } from './sections/domains.tsx';
-import { certificatesSection, validityOf } from './sections/tls-certificates.tsx';
+import { nameOfCertificate } from './sections/tls-certificates.tsx';
 import { nameOfEdge } from './sections/tls-edges.tsx';
 import { gateway } from './strings.ts';
 
@@ -19,116 +17,141 @@ const text = gateway.overview;
 
 /** What an operator should do something about. */
 export interface Problem {
-  key: string;
-  tone: Tone;
-  label: string;
+  id: string;
   title: string;
   detail: string;
   link: string;
 }
 
-/** What is checked for problems. */
-export interface Checked {
-  devices: readonly Device[];
-  domains: readonly ReservedDomain[];
-  certificates: readonly TlsCertificate[];
-  authorities: readonly CertificateAuthority[];
-  edges: readonly TlsEdge[];
-  /** Null while not all are known. */
-  tunnelGroups: readonly TunnelGroupBackend[] | null;
+/** Problems of one kind. */
+export interface ProblemGroup {
+  kind: keyof NeedsAttention;
+  tone: Tone;
+  label: string;
+  first: readonly Problem[];
+  /** How many more there are. */
+  more: number;
+  /** Where all of them are: the link, and in words. */
+  all: string;
+  where: string;
 }
 
-/** All problems, those that stop traffic first. */
-export function findProblems(checked: Checked): Problem[] {
-  const { devices, domains, certificates, authorities, edges, tunnelGroups } = checked;
-  const used = new Set(domains.map(({ certificate }) => certificate?.id));
-  const groups = tunnelGroups && new Map(tunnelGroups.map((group) => [group.id, group]));
-  const all = [
-    ...certificates.flatMap((each) => problemOfCertificate(each, used.has(each.id))),
-    ...authorities.flatMap(problemOfAuthority),
-    ...domains.flatMap(problemOfDomain),
-    ...(groups ? edges.flatMap((edge) => problemOfEdge(edge, groups)) : []),
-    ...devices.flatMap(problemOfDevice),
-  ];
-  return [...all.filter(({ tone }) => tone === 'bad'), ...all.filter(({ tone }) => tone !== 'bad')];
+/** All problems in words, those that stop traffic first. */
+export function problemGroups(attention: NeedsAttention): ProblemGroup[] {
+  return (Object.keys(WORDS) as (keyof NeedsAttention)[])
+    .map((kind) => groupOf(kind, attention))
+    .filter(({ first }) => first.length > 0);
 }
 
-/** Automatic ones are renewed before; uploaded ones matter where a domain uses them. */
-function problemOfCertificate(certificate: TlsCertificate, isUsed: boolean): Problem[] {
-  const validity = validityOf(certificate);
-  const isAutomatic = certificate.issued_at !== null;
-  if (validity === 'valid' || (isAutomatic ? validity === 'soon' : !isUsed)) return [];
-  const name = certificatesSection.nameOf(certificate);
-  const date = dateOf(certificate.not_after);
-  const link = linkTo('certificates', certificate.id);
-  return validity === 'expired'
-    ? [
-        {
-          key: certificate.id,
-          tone: 'bad',
-          label: text.label.expired,
-          title: text.expired(name),
-          detail: isAutomatic ? text.notRenewed(date) : text.expiredDetail(date),
-          link,
-        },
-      ]
-    : [
-        {
-          key: certificate.id,
-          tone: 'warning',
-          label: text.label.expires,
-          title: text.expires(name),
-          detail: text.expiresDetail(date),
-          link,
-        },
-      ];
+type ItemOf<Kind extends keyof NeedsAttention> = NeedsAttention[Kind]['first'][number];
+
+interface Words<Item> {
+  tone: Tone;
+  label: string;
+  section: SectionName;
+  /** Finds them in the list of the section. */
+  search?: string;
+  /** The dialog that helps. */
+  action?: string;
+  of: (item: Item) => { title: string; detail: string };
 }
 
-function problemOfAuthority(authority: CertificateAuthority): Problem[] {
-  if (validityOf(authority) !== 'expired') return [];
-  const { id, subject_common_name, description, not_after } = authority;
-  return [
-    {
-      key: id,
-      tone: 'bad',
-      label: text.label.expired,
-      title: text.expired(subject_common_name || description || id),
-      detail: text.authorityDetail(dateOf(not_after)),
-      link: linkTo('authorities', id),
+const { status } = fleet.devices;
+
+const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
+  expired: {
+    tone: 'bad',
+    label: text.label.expired,
+    section: 'certificates',
+    of: (certificate) => {
+      const date = dateOf(certificate.not_after);
+      const detail = certificate.issued_at === null ? text.expiredDetail(date) : text.notRenewed(date);
+      return { title: text.expired(nameOfCertificate(certificate)), detail };
     },
-  ];
-}
+  },
+  expiredAuthorities: {
+    tone: 'bad',
+    label: text.label.expired,
+    section: 'authorities',
+    of: (authority) => ({
+      title: text.expired(nameOfAuthority(authority)),
+      detail: text.authorityDetail(dateOf(authority.not_after)),
+    }),
+  },
+  failedDomains: {
+    tone: 'bad',
+    label: fleet.domains.certificateState.failed,
+    section: 'domains',
+    search: fleet.domains.certificateState.failed,
+    of: (domain) => ({
+      title: domain.certificate === null ? text.noCertificate(domain.domain) : text.noRenewal(domain.domain),
+      detail: certificateOf(domain).detail ?? '',
+    }),
+  },
+  idleEdges: {
+    tone: 'bad',
+    label: text.label.offline,
+    section: 'edges',
+    of: (edge) => {
+      const name = nameOfEdge(edge);
+      return edge.hasGroup
+        ? { title: text.noTunnels(name), detail: text.noTunnelsDetail }
+        : { title: text.noBackend(name), detail: text.noBackendDetail };
+    },
+  },
+  offline: {
+    tone: DEVICE_TONES.offline,
+    label: status.offline,
+    section: 'devices',
+    search: status.offline,
+    of: ({ name, last_seen_at, created_at }) => ({
+      title: text.offline(name),
+      detail: text.offlineSince(spanSince(last_seen_at ?? created_at)),
+    }),
+  },
+  expiring: {
+    tone: 'warning',
+    label: text.label.expires,
+    section: 'certificates',
+    of: (certificate) => ({
+      title: text.expires(nameOfCertificate(certificate)),
+      detail: text.expiresDetail(dateOf(certificate.not_after)),
+    }),
+  },
+  neverOnline: {
+    tone: DEVICE_TONES.never,
+    label: status.never,
+    section: 'devices',
+    search: status.never,
+    of: ({ name }) => ({ title: text.offline(name), detail: text.neverOnline }),
+  },
+  pending: {
+    tone: DEVICE_TONES.pending,
+    label: status.pending,
+    section: 'devices',
+    search: status.pending,
+    action: 'approve',
+    of: ({ name, created_at }) => ({
+      title: text.pending(name),
+      detail: text.pendingDetail(spanSince(created_at)),
+    }),
+  },
+};
 
-function problemOfDomain(domain: ReservedDomain): Problem[] {
-  const { tone, label, detail } = certificateOf(domain);
-  if (tone !== 'bad') return [];
-  const title = domain.certificate === null ? text.noCertificate(domain.domain) : text.noRenewal(domain.domain);
-  return [{ key: domain.id, tone, label, title, detail: detail ?? '', link: linkTo('domains', domain.id) }];
-}
-
-function problemOfEdge(edge: TlsEdge, groups: ReadonlyMap<string, TunnelGroupBackend>): Problem[] {
-  const { backend, hostports } = edge;
-  if (!backend?.enabled || !hostports?.length || !backend.backend.id.startsWith('bkdtg_')) return [];
-  const group = groups.get(backend.backend.id);
-  if (group && group.tunnels.length > 0) return [];
-  const name = nameOfEdge(edge);
-  const words = group
-    ? { title: text.noTunnels(name), detail: text.noTunnelsDetail }
-    : { title: text.noBackend(name), detail: text.noBackendDetail };
-  return [{ key: edge.id, tone: 'bad', label: text.label.offline, ...words, link: linkTo('edges', edge.id) }];
-}
-
-function problemOfDevice(device: Device): Problem[] {
-  const { id, name, last_seen_at, created_at } = device;
-  const state = stateOf(device);
-  const label = fleet.devices.status[state];
-  if (state === 'pending') {
-    const link = linkTo('devices', id, 'approve');
-    const detail = text.pendingDetail(spanSince(created_at));
-    return [{ key: id, tone: 'warning', label, title: text.pending(name), detail, link }];
-  }
-  if (state !== 'offline' && state !== 'never') return [];
-  const detail = last_seen_at === null ? text.neverOnline : text.offlineSince(spanSince(last_seen_at));
-  const tone = DEVICE_TONES[state];
-  return [{ key: id, tone, label, title: text.offline(name), detail, link: linkTo('devices', id) }];
+function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: NeedsAttention): ProblemGroup {
+  const { total, first }: Attention<ItemOf<Kind>> = attention[kind];
+  const { tone, label, section, search = '', action, of } = WORDS[kind];
+  return {
+    kind,
+    tone,
+    label,
+    first: first.map((item) => ({
+      id: item.id,
+      ...of(item),
+      link: linkTo(section, item.id, ...(action === undefined ? [] : [action])),
+    })),
+    more: total - first.length,
+    all: searchLink(section, search),
+    where: text.where(gateway.sections[section], search),
+  };
 }

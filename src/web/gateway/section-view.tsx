@@ -13,6 +13,7 @@ import { FormDialog } from './form-dialog.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
+import { keepSearch, searchInAddress } from './search-address.ts';
 import type { Item, Section } from './section.ts';
 import { gateway } from './strings.ts';
 
@@ -80,12 +81,15 @@ export function SectionView<T extends Item>({ section, stamp }: SectionViewProps
 }
 
 function List<T extends Item>({ section, list }: { section: Section<T>; list: PagedList<T> }): JSX.Element {
-  const filter = useSignal('');
+  const filter = useSignal(searchInAddress());
   const rows = useSignal(ROWS);
   const [texts] = useState(() => new WeakMap<T, string>());
   const items = list.items.value;
   const wanted = filter.value.trim().toLowerCase();
   const matching = wanted === '' ? items : items.filter((item) => searchText(section, texts, item).includes(wanted));
+  useSignalEffect(() => {
+    if (filter.value.trim() !== '') void list.loadUpTo(MOST);
+  });
   const isLoading = list.state.value === 'loading';
   const title = gateway.sections[section.name];
   const isEmpty = items.length === 0 && list.state.value === 'complete' && list.problem.value === null;
@@ -111,7 +115,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           onInput={(value) => {
             filter.value = value;
             rows.value = ROWS;
-            if (value.trim() !== '') void list.loadUpTo(MOST);
+            keepSearch(value);
           }}
         />
       )}

@@ -174,7 +174,7 @@ function detached(row: ReservedDomainRow, what: Detachable): ReservedDomainRow {
   }
 }
 
-function showDomain({ store, links, domains }: ApiContext, row: ReservedDomainRow): ReservedDomain {
+export function showDomain({ store, links, domains }: ApiContext, row: ReservedDomainRow): ReservedDomain {
   const { job } = row;
   return {
     id: row.id,

@@ -15,6 +15,7 @@ import { readBody } from '../request.ts';
 import { strictRouter } from '../resource-router.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardFeed } from './live-feed.ts';
+import type { DashboardOverview } from './overview.ts';
 
 /** What `GET /dashboard/session` answers. */
 export interface DashboardAccess {
@@ -35,12 +36,17 @@ export interface DashboardDependencies {
   sessions: DashboardSessions;
   attempts: FailedAttempts;
   feed: DashboardFeed;
+  overview: () => DashboardOverview;
 }
 
-/** The dashboard's files, sign-in and live feed. All else that it shows comes from the API. */
-export function dashboardRouter({ store, sessions, attempts, feed }: DashboardDependencies): Router {
+/** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
+export function dashboardRouter({ store, sessions, attempts, feed, overview }: DashboardDependencies): Router {
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
+    next();
+  };
+  const signedIn: Handler = (req, _res, next) => {
+    if (sessions.holderOf(req) === null) throw refuse(403, 200, 'not signed in');
     next();
   };
   const router = strictRouter();
@@ -69,8 +75,10 @@ export function dashboardRouter({ store, sessions, attempts, feed }: DashboardDe
     forgetSession(res);
     res.status(204).end();
   });
-  router.get('/dashboard/events', noQuery, (req, res) => {
-    if (sessions.holderOf(req) === null) throw refuse(403, 200, 'not signed in');
+  router.get('/dashboard/overview', noQuery, signedIn, (_req, res) => {
+    res.set('Cache-Control', 'no-store').json(overview());
+  });
+  router.get('/dashboard/events', noQuery, signedIn, (req, res) => {
     feed.open(res, sessions.lasting(req));
   });
   return router;

@@ -82,6 +82,11 @@ export class Table<Columns extends Identified> {
     return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
   }
 
+  count(condition: string, parameters: readonly SqlValue[]): number {
+    const sql = `SELECT COUNT(*) FROM ${this.name} WHERE ${condition}`;
+    return Number(this.database.values(sql, parameters)?.[0]);
+  }
+
   insert(row: RowOf<Columns>): void {
     this.database.changes.changed(this.name);
     this.database.run(this.#insert, this.#write(row));

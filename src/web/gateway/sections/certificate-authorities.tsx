@@ -10,8 +10,12 @@ import { gateway } from '../strings.ts';
 import { Pem, ValidUntil } from './tls-certificates.tsx';
 
 const text = fleet.authorities;
-const nameOf = ({ subject_common_name, description, id }: CertificateAuthority): string =>
-  subject_common_name || description || id;
+
+export function nameOfAuthority(
+  authority: Pick<CertificateAuthority, 'id' | 'subject_common_name' | 'description'>,
+): string {
+  return authority.subject_common_name || authority.description || authority.id;
+}
 
 export const authoritiesSection: Section<CertificateAuthority> = {
   name: 'authorities',
@@ -19,13 +23,13 @@ export const authoritiesSection: Section<CertificateAuthority> = {
   listKey: 'certificate_authorities',
   isLive: false,
   tables: ['certificate_authorities'],
-  nameOf,
+  nameOf: nameOfAuthority,
   columns: [
-    { head: text.subject, cell: (each) => <Named name={nameOf(each)} below={each.description} /> },
+    { head: text.subject, cell: (each) => <Named name={nameOfAuthority(each)} below={each.description} /> },
     { head: text.valid, cell: (each) => <ValidUntil of={each} /> },
     { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchText: (each) => [each.id, nameOf(each), each.description].join(' '),
+  searchText: (each) => [each.id, nameOfAuthority(each), each.description].join(' '),
   empty: { title: text.emptyTitle, text: text.empty },
   create: {
     label: text.newLabel,
@@ -42,7 +46,7 @@ export const authoritiesSection: Section<CertificateAuthority> = {
     ...optional(text.usages, [...each.key_usages, ...each.extended_key_usages].join(', ')),
     ...commonFacts(each),
   ],
-  more: (each) => <Pem pem={each.ca_pem} name={nameOf(each)} />,
+  more: (each) => <Pem pem={each.ca_pem} name={nameOfAuthority(each)} />,
   actions: (each) => {
     const path = `/certificate_authorities/${each.id}`;
     const { title, used, submit } = text.remove;
@@ -59,7 +63,7 @@ export const authoritiesSection: Section<CertificateAuthority> = {
           body: changedAnnotations,
         },
       }),
-      removal({ title: title(nameOf(each)), effects: [used], submit, path }),
+      removal({ title: title(nameOfAuthority(each)), effects: [used], submit, path }),
     ];
   },
 };

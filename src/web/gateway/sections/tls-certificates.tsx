@@ -47,9 +47,14 @@ export function Pem({ pem, name }: { pem: string; name: string }): JSX.Element {
   );
 }
 
-const namesOf = ({ subject_alternative_names: { dns_names, ips } }: TlsCertificate) => [...dns_names, ...ips];
-const nameOf = (certificate: TlsCertificate): string =>
-  certificate.subject_common_name || namesOf(certificate)[0] || certificate.id;
+type WithNames = Pick<TlsCertificate, 'id' | 'subject_common_name' | 'subject_alternative_names'>;
+
+const namesOf = ({ subject_alternative_names: { dns_names, ips } }: WithNames) => [...dns_names, ...ips];
+
+export function nameOfCertificate(certificate: WithNames): string {
+  return certificate.subject_common_name || namesOf(certificate)[0] || certificate.id;
+}
+
 const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? text.uploaded : text.automatic);
 
 export const certificatesSection: Section<TlsCertificate> = {
@@ -58,14 +63,18 @@ export const certificatesSection: Section<TlsCertificate> = {
   listKey: 'tls_certificates',
   isLive: false,
   tables: ['tls_certificates'],
-  nameOf,
+  nameOf: nameOfCertificate,
   columns: [
-    { head: text.names, cell: (each) => <Named name={nameOf(each)} below={namesOf(each).slice(1, 4).join(', ')} /> },
+    {
+      head: text.names,
+      cell: (each) => <Named name={nameOfCertificate(each)} below={namesOf(each).slice(1, 4).join(', ')} />,
+    },
     { head: text.valid, cell: (each) => <ValidUntil of={each} /> },
     { head: text.kind, cell: source },
     { head: text.issuer, cell: ({ issuer_common_name }) => issuer_common_name || gateway.list.none },
   ],
-  searchText: (each) => [each.id, ...namesOf(each), nameOf(each), each.issuer_common_name, each.description].join(' '),
+  searchText: (each) =>
+    [each.id, ...namesOf(each), nameOfCertificate(each), each.issuer_common_name, each.description].join(' '),
   empty: { title: text.emptyTitle, text: text.empty },
   create: {
     label: text.newLabel,
@@ -93,7 +102,7 @@ export const certificatesSection: Section<TlsCertificate> = {
     }),
   },
   facts: (each) => [
-    { label: text.names, value: namesOf(each).join(', ') || nameOf(each) },
+    { label: text.names, value: namesOf(each).join(', ') || nameOfCertificate(each) },
     { label: text.valid, value: <ValidUntil of={each} /> },
     { label: text.from, value: dateOf(each.not_before) },
     { label: text.kind, value: source(each) },
@@ -103,7 +112,7 @@ export const certificatesSection: Section<TlsCertificate> = {
     { label: text.serial, value: <code>{each.serial_number}</code> },
     ...commonFacts(each),
   ],
-  more: (each) => <Pem pem={each.certificate_pem} name={nameOf(each)} />,
+  more: (each) => <Pem pem={each.certificate_pem} name={nameOfCertificate(each)} />,
   actions: (each) => {
     const path = `/tls_certificates/${each.id}`;
     const edit = edited({
@@ -122,6 +131,6 @@ export const certificatesSection: Section<TlsCertificate> = {
     // Those of domains with automatic renewal end with the renewal.
     return each.issued_at !== null
       ? [edit]
-      : [edit, removal({ title: title(nameOf(each)), effects: [used], submit, path })];
+      : [edit, removal({ title: title(nameOfCertificate(each)), effects: [used], submit, path })];
   },
 };

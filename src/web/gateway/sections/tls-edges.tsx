@@ -23,7 +23,7 @@ const FIELDS: readonly FormField[] = [
 ];
 
 /** The addresses of an edge; a description stands for an edge without any. */
-export function nameOfEdge({ hostports, description }: TlsEdge): string {
+export function nameOfEdge({ hostports, description }: Pick<TlsEdge, 'hostports' | 'description'>): string {
   const [first, ...others] = hostports ?? [];
   if (first === undefined) return description || text.noAddresses;
   return others.length === 0 ? first : `${first} +${others.length}`;

@@ -1,0 +1,146 @@
+import type { CertificateAuthority } from '../../../management/resources/certificate-authority.ts';
+import type { Device } from '../../../management/resources/device.ts';
+import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
+import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
+import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
+import type { SqlValue } from '../../store/sql/prepared-statements.ts';
+import { timestamp } from '../../store/store.ts';
+import type { TlsEdgeRow } from '../../store/tls-edges.ts';
+import { matchesLabels } from '../actions/backend-actions.ts';
+import { showDomain } from '../actions/reserved-domain-actions.ts';
+import type { ApiContext } from '../api-context.ts';
+
+/** The items of one kind that need attention. */
+export interface Attention<Item> {
+  readonly total: number;
+  /** The newest. */
+  readonly first: readonly Item[];
+}
+
+type Certificate = Pick<
+  TlsCertificate,
+  'id' | 'subject_common_name' | 'subject_alternative_names' | 'not_after' | 'issued_at'
+>;
+type SeenDevice = Pick<Device, 'id' | 'name' | 'last_seen_at' | 'created_at'>;
+
+/** What an operator should do something about, by kind; as the management API shows it, in part. */
+export interface NeedsAttention {
+  readonly expired: Attention<Certificate>;
+  readonly expiredAuthorities: Attention<
+    Pick<CertificateAuthority, 'id' | 'subject_common_name' | 'description' | 'not_after'>
+  >;
+  readonly failedDomains: Attention<ReservedDomain>;
+  readonly idleEdges: Attention<Pick<TlsEdge, 'id' | 'hostports' | 'description'> & { readonly hasGroup: boolean }>;
+  readonly offline: Attention<SeenDevice>;
+  readonly expiring: Attention<Certificate>;
+  readonly neverOnline: Attention<SeenDevice>;
+  readonly pending: Attention<SeenDevice>;
+}
+
+/** What `GET /dashboard/overview` answers. */
+export interface DashboardOverview {
+  readonly devices: number;
+  readonly domains: number;
+  readonly attention: NeedsAttention;
+}
+
+/** So many of each kind; the lists have all. */
+const FIRST = 10;
+/** A certificate that nobody renews needs attention so many milliseconds before its end. */
+const SOON_MS = 14 * 24 * 60 * 60 * 1000;
+
+/** What the first view of the dashboard shows, counted in the database: its size does not grow with the gateway's. */
+export function dashboardOverview(context: ApiContext): DashboardOverview {
+  const { devices, reservedDomains } = context.store;
+  return {
+    devices: devices.count('TRUE', []),
+    domains: reservedDomains.count('TRUE', []),
+    attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
+  };
+}
+
+function certificates({ store }: ApiContext): Pick<NeedsAttention, 'expired' | 'expiring' | 'expiredAuthorities'> {
+  const now = store.now();
+  const soon = timestamp(Date.parse(now) + SOON_MS);
+  const first = (condition: string, parameters: readonly SqlValue[]): Attention<Certificate> =>
+    attention(store.tlsCertificates, condition, parameters, ({ id, facts, issued_at }) => {
+      const { subject_common_name, subject_alternative_names, not_after } = facts;
+      return { id, subject_common_name, subject_alternative_names, not_after, issued_at };
+    });
+  const isUsed = 'id IN (SELECT certificate_id FROM reserved_domains)';
+  return {
+    // Automatic ones are renewed before; uploaded ones matter where a domain uses them.
+    expired: first(`facts ->> 'not_after' <= ? AND (issued_at IS NOT NULL OR ${isUsed})`, [now]),
+    expiring: first(`facts ->> 'not_after' > ? AND facts ->> 'not_after' < ? AND issued_at IS NULL AND ${isUsed}`, [
+      now,
+      soon,
+    ]),
+    expiredAuthorities: attention(
+      store.certificateAuthorities,
+      "facts ->> 'not_after' <= ?",
+      [now],
+      ({ id, description, facts: { subject_common_name, not_after } }) => ({
+        id,
+        description,
+        subject_common_name,
+        not_after,
+      }),
+    ),
+  };
+}
+
+function domains(context: ApiContext): Pick<NeedsAttention, 'failedDomains'> {
+  const failed = "policy IS NOT NULL AND job ->> 'error_code' IS NOT NULL";
+  return { failedDomains: attention(context.store.reservedDomains, failed, [], (row) => showDomain(context, row)) };
+}
+
+/** Edges whose tunnel group was deleted or has no tunnel. */
+function idleEdges({ store, live }: ApiContext): NeedsAttention['idleEdges'] {
+  const tunnels = live.tunnels();
+  const groupOf = ({ backend }: TlsEdgeRow) => store.tunnelGroupBackends.get(backend?.backend_id ?? '');
+  const idle = store.tlsEdges
+    .where("backend ->> 'enabled' AND backend ->> 'backend_id' LIKE 'bkdtg\\_%' ESCAPE '\\' ORDER BY id DESC", [])
+    .filter((edge) => {
+      if (!edge.hostports?.length) return false;
+      const labels = groupOf(edge)?.labels;
+      return !labels || !tunnels.some((tunnel) => matchesLabels(tunnel, labels));
+    });
+  const first = idle.slice(0, FIRST).map((edge) => {
+    const { id, hostports, description } = edge;
+    return { id, hostports, description, hasGroup: groupOf(edge) !== null };
+  });
+  return { total: idle.length, first };
+}
+
+function fleet({ store, live }: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnline' | 'pending'> {
+  const online = JSON.stringify(live.sessions().map(({ credentialId }) => credentialId ?? ''));
+  const first = (condition: string, parameters: readonly SqlValue[]): Attention<SeenDevice> =>
+    attention(store.devices, condition, parameters, ({ id, name, last_seen_at, created_at }) => ({
+      id,
+      name,
+      last_seen_at,
+      created_at,
+    }));
+  const isOffline = `status = 'enrolled' AND COALESCE(credential_id, 'none') NOT IN (SELECT value FROM json_each(?))`;
+  return {
+    offline: first(`${isOffline} AND last_seen_at IS NOT NULL`, [online]),
+    neverOnline: first(`${isOffline} AND last_seen_at IS NULL`, [online]),
+    pending: first("status = 'pending'", []),
+  };
+}
+
+interface Countable<Row> {
+  count(condition: string, parameters: readonly SqlValue[]): number;
+  where(condition: string, parameters: readonly SqlValue[]): Row[];
+}
+
+function attention<Row, Item>(
+  rows: Countable<Row>,
+  condition: string,
+  parameters: readonly SqlValue[],
+  shown: (row: Row) => Item,
+): Attention<Item> {
+  const total = rows.count(condition, parameters);
+  const first = total === 0 ? [] : rows.where(`${condition} ORDER BY id DESC LIMIT ${FIRST}`, parameters);
+  return { total, first: first.map(shown) };
+}

@@ -1,0 +1,124 @@
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { DashboardOverview, NeedsAttention } from '../../../src/gateway/api/dashboard/overview.ts';
+import type { LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
+import type { TlsCertificateRow } from '../../../src/gateway/store/tls-certificates.ts';
+import { addDevices, type Filled, fillStore } from '../../support/dashboard.ts';
+import { ask } from '../../support/http-request.ts';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { LABELLED_TUNNEL, SESSION } from '../../support/online-agent.ts';
+
+const HOST = 'api.gateway.test';
+const OWN = { host: HOST, origin: `https://${HOST}`, 'sec-fetch-site': 'same-origin' };
+const HOUR_MS = 3_600_000;
+
+let server: ManagementServer;
+let sessions: LiveSession[];
+let tunnels: LiveTunnel[];
+let filled: Filled;
+let cookie: string;
+
+beforeEach(async () => {
+  sessions = [];
+  tunnels = [];
+  server = await startManagementServer({ live: { sessions: () => sessions, tunnels: () => tunnels } });
+  filled = await fillStore(server.store, 'text');
+  const body = JSON.stringify({ api_key: server.apiKey });
+  const headers = { ...OWN, 'content-type': 'application/json' };
+  const { headers: answer } = await send('POST', '/dashboard/session', headers, body);
+  cookie = String(answer['set-cookie']).split(';')[0] ?? '';
+});
+afterEach(() => server.close());
+
+function send(method: string, path: string, headers: Record<string, string>, body?: string) {
+  const port = Number(new URL(server.url).port);
+  return ask(port, HOST, { method, path, headers, ...(body !== undefined && { body }) });
+}
+
+async function overview(): Promise<DashboardOverview & { bytes: number }> {
+  const { body } = await send('GET', '/dashboard/overview', { ...OWN, cookie });
+  return { ...JSON.parse(body), bytes: body.length };
+}
+
+/** The kinds of which some need attention, with how many. */
+async function totals(): Promise<Partial<Record<keyof NeedsAttention, number>>> {
+  const { attention } = await overview();
+  const some = Object.entries(attention).filter(([, { total }]) => total > 0);
+  return Object.fromEntries(some.map(([kind, { total }]) => [kind, total]));
+}
+
+it('the overview says what needs attention, to those who are signed in', async () => {
+  const { devices, domains, attention } = await overview();
+  expect([devices, domains]).toEqual([2, 2]);
+  expect(attention).toMatchObject({
+    expired: { total: 1, first: [{ id: filled.certificates, subject_common_name: 'text', issued_at: null }] },
+    expiredAuthorities: { total: 1, first: [{ id: filled.authorities }] },
+    failedDomains: { total: 1, first: [{ id: filled.domains, domain: '*.site.example.com', certificate: null }] },
+    idleEdges: { total: 1, first: [{ id: filled.edges, hasGroup: true }] },
+    offline: { total: 1, first: [{ id: filled.devices, name: 'cabinet-7' }] },
+    expiring: { total: 0, first: [] },
+    neverOnline: { total: 0, first: [] },
+    pending: { total: 1, first: [{ name: 'cabinet-8', last_seen_at: null }] },
+  });
+  const withoutSession = await send('GET', '/dashboard/overview', OWN);
+  const fromElsewhere = await send('GET', '/dashboard/overview', { host: HOST, 'sec-fetch-site': 'same-site', cookie });
+  expect([withoutSession.status, fromElsewhere.status]).toEqual([403, 403]);
+});
+
+it('of 500 devices that are offline, it counts all and has the newest, in a few kilobytes', async () => {
+  const before = (await overview()).bytes;
+  const added = await addDevices(server.store, filled.devices, 500);
+  const [online] = added;
+  sessions = [{ ...SESSION, credentialId: online?.credential_id ?? null }];
+  await addDevices(server.store, filled.devices, 7, { last_seen_at: null });
+  await addDevices(server.store, filled.devices, 1, { status: 'revoked', credential_id: null });
+  const { devices, attention, bytes } = await overview();
+  expect(devices).toBe(510);
+  expect([attention.offline.total, attention.neverOnline.total]).toEqual([500, 7]);
+  expect(attention.offline.first.map(({ id }) => id)).toEqual(
+    added
+      .slice(-10)
+      .reverse()
+      .map(({ id }) => id),
+  );
+  expect(bytes - before).toBeLessThan(3_000);
+});
+
+it('an edge needs no attention while its tunnel group has a tunnel, and says when the group is gone', async () => {
+  const { store } = server;
+  const { app = '', place = '' } = store.tunnelGroupBackends.get(filled['tunnel-groups'])?.labels ?? {};
+  tunnels = [LABELLED_TUNNEL];
+  expect((await totals()).idleEdges).toBe(1);
+  tunnels = [{ ...LABELLED_TUNNEL, labels: { app, place, more: 'x' } }];
+  expect((await totals()).idleEdges).toBeUndefined();
+  await store.database.write(() => store.tunnelGroupBackends.delete(filled['tunnel-groups']));
+  expect((await overview()).attention.idleEdges.first).toMatchObject([{ hasGroup: false }]);
+});
+
+it('certificates need attention once expired; before, only those that a domain uses and nobody renews', async () => {
+  const { store } = server;
+  const sample = store.tlsCertificates.get(filled.certificates) as TlsCertificateRow;
+  const set = (endsInMs: number, issued_at: string | null) =>
+    store.database.write(() => {
+      const not_after = new Date(Date.now() + endsInMs).toISOString();
+      store.tlsCertificates.update({ ...sample, issued_at, facts: { ...sample.facts, not_after } });
+    });
+  const found = async () => {
+    const { expired, expiring } = (await overview()).attention;
+    return [expired.total, expiring.total];
+  };
+  await set(23 * HOUR_MS, null);
+  expect(await found()).toEqual([0, 1]);
+  await set(15 * 24 * HOUR_MS, null);
+  expect(await found()).toEqual([0, 0]);
+  await set(23 * HOUR_MS, '2026-01-01T00:00:00Z');
+  expect(await found()).toEqual([0, 0]);
+  await set(-HOUR_MS, '2026-01-01T00:00:00Z');
+  expect(await found()).toEqual([1, 0]);
+  await set(-HOUR_MS, null);
+  await store.database.write(() => {
+    for (const row of store.reservedDomains.page(null, 10)) {
+      store.reservedDomains.update({ ...row, certificate_id: null });
+    }
+  });
+  expect(await found()).toEqual([0, 0]);
+});
