@@ -1,86 +1,160 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { promisify } from 'node:util';
-import { type BrowserContext, chromium } from 'playwright-core';
-import { startAgentProcess } from './support/agent.ts';
+import { type Browser, type BrowserContext, chromium } from 'playwright-core';
+import { createTunnel, startAgentProcess } from './support/agent.ts';
 import { median, ms, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
+import { fillGateway, startFullAgent } from './support/full-gateway.ts';
+import { type LoadedPage, load, type Network } from './support/page-load.ts';
 import { freePort, startChild } from './support/process.ts';
 
 const LOADS = 21;
+const SLOW_LOADS = 5;
+const [DEVICES, DOMAINS, TUNNELS] = [500, 500, 200];
+/** As WebPageTest defines it. */
+const MOBILE_3G: Network = { latency: 300, down: 1_600, up: 768 };
+/** Until what a change sends has arrived: the gateway sends every two seconds. */
+const SETTLED_MS = 6_000;
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
 
-/** How long the pages take on loopback, in an open browser, from the navigation to the first paint and to what people look for. */
+/** How long the pages take from the navigation to the first paint and to what people look for, and what they load for it. */
 export async function benchPages(): Promise<void> {
   if (!existsSync(CHROMIUM)) {
     console.log('\npages: skipped, as chromium is not installed (CHROMIUM names another browser)');
     return;
   }
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
+  await onLoopback(browser);
+  await full(browser);
+  await browser.close();
+}
+
+async function onLoopback(browser: Browser): Promise<void> {
   const rows = [];
-  for (const { title, url, link, shown, stop } of [await devicePage(), await dashboard()]) {
-    const context = await browser.newContext({ ignoreHTTPSErrors: true });
-    // Signs in, where that is needed, and warms up.
-    await load(context, link, shown);
-    const loads = [];
-    for (let n = 0; n < LOADS; n++) loads.push(await load(context, url, shown));
+  const agent = await startAgentProcess(temporaryFolder(), { AGENT_CONNECTOR: 'native' });
+  const dashboard = await startDashboard(temporaryFolder());
+  const pages = [
+    { title: "device's page", url: agent.api, link: agent.api, shown: '#state' },
+    { title: "gateway's dashboard", ...dashboard, shown: '.figures' },
+  ];
+  for (const { title, url, link, shown } of pages) {
+    const context = await signedIn(browser, link, shown);
+    const loads = await loadOften(context, LOADS, url, shown);
     await context.close();
-    await stop();
-    const paints = loads.map(({ paint }) => paint);
     rows.push([
       title,
-      `first paint ${ms(median(paints))}, the slowest ${ms(Math.max(...paints))}`,
+      `first paint ${ms(median(loads.map(({ paint }) => paint)))}, the slowest ${ms(Math.max(...loads.map(({ paint }) => paint)))}`,
       `state shown after ${ms(median(loads.map(({ state }) => state)))}`,
     ]);
   }
-  await browser.close();
+  await agent.stop();
+  await dashboard.stop();
   section(`pages on loopback, median of ${LOADS} loads without a cache`, rows);
 }
 
-interface Page {
-  title: string;
+/** A gateway with many devices and domains, and an agent with many tunnels, over a slow network. */
+async function full(browser: Browser): Promise<void> {
+  const folder = temporaryFolder();
+  const authtoken = await fillGateway(folder, DEVICES, DOMAINS);
+  const { url, link, agents, ca, stop } = await startDashboard(folder);
+  const agent = await startFullAgent(TUNNELS, {
+    AGENT_CONNECTOR: 'native',
+    NGROK_SERVER_ADDR: agents,
+    NGROK_AUTHTOKEN: authtoken,
+    NGROK_CA_CERT: ca,
+  });
+  const atGateway = await signedIn(browser, link, '.figures');
+  const atDevice = await browser.newContext();
+  const pages = [
+    { title: 'dashboard, overview', context: atGateway, url, shown: '.problems li' },
+    { title: 'dashboard, devices', context: atGateway, url: `${url}/#/devices`, shown: 'tbody tr' },
+    { title: 'dashboard, domains', context: atGateway, url: `${url}/#/domains`, shown: 'tbody tr' },
+    { title: "device's page", context: atDevice, url: agent.api, shown: '.tunnel' },
+  ];
+  const rows = [];
+  for (const { title, context, url, shown } of pages) {
+    const loads = await loadOften(context, SLOW_LOADS, url, shown, MOBILE_3G);
+    const middle = (of: (load: LoadedPage) => number) => median(loads.map(of));
+    const page = await load(context, url, shown);
+    const change = await bytesOfChange(page, () => createTunnel(agent, `new-${rows.length}.localhost`, 9));
+    await page.close();
+    rows.push([
+      title,
+      `first paint ${ms(middle(({ paint }) => paint))}`,
+      `list after ${ms(middle(({ state }) => state))}`,
+      `${middle(({ requests }) => requests)} requests`,
+      `${(middle(({ bytes }) => bytes) / 1000).toFixed(1)} kB`,
+      `a new tunnel: ${change} bytes`,
+    ]);
+  }
+  for (const context of [atGateway, atDevice]) await context.close();
+  await agent.stop();
+  await stop();
+  const { latency, down } = MOBILE_3G;
+  section(
+    `pages of a gateway with ${DEVICES} devices and ${DOMAINS} domains, and of a device with ${TUNNELS} tunnels, over 3G (${latency} ms, ${down} kbit/s), median of ${SLOW_LOADS} loads without a cache`,
+    rows,
+  );
+}
+
+/** What an open page receives because of a change, without the signs of life in between. */
+async function bytesOfChange({ received }: LoadedPage, change: () => Promise<unknown>): Promise<number> {
+  const settled = () => new Promise((resolve) => setTimeout(resolve, SETTLED_MS));
+  await settled();
+  const before = received();
+  await change();
+  await settled();
+  return received() - before;
+}
+
+/** A browser that is signed in by a link, and warm. */
+async function signedIn(browser: Browser, link: string, shown: string): Promise<BrowserContext> {
+  const context = await browser.newContext({ ignoreHTTPSErrors: true });
+  await (await load(context, link, shown)).close();
+  return context;
+}
+
+async function loadOften(
+  context: BrowserContext,
+  times: number,
+  url: string,
+  shown: string,
+  over?: Network,
+): Promise<LoadedPage[]> {
+  const loads = [];
+  for (let n = 0; n < times; n++) {
+    const page = await load(context, url, shown, over);
+    await page.close();
+    loads.push(page);
+  }
+  return loads;
+}
+
+interface Dashboard {
   url: string;
   /** Opens it signed in. */
   link: string;
-  /** Selector of what people look for. */
-  shown: string;
+  /** The address for agents, and the file with its certificate authority. */
+  agents: string;
+  ca: string;
   stop(): Promise<void>;
 }
 
-async function devicePage(): Promise<Page> {
-  const agent = await startAgentProcess(temporaryFolder(), { AGENT_CONNECTOR: 'native' });
-  return { title: "device's page", url: agent.api, link: agent.api, shown: '#state', stop: agent.stop };
-}
-
-async function dashboard(): Promise<Page> {
-  const domain = 'gateway.localhost';
+async function startDashboard(folder: string): Promise<Dashboard> {
   const httpsPort = String(await freePort());
-  const settings = { GATEWAY_DOMAIN: domain, GATEWAY_HTTPS_PORT: httpsPort, DATA_DIR: temporaryFolder() };
-  const ports = { GATEWAY_HTTP_PORT: '0', GATEWAY_SESSION_PORT: '0' };
-  const ready = (line: string) => line.includes('gateway listening') || undefined;
-  const { stop } = await startChild(process.execPath, [CLI, 'gateway'], { ...settings, ...ports }, ready);
+  const settings = { GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: httpsPort, DATA_DIR: folder };
+  const rest = { GATEWAY_HTTP_PORT: '0', GATEWAY_SESSION_PORT: '0', LOG_FORMAT: 'json' };
+  const ready = (line: string) => {
+    if (!line.startsWith('{')) return undefined;
+    const entry = JSON.parse(line) as { msg: string; agents: string; ca: string };
+    return entry.msg === 'gateway listening' ? entry : undefined;
+  };
+  const child = await startChild(process.execPath, [CLI, 'gateway'], { ...settings, ...rest }, ready);
   const env = { ...process.env, ...settings };
   const { stdout } = await promisify(execFile)(process.execPath, [CLI, 'gateway', 'dashboard', '--json'], { env });
   const { url, link } = JSON.parse(stdout) as { url: string; link: string };
-  return { title: "gateway's dashboard", url, link, shown: '.figures', stop };
-}
-
-/** Milliseconds from the navigation to the first paint of content, and until what people look for is there. */
-async function load(context: BrowserContext, url: string, shown: string): Promise<{ paint: number; state: number }> {
-  const page = await context.newPage();
-  const network = await context.newCDPSession(page);
-  await network.send('Network.clearBrowserCache');
-  await page.addInitScript(`new MutationObserver((_, observer) => {
-    if (!document.querySelector(${JSON.stringify(shown)})) return;
-    observer.disconnect();
-    performance.mark('shown');
-  }).observe(document, { childList: true, subtree: true })`);
-  await page.goto(url);
-  await page.locator(shown).waitFor();
-  const [paint, state] = (await page.evaluate(
-    "['first-contentful-paint', 'shown'].map((name) => performance.getEntriesByName(name)[0]?.startTime)",
-  )) as [number, number];
-  await page.close();
-  return { paint, state };
+  const { agents, ca } = child.ready;
+  return { url, link, agents, ca, stop: child.stop };
 }

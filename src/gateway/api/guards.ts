@@ -1,3 +1,4 @@
+import { compressJson } from '../../lib/http/compressed-json.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
 import type { Handler } from './handler.ts';
@@ -22,12 +23,18 @@ export function createGuards(
   { rateLimit: rateLimits, body }: { rateLimit: RateLimit | null; body: BodyLimits },
 ): Guards & { unversioned: Handler[] } {
   const limit = rateLimits ? [rateLimit(rateLimits, clock)] : [];
-  const known = [authentication, ...limit];
+  const known = [authentication, ...limit, compressForPages];
   const list = [...known, requireVersion];
   const plain = [...list, noQuery];
   // Prometheus cannot always send custom headers.
   return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonBody(body)] };
 }
+
+/** Pages load lists over slow networks. To clients with an API key, answers stay as they are. */
+const compressForPages: Handler = (req, res, next) => {
+  if (req.headers.authorization === undefined) compressJson(req, res, next);
+  else next();
+};
 
 /** Refuses every query parameter. */
 export const noQuery: Handler = (req, _res, next) => {

@@ -1,9 +1,10 @@
+import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
 import { issueApiKey } from '../../../src/gateway/store/issue-token.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { SESSION_COOKIE } from '../../../src/lib/http/session-cookie.ts';
-import { ask } from '../../support/http-request.ts';
+import { ask, askRaw } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 const HOST = 'api.gateway.test';
@@ -61,6 +62,24 @@ it('GET / serves the dashboard to browsers only, and clients of the API get thei
     const answer = await send('GET', '/', { host: HOST, accept });
     expect([answer.status, answer.json]).toEqual([404, { status_code: 404, msg: 'Not Found', details: { path: '/' } }]);
   }
+});
+
+it('browsers get long lists compressed, clients with an API key as they are', async () => {
+  const cookie = await signedIn();
+  for (let n = 0; n < 10; n++) await send('POST', '/bot_users', { ...OWN, ...VERSION, cookie }, { name: `bot ${n}` });
+  const accepting = { ...VERSION, 'accept-encoding': 'gzip, br' };
+  const read = async (headers: Headers) => {
+    const port = Number(new URL(server.url).port);
+    return askRaw(port, HOST, { path: '/bot_users', headers });
+  };
+  const [page, client] = [
+    await read({ ...OWN, ...accepting, cookie }),
+    await read({ ...accepting, authorization: `Bearer ${server.apiKey}` }),
+  ];
+  expect(page.headers).toMatchObject({ 'content-encoding': 'gzip', vary: expect.stringContaining('Accept-Encoding') });
+  expect(client.headers['content-encoding']).toBeUndefined();
+  expect(page.body.length).toBeLessThan(client.body.length / 2);
+  expect(gunzipSync(page.body).toString()).toBe(client.body.toString());
 });
 
 it('signing in with an API key sets a cookie that scripts, other hosts and plain HTTP never see', async () => {

@@ -1,5 +1,6 @@
 import type { Router } from 'express';
 import { z } from 'zod';
+import { compressJson } from '../../../lib/http/compressed-json.ts';
 import { forgetSession, keepSession } from '../../../lib/http/session-cookie.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
 import { PACKAGED_PAGES } from '../../../packaged-pages.ts';
@@ -75,7 +76,7 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
     forgetSession(res);
     res.status(204).end();
   });
-  router.get('/dashboard/overview', noQuery, signedIn, (_req, res) => {
+  router.get('/dashboard/overview', noQuery, signedIn, compressJson, (_req, res) => {
     res.set('Cache-Control', 'no-store').json(overview());
   });
   router.get('/dashboard/events', noQuery, signedIn, (req, res) => {

@@ -1,0 +1,85 @@
+import { randomBytes } from 'node:crypto';
+import { cpSync } from 'node:fs';
+import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../src/gateway/store/store.ts';
+import { type BenchAgent, createTunnel, multiplyTunnels, startAgentProcess, untilReady } from './agent.ts';
+import { temporaryFolder } from './folders.ts';
+
+const SITE = 'site.example.com';
+
+/** Fills the store of a gateway that does not run with devices that are offline, and with domains; returns an authtoken. */
+export async function fillGateway(dataDir: string, devices: number, domains: number): Promise<string> {
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
+  const authtoken = await store.database.write(() => {
+    const owner_id = store.ids.next('bot');
+    store.botUsers.insert({ id: owner_id, created_at: store.now(), name: SITE, active: true });
+    for (let n = 0; n < devices; n++) addDevice(store, n, owner_id);
+    for (let n = 0; n < domains; n++) addDomain(store, n);
+    return issueCredential(store, { acl: [] }).token;
+  });
+  store.database.close();
+  return authtoken;
+}
+
+function addDevice(store: Store, number: number, owner_id: string): void {
+  const now = store.now();
+  const name = `cabinet-${number}`;
+  const acl = [`bind:*-${name}.${SITE}`, `bind:${name}.${SITE}`];
+  const { row } = issueCredential(store, { owner_id, description: `device ${name}`, acl });
+  store.devices.insert({
+    id: store.ids.next('dev'),
+    created_at: now,
+    description: `the cabinet at kilometre ${number}`,
+    metadata: null,
+    name,
+    old_name: null,
+    site: SITE,
+    owner_id,
+    enrolment_key_id: null,
+    install_hash: randomBytes(32),
+    credential_id: row.id,
+    generation: 1,
+    issued_generation: 1,
+    status: 'enrolled',
+    tcp_ports: null,
+    own_names_only: false,
+    kept_rules: [],
+    labels: { road: 'A7', cabinet: String(number) },
+    last_seen_at: now,
+    last_ip: `198.51.100.${number % 256}`,
+    agent_version: '0.1.0',
+    history: [{ at: now, what: 'enrolled', by: `198.51.100.${number % 256}` }],
+  });
+}
+
+function addDomain(store: Store, number: number): void {
+  store.reservedDomains.insert({
+    id: store.ids.next('rd'),
+    created_at: store.now(),
+    description: `the cameras of site ${number}`,
+    metadata: null,
+    domain: `*.site${number}.example.com`,
+    certificate_id: null,
+    http_endpoint_configuration_id: null,
+    https_endpoint_configuration_id: null,
+    policy: null,
+    renews_at: null,
+    job: null,
+    due_at: null,
+  });
+}
+
+/** Starts an agent with so many tunnels, which are online. */
+export async function startFullAgent(tunnels: number, env: Record<string, string>): Promise<BenchAgent> {
+  const first = await startAgentProcess(temporaryFolder(), env);
+  await untilReady(first);
+  await createTunnel(first, 'sample.localhost', 9);
+  await first.stop();
+  const folder = temporaryFolder();
+  cpSync(first.folder, folder, { recursive: true });
+  multiplyTunnels(folder, tunnels);
+  const agent = await startAgentProcess(folder, env);
+  await untilReady(agent);
+  return agent;
+}

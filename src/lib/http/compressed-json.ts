@@ -1,0 +1,25 @@
+import { gzip } from 'node:zlib';
+import type { RequestHandler } from 'express';
+
+/** Smaller answers fit into one packet anyway. */
+const MIN_BYTES = 1_024;
+
+/**
+ * Compresses JSON answers to reads of clients that accept gzip. Not for answers with both secrets and text that others choose:
+ * the size would reveal whether they are alike (BREACH).
+ */
+export const compressJson: RequestHandler = (req, res, next) => {
+  const plain = res.json.bind(res);
+  if (req.method === 'GET' && req.acceptsEncodings('gzip')) {
+    res.json = (body: unknown) => {
+      const text = `${JSON.stringify(body)}\n`;
+      if (text.length < MIN_BYTES) return plain(body);
+      gzip(text, (error, packed) => {
+        if (error) return next(error);
+        res.vary('Accept-Encoding').set('Content-Encoding', 'gzip').type('json').send(packed);
+      });
+      return res;
+    };
+  }
+  next();
+};
