@@ -76,11 +76,11 @@ function readActions(context: ApiContext): ReadActions<typeof devices> {
 }
 
 /** The sessions that are online, by the id of their authtoken. */
-function liveSessions({ live }: ApiContext): ReadonlyMap<string | null, LiveSession> {
+export function liveSessions({ live }: ApiContext): ReadonlyMap<string | null, LiveSession> {
   return new Map(live.sessions().map((session) => [session.credentialId, session]));
 }
 
-function showDevice(
+export function showDevice(
   { store, links, live, sightings }: ApiContext,
   stored: DeviceRow,
   sessions: ReadonlyMap<string | null, LiveSession>,

@@ -7,6 +7,7 @@ import type { SqlValue } from '../../store/sql/prepared-statements.ts';
 import { timestamp } from '../../store/store.ts';
 import type { TlsEdgeRow } from '../../store/tls-edges.ts';
 import { matchesLabels } from '../actions/backend-actions.ts';
+import { liveSessions, showDevice } from '../actions/device-actions.ts';
 import { showDomain } from '../actions/reserved-domain-actions.ts';
 import type { ApiContext } from '../api-context.ts';
 
@@ -112,16 +113,15 @@ function idleEdges({ store, live }: ApiContext): NeedsAttention['idleEdges'] {
   return { total: idle.length, first };
 }
 
-function fleet({ store, live }: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnline' | 'pending'> {
-  const online = JSON.stringify(live.sessions().map(({ credentialId }) => credentialId ?? ''));
+function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnline' | 'pending'> {
+  const sessions = liveSessions(context);
+  const online = JSON.stringify([...sessions.keys()].filter((id) => id !== null));
   const first = (condition: string, parameters: readonly SqlValue[]): Attention<SeenDevice> =>
-    attention(store.devices, condition, parameters, ({ id, name, last_seen_at, created_at }) => ({
-      id,
-      name,
-      last_seen_at,
-      created_at,
-    }));
-  const isOffline = `status = 'enrolled' AND COALESCE(credential_id, 'none') NOT IN (SELECT value FROM json_each(?))`;
+    attention(context.store.devices, condition, parameters, (row) => {
+      const { id, name, last_seen_at, created_at } = showDevice(context, row, sessions);
+      return { id, name, last_seen_at, created_at };
+    });
+  const isOffline = `status = 'enrolled' AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?))`;
   return {
     offline: first(`${isOffline} AND last_seen_at IS NOT NULL`, [online]),
     neverOnline: first(`${isOffline} AND last_seen_at IS NULL`, [online]),
