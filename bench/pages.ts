@@ -7,7 +7,7 @@ import { median, ms, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { fillGateway, startFullAgent } from './support/full-gateway.ts';
 import { type LoadedPage, load, type Network } from './support/page-load.ts';
-import { freePort, startChild } from './support/process.ts';
+import { freePort, startChild, startScript } from './support/process.ts';
 
 const LOADS = 21;
 const SLOW_LOADS = 5;
@@ -59,7 +59,8 @@ async function full(browser: Browser): Promise<void> {
   const folder = temporaryFolder();
   const authtoken = await fillGateway(folder, DEVICES, DOMAINS);
   const { url, link, agents, ca, stop } = await startDashboard(folder);
-  const agent = await startFullAgent(TUNNELS, {
+  const upstream = await startScript<{ port: number }>('upstream');
+  const agent = await startFullAgent(TUNNELS, upstream.ready.port, {
     AGENT_CONNECTOR: 'native',
     NGROK_SERVER_ADDR: agents,
     NGROK_AUTHTOKEN: authtoken,
@@ -78,7 +79,9 @@ async function full(browser: Browser): Promise<void> {
     const loads = await loadOften(context, SLOW_LOADS, url, shown, MOBILE_3G);
     const middle = (of: (load: LoadedPage) => number) => median(loads.map(of));
     const page = await load(context, url, shown);
-    const change = await bytesOfChange(page, () => createTunnel(agent, `new-${rows.length}.localhost`, 9));
+    const change = await bytesOfChange(page, () =>
+      createTunnel(agent, `new-${rows.length}.localhost`, upstream.ready.port),
+    );
     await page.close();
     rows.push([
       title,
@@ -90,7 +93,7 @@ async function full(browser: Browser): Promise<void> {
     ]);
   }
   for (const context of [atGateway, atDevice]) await context.close();
-  await agent.stop();
+  for (const program of [agent, upstream]) await program.stop();
   await stop();
   const { latency, down } = MOBILE_3G;
   section(

@@ -70,11 +70,15 @@ function addDomain(store: Store, number: number): void {
   });
 }
 
-/** Starts an agent with so many tunnels, which are online. */
-export async function startFullAgent(tunnels: number, env: Record<string, string>): Promise<BenchAgent> {
+/** Starts an agent with so many tunnels to one upstream, which are online. */
+export async function startFullAgent(
+  tunnels: number,
+  upstreamPort: number,
+  env: Record<string, string>,
+): Promise<BenchAgent> {
   const first = await startAgentProcess(temporaryFolder(), env);
   await untilReady(first);
-  await createTunnel(first, 'sample.localhost', 9);
+  await createTunnel(first, 'sample.localhost', upstreamPort);
   await first.stop();
   const folder = temporaryFolder();
   cpSync(first.folder, folder, { recursive: true });

@@ -95,7 +95,7 @@ export function stubTunnel(name: string, changes: Partial<FeedTunnel> = {}): Fee
     status: 'online',
     since: NOW,
     last_error: null,
-    upstream: { state: 'answers', since: NOW, checked_at: NOW, reason: null },
+    upstream: { state: 'answers', since: NOW, reason: null },
     traffic: { connections: 3, requests: 7, bytes_in: 1_300, bytes_out: 119_000, last_at: NOW },
     created_at: NOW,
     ...changes,

@@ -294,7 +294,7 @@ function hostileAnswers(): StubAnswers {
       domain: HOSTILE,
       status: 'failed',
       last_error: error,
-      upstream: { state: 'refused', since: null, checked_at: null, reason: HOSTILE },
+      upstream: { state: 'refused', since: null, reason: HOSTILE },
     }),
     stubTunnel(`${label}.${label}.${label}`),
   ];

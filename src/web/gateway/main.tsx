@@ -6,10 +6,13 @@ import './gateway.css';
 import './item.css';
 import './table.css';
 import { App } from './app.tsx';
+import { askEarly } from './overview.tsx';
 import { session } from './session.ts';
 
 const root = document.getElementById('page');
 if (root) {
   render(<App />, root);
+  const { hash } = window.location;
+  if (hash === '' || hash === '#/') askEarly();
   void session.open();
 }

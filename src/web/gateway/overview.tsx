@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
 import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
-import { ApiProblem } from '../ui/api.ts';
+import { ApiProblem, call } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
@@ -15,6 +15,21 @@ import { api } from './session.ts';
 import { gateway } from './strings.ts';
 
 const text = gateway.overview;
+const PATH = '/dashboard/overview';
+
+let early: Promise<DashboardOverview | null> | null = null;
+
+/** Asks for it together with whether this browser is signed in, which saves slow networks a round trip. */
+export function askEarly(): void {
+  early = call<DashboardOverview>('GET', PATH).catch(() => null);
+}
+
+async function ask(): Promise<DashboardOverview> {
+  const answer = await early;
+  early = null;
+  return answer ?? (await api<DashboardOverview>('GET', PATH));
+}
+
 /** Problems first, then what is online. */
 export function Overview({
   figures,
@@ -29,7 +44,7 @@ export function Overview({
   const [refresh] = useState(() =>
     paced(async () => {
       try {
-        overview.value = await api<DashboardOverview>('GET', '/dashboard/overview');
+        overview.value = await ask();
         problem.value = null;
       } catch (error) {
         if (!(error instanceof ApiProblem)) throw error;

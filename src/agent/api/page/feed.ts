@@ -4,9 +4,10 @@ import type { StatusReport } from '../status-report.ts';
 
 /**
  * A tunnel on the page; unlike its URL, its id never changes. Without its policy, which may contain secrets: events are
- * compressed together with text that others choose.
+ * compressed together with text that others choose. And without the time of checks, which alone is no news.
  */
-export interface FeedTunnel extends Omit<TunnelDetail, 'policy'> {
+export interface FeedTunnel extends Omit<TunnelDetail, 'policy' | 'upstream'> {
+  readonly upstream: Omit<TunnelDetail['upstream'], 'checked_at'>;
   readonly id: string;
   /** Whether it has a policy of its own rather than the default policies. */
   readonly own_policy: boolean;

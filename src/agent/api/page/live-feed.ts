@@ -58,8 +58,9 @@ export class LiveFeed {
   }
 
   #present(view: Parameters<typeof presentDetail>[0]): FeedTunnel {
-    const { policy: _, ...detail } = presentDetail(view, this.source.tunnels);
-    return { id: view.tunnel.id, own_policy: view.tunnel.policy !== null, ...detail };
+    const { policy: _, upstream, ...detail } = presentDetail(view, this.source.tunnels);
+    const { checked_at: __, ...steady } = upstream;
+    return { id: view.tunnel.id, own_policy: view.tunnel.policy !== null, ...detail, upstream: steady };
   }
 
   #update(): void {
