@@ -1,5 +1,7 @@
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { get, type IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { type Browser, type BrowserContext, chromium } from 'playwright-core';
 import { createTunnel, startAgentProcess } from './support/agent.ts';
@@ -78,7 +80,8 @@ async function full(browser: Browser): Promise<void> {
   for (const { title, context, url, shown } of pages) {
     const loads = await loadOften(context, SLOW_LOADS, url, shown, MOBILE_3G);
     const middle = (of: (load: LoadedPage) => number) => median(loads.map(of));
-    const page = await load(context, url, shown);
+    // The browser does not report every event of this stream.
+    const page = url === agent.api ? await openEvents(`${url}/page/events`) : await load(context, url, shown);
     const change = await bytesOfChange(page, () =>
       createTunnel(agent, `new-${rows.length}.localhost`, upstream.ready.port),
     );
@@ -102,8 +105,22 @@ async function full(browser: Browser): Promise<void> {
   );
 }
 
+type Receiver = Pick<LoadedPage, 'received' | 'close'>;
+
+/** Opens a live feed as a page does. */
+async function openEvents(url: string): Promise<Receiver> {
+  let bytes = 0;
+  const request = get(url, { headers: { 'accept-encoding': 'gzip' } });
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  response.on('data', (piece: Buffer) => {
+    bytes += piece.length;
+  });
+  response.on('error', () => {});
+  return { received: () => bytes, close: async () => void request.destroy() };
+}
+
 /** What an open page receives because of a change, without the signs of life in between. */
-async function bytesOfChange({ received }: LoadedPage, change: () => Promise<unknown>): Promise<number> {
+async function bytesOfChange({ received }: Receiver, change: () => Promise<unknown>): Promise<number> {
   const settled = () => new Promise((resolve) => setTimeout(resolve, SETTLED_MS));
   await settled();
   const before = received();
