@@ -76,7 +76,7 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
     await all.waitFor();
     expect(await page.locator('.problems .card').count()).toBeLessThan(20);
     const data = asked.filter((path) => path !== '/' && !path.startsWith('/assets/'));
-    expect(data.sort()).toEqual(['/dashboard/events', '/dashboard/overview', '/dashboard/session']);
+    expect([...new Set(data)].sort()).toEqual(['/dashboard/events', '/dashboard/overview', '/dashboard/session']);
     expect(await seriousProblems(page)).toEqual([]);
     await all.click();
     const search = page.getByRole('searchbox', { name: 'Search devices' });
