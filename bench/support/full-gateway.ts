@@ -47,6 +47,7 @@ function addDevice(store: Store, number: number, owner_id: string): void {
     kept_rules: [],
     labels: { road: 'A7', cabinet: String(number) },
     last_seen_at: now,
+    online: false,
     last_ip: `198.51.100.${number % 256}`,
     agent_version: '0.1.0',
     history: [{ at: now, what: 'enrolled', by: `198.51.100.${number % 256}` }],
