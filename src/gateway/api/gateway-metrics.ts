@@ -116,6 +116,11 @@ export class GatewayMetrics {
   #addRefusals(counters: TrafficCounters): void {
     this.#addCodes('device_agent_gateway_binds_refused_total', 'Endpoints refused to agents.', counters.bindsRefused);
     this.#addCodes('device_agent_gateway_sessions_refused_total', 'Sessions refused.', counters.sessionsRefused);
+    this.#addCount(
+      'device_agent_gateway_sessions_exhausted_total',
+      'Sessions ended because upstreams kept their connections open after clients had left.',
+      () => counters.sessionsExhausted,
+    );
   }
 
   #addCount(name: string, help: string, count: () => number): void {

@@ -22,6 +22,8 @@ export class TrafficCounters {
   /** By error code; codes are the gateway's own and few. */
   readonly bindsRefused = new Map<string, number>();
   readonly sessionsRefused = new Map<string, number>();
+  /** Sessions that were ended because upstreams kept their connections open after clients had left. */
+  sessionsExhausted = 0;
 
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;

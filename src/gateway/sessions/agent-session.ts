@@ -23,6 +23,7 @@ import type { IdSource } from '../../lib/ids.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
@@ -75,6 +76,7 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   /** Connections to its upstreams at a time. */
   maxStreams: number;
   access: AgentAccess;
+  counters: TrafficCounters;
   directory: SessionDirectory;
   ids: IdSource;
   address: string;
@@ -119,6 +121,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
     const gateUser = {
       beat: (ms: number) => this.#heartbeatProbe().ask(ms),
       onStuck: () => this.end(new Error('the agent accepts no connections')),
+      onAbandoned: (streams: number) => this.#replaceExhausted(streams),
     };
     this.gate = new StreamGate(this.#connection, gateUser, deps.maxStreams);
     this.commands = new AgentCommands(this.#connection);
@@ -161,6 +164,20 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
 
   end(reason: Error): void {
     this.#connection.close(reason);
+  }
+
+  /** Ends the session, so that the agent starts one with all its connections free. */
+  #replaceExhausted(abandoned: number): void {
+    const { counters, log, address } = this.#deps;
+    const ofLane = ({ lane }: Listener) => [...lane.streams].filter(({ abandonedAt }) => abandonedAt !== null).length;
+    const [most] = [...this.listeners].sort((a, b) => ofLane(b) - ofLane(a));
+    const upstream = most && { endpoint: most.publicId, forwards_to: most.forwardsTo };
+    counters.sessionsExhausted += 1;
+    log.warn(
+      { session: this.#id, credential: this.#credential?.id, address, abandoned, ...upstream },
+      'session ended: an upstream keeps connections open that clients have left',
+    );
+    this.end(new Error('an upstream keeps connections open that clients have left'));
   }
 
   /**

@@ -44,6 +44,10 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   hasData = false;
   /** Whether it was aborted to make room. */
   displaced = false;
+  /** Whether its client has ended its side, and so has perhaps left. */
+  hasEnded = false;
+  /** Since when nobody uses it though the agent has yet to end it, in milliseconds of `performance.now()`. */
+  abandonedAt: number | null = null;
   /** When it was made, and when bytes last moved, in milliseconds of `performance.now()`. */
   readonly madeAt = turnTime();
   movedAt = this.madeAt;
@@ -97,12 +101,14 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   end(): void {
+    this.hasEnded = true;
     this.channel.end();
   }
 
   abort(): void {
     this.receiver = NOBODY;
     this.channel.abort();
+    if (!this.channel.closed) this.abandonedAt ??= turnTime();
   }
 
   pause(): void {

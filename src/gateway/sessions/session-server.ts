@@ -116,12 +116,12 @@ export class SessionServer
       socket.destroy();
       return;
     }
-    const { access, binder, ids, log } = this.options;
+    const { access, binder, ids, counters, log } = this.options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const address = socket.remoteAddress ?? '';
     const session = new AgentSession(socket, {
-      ...{ access, binder, ids, address, log },
+      ...{ access, binder, ids, address, counters, log },
       directory: this,
       maxListeners: this.#limits.endpoints,
       maxStreams: this.#limits.connections,

@@ -1,5 +1,6 @@
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { turnTime } from '../../lib/time/loop-turn.ts';
 import { StreamsExhausted } from '../endpoints/endpoint.ts';
 import { AGENT_LIMITS } from './agent-limits.ts';
 import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
@@ -28,6 +29,12 @@ const READ_MS = 5000;
 const NOTICE_RESET_MS = 250;
 /** Milliseconds in which some stream has to be accepted while others wait. */
 const STUCK_MS = 10_000;
+/** Milliseconds without a byte after which a client that has ended its side makes room for others. */
+const SILENT_MS = 1000;
+/** Milliseconds that an upstream has for ending its side of streams that clients have left, while others need them. */
+const ABANDONED_MS = 10_000;
+/** Share of the streams that may be lost so before the session has to be replaced. */
+const ABANDONED_SHARE = 1 / 2;
 
 /** The session that a gate belongs to. */
 export interface GateUser {
@@ -40,6 +47,8 @@ export interface GateUser {
   beat(ms: number): Promise<boolean>;
   /** The agent reads, but has accepted no stream for long. */
   onStuck(): void;
+  /** Upstreams keep so many streams open that clients have left that others find none; only a new session has them all. */
+  onAbandoned(streams: number): void;
 }
 
 /**
@@ -62,6 +71,7 @@ export class StreamGate implements GatedChannelObserver {
   /** Streams that the agent has accepted or ended so far. */
   #passed = 0;
   #stuckTimer: NodeJS.Timeout | undefined;
+  #abandonedTimer: NodeJS.Timeout | undefined;
 
   /** @param limit streams that may be open at a time */
   constructor(
@@ -82,8 +92,10 @@ export class StreamGate implements GatedChannelObserver {
     if (lane.closed) throw new Error('the listener is offline');
     const network = clientNetwork(client);
     if (this.#taken(network) >= this.limit) {
-      this.#makeRoom(lane, network);
-      throw new StreamsExhausted();
+      this.#watchAbandoned();
+      if (!this.#cutLeft()) this.#makeRoom(lane, network);
+      // An SDK may take long to end a stream.
+      if (this.#taken(network) >= this.limit) throw new StreamsExhausted();
     }
     this.#promised.delete(network);
     const channel = this.connection.channel();
@@ -154,7 +166,7 @@ export class StreamGate implements GatedChannelObserver {
   closed(stream: GatedChannel): void {
     if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countLeaving('resets');
-    else if (stream.stage !== 'waiting' && this.#total >= NEARLY_FULL) this.#countLeaving('ends');
+    else if (stream.stage !== 'waiting' && this.#mayCountEnds) this.#countLeaving('ends');
     this.#counted.delete(stream);
     this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
@@ -162,6 +174,30 @@ export class StreamGate implements GatedChannelObserver {
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
     if (stream.lane.streams.size === 0) stream.lane.onEmpty();
+  }
+
+  /** Aborts the stream that has been silent for longest of those whose clients have ended their side; returns whether it did. */
+  #cutLeft(): boolean {
+    if (this.#counted.size + this.#leaving.resets < this.limit) return false;
+    let least: GatedChannel | undefined;
+    for (const stream of this.#counted) {
+      const isLeft = stream.hasEnded && stream.abandonedAt === null;
+      if (isLeft && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
+    }
+    if (least === undefined || turnTime() - least.movedAt < SILENT_MS) return false;
+    least.cut(new StreamsExhausted());
+    return true;
+  }
+
+  /** Somebody was refused: looks later whether that is because of streams that nobody uses. */
+  #watchAbandoned(): void {
+    this.#abandonedTimer ??= setTimeout(() => {
+      this.#abandonedTimer = undefined;
+      const overdue = performance.now() - ABANDONED_MS;
+      let count = 0;
+      for (const { abandonedAt } of this.#counted) if (abandonedAt !== null && abandonedAt <= overdue) count += 1;
+      if (count >= this.limit * ABANDONED_SHARE) this.user.onAbandoned(count);
+    }, ABANDONED_MS).unref();
   }
 
   /**
@@ -197,6 +233,11 @@ export class StreamGate implements GatedChannelObserver {
       else if (other !== network) taken += 1;
     }
     return taken;
+  }
+
+  /** Whether the agent counts streams that have just ended, and few are left. One of this project reads in order. */
+  get #mayCountEnds(): boolean {
+    return !this.connection.peerHonoursReset && this.#total >= NEARLY_FULL;
   }
 
   get #total(): number {

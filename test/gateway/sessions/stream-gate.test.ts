@@ -14,7 +14,7 @@ function setUp() {
   const [socket, far] = duplexPair();
   const connection = new Connection(socket, { accept() {}, ended() {} });
   connection.start();
-  const user = { beat: vi.fn(async () => true), onStuck: vi.fn() };
+  const user = { beat: vi.fn(async () => true), onStuck: vi.fn(), onAbandoned: vi.fn() };
   const gate = new StreamGate(connection, user);
   const peer = new MuxPeer(far);
   const lane = new Lane();
@@ -33,6 +33,17 @@ async function steerTimers(): Promise<void> {
 function takeHeader(peer: MuxPeer, ids: number[]): void {
   for (const id of ids) peer.send.windowIncrement(id, PREAMBLE.length);
   peer.flush();
+}
+
+/** Answers until no stream is left to open: that to one of a listener stands for all earlier ones. */
+async function openAll(peer: MuxPeer, opened: () => number[]): Promise<number[]> {
+  for (let done = 0; ; ) {
+    await settle();
+    const ids = opened();
+    if (ids.length === done) return ids;
+    peer.sendData(ids.at(-1) ?? 0, 'an answer');
+    done = ids.length;
+  }
 }
 
 describe('StreamGate', () => {
@@ -155,6 +166,47 @@ describe('StreamGate', () => {
     vi.advanceTimersByTime(5_000);
     for (const other of others) expect(() => gate.open(lane, PREAMBLE, other)).toThrow(StreamsExhausted);
     expect(displaced()).toBe(16);
+  });
+
+  it.each<[string, number, number, number]>([
+    ['gives up a session that has lost half of its streams to clients who left', 250, 0, 1],
+    ['keeps a session that has lost fewer', 249, 0, 0],
+    ['keeps a session whose upstreams end their side in time', 250, 1, 0],
+  ])('%s', async (_what, left, ended, expected) => {
+    await steerTimers();
+    const { gate, user, peer, lane, opened } = setUp();
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    const ids = await openAll(peer, opened);
+    for (const stream of streams.slice(0, left)) stream.abort();
+    await settle();
+    vi.advanceTimersByTime(20_000);
+    expect(user.onAbandoned).not.toHaveBeenCalled();
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
+    for (const id of ids.slice(0, ended)) peer.sendData(id, '', { fin: true });
+    await settle();
+    vi.advanceTimersByTime(10_000);
+    expect(user.onAbandoned.mock.calls).toEqual(Array(expected).fill([left]));
+  });
+
+  it('gives a stream whose client has ended its side and whose upstream is silent to the next client', async () => {
+    await steerTimers();
+    const { connection, gate, lane } = setUp();
+    connection.extend(1_048_576);
+    const reasons: unknown[] = [];
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    await settle();
+    for (const stream of streams.slice(0, 2)) {
+      stream.receiver = { onData() {}, onEnd() {}, onClosed: (error) => void reasons.push(error) };
+      stream.end();
+    }
+    const open = () => gate.open(lane, PREAMBLE, CLIENT);
+    expect(open).toThrow(StreamsExhausted);
+    vi.advanceTimersByTime(1_000);
+    await settle();
+    open();
+    open();
+    expect(reasons).toEqual([expect.any(StreamsExhausted), expect.any(StreamsExhausted)]);
+    expect(open).toThrow(StreamsExhausted);
   });
 
   it('keeps the stream that was freed for a client for that client', async () => {
