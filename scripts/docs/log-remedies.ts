@@ -90,6 +90,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'unusable part of the file dropped; no copy could be kept': 'check the disk',
   'unused endpoint could not be closed': 'restart when the URL stays in use',
   'upstream not allowed; connection rejected': 'change AGENT_ALLOW_UPSTREAMS or the tunnel’s upstream',
+  'upstream keeps connections open that clients have left':
+    'restart the upstream; see [Upstreams that hang](agent-api.md#upstreams-that-hang)',
+  'session ended: an upstream keeps connections open that clients have left':
+    'restart the upstream that `forwards_to` names',
   'upstream relay cannot accept connections': 'check the limit of open files, then restart',
   'using the last good copy; it could not be restored': 'check the disk',
 };

@@ -32,6 +32,7 @@ import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
+import { AbandonedConnections } from './upstreams/abandoned-connections.ts';
 import { parseUpstream } from './upstreams/upstream.ts';
 import { checkHttp } from './upstreams/upstream-check.ts';
 import { connectUpstream } from './upstreams/upstream-connection.ts';
@@ -144,11 +145,19 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
   const connection = { guard, verifyTls: settings.verifyUpstreamTls, upstreamCas: settings.systemCas };
   const dialer = new UpstreamDialer({ ...connection, log, socketFolder, connectMs: UPSTREAM_CONNECT_MS });
+  const abandoned = new AbandonedConnections({
+    healths: dialer.healths,
+    onHangs: (upstream) => void tunnels.relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
+    log,
+  });
+  // Before tunnels are bound again: those whose upstream hangs go through the agent.
+  connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
   const checking = { ...connection, connectMs: UPSTREAM_CHECK_MS };
   const monitor = new UpstreamMonitor({
     healths: dialer.healths,
     connect: (upstream) => connectUpstream(upstream, checking),
     request: (socket, upstream) => checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(dataDir) }),
+    lookForAbandoned: () => abandoned.look(),
     isOnline: () => connector.status.state === 'online',
     clock,
   });
@@ -198,6 +207,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const health = {
     tunnels,
     refreshUpstreams: (only?: UpstreamHealth) => monitor.refresh(only),
+    upstreams: abandoned,
     remoteApi: own,
     session,
     version: VERSION,
@@ -224,6 +234,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
         traffic: () => tunnels.traffic,
         session,
         remoteApi: () => own?.status.state ?? null,
+        abandoned: () => abandoned.count,
       });
       return metrics;
     },

@@ -7,6 +7,7 @@ import {
   CHANGE_UPSTREAM,
   endpointAdvice,
   type Name,
+  RESTART_UPSTREAM,
   START_UPSTREAM,
   sessionAdvice,
 } from '../doctor/advice.ts';
@@ -81,13 +82,14 @@ export function problemsOf({ session, remote_api: own }: StatusReport, tunnels: 
   ];
 }
 
+const REMEDIES: Readonly<Record<string, string>> = { wrong_protocol: CHANGE_UPSTREAM, hangs: RESTART_UPSTREAM };
+
 type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'> & Partial<Pick<ListedTunnel, 'upstream'>>;
 
 function problemOf({ url, status, last_error, upstream }: Endpoint, name: Name): Problem | null {
   if (status === 'online') return null;
   const problem = `${url} is ${status}${because(last_error)}`;
-  if (status === 'degraded')
-    return { problem, remedy: upstream?.state === 'wrong_protocol' ? CHANGE_UPSTREAM : START_UPSTREAM };
+  if (status === 'degraded') return { problem, remedy: REMEDIES[upstream?.state ?? ''] ?? START_UPSTREAM };
   return { problem, remedy: last_error?.code ? endpointAdvice(last_error.code, name) : null };
 }
 

@@ -15,6 +15,7 @@ const NEW_AUTHTOKEN =
 const JOIN_AGAIN =
   'to let this device join again: on the gateway, delete it if it is listed (device-agent gateway devices) and make a code (device-agent gateway invite); then run device-agent join - here';
 export const CHANGE_UPSTREAM = 'change it with device-agent tunnels change <tunnel> --forwards-to <upstream>';
+export const RESTART_UPSTREAM = 'restart the upstream: it does not close connections that clients have left';
 export const START_UPSTREAM = `start the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;
 
 /** The authtoken's ACL or reservations do not allow a domain or an address. */

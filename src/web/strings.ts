@@ -107,6 +107,7 @@ export const device = {
       refused: 'refuses connections',
       unreachable: 'does not answer',
       wrong_protocol: 'speaks another protocol',
+      hangs: 'hangs: keeps connections open after clients have left',
       unknown: 'not checked yet',
     },
     requests: (count: number) => (count === 1 ? '1 request' : `${count.toLocaleString('en')} requests`),

@@ -20,6 +20,7 @@ afterAll(() => {
 
 const agent = new Metrics({
   remoteApi: () => 'failed',
+  abandoned: () => 0,
   tunnelCounts: () => ({ connecting: 0, online: 0, degraded: 0, offline: 0, failed: 0 }),
   traffic: () => new TrafficTotals(),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),

@@ -31,11 +31,13 @@ export async function setUpApi(
     traffic: () => tunnels.traffic,
     session,
     remoteApi: () => 'failed',
+    abandoned: () => 0,
   });
   const health = {
     tunnels,
     refreshUpstreams: async () => {},
     remoteApi: null,
+    upstreams: { look: () => {}, problem: null },
     session,
     version: '1.2.3',
     uptime: () => 42.5,

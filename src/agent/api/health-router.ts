@@ -33,13 +33,15 @@ export function healthRouter(source: HealthSource): Router {
   });
 }
 
-function notReady({ tunnels, session, remoteApi }: HealthSource): Record<string, string> {
+function notReady({ tunnels, upstreams, session, remoteApi }: HealthSource): Record<string, string> {
   const { state, gateway } = session();
+  upstreams.look();
   const { online, connecting, offline, failed } = tunnels.counts();
   const down = connecting + offline + failed;
   return {
     ...(state !== 'online' && { session: `the session with ${gateway} is ${state}` }),
     ...(down > 0 && { tunnels: `${down} of ${online + down} tunnels are not online` }),
+    ...(upstreams.problem !== null && { upstreams: upstreams.problem }),
     ...(remoteApi && remoteApi.status.state !== 'online' && { remote_api: describeRemoteApi(remoteApi) }),
   };
 }

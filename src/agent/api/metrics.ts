@@ -10,6 +10,8 @@ export interface MetricsSource {
   session: () => SessionStatus;
   /** The state of the agent's own domain; null without one. */
   remoteApi: () => TunnelState | null;
+  /** Connections that upstreams keep open after clients have left. */
+  abandoned: () => number;
 }
 
 const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
@@ -36,12 +38,20 @@ export class Metrics {
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_tunnels',
-      help: 'Tunnels by state; degraded: online, but the upstream accepts no connections.',
+      help: 'Tunnels by state; degraded: online, but the upstream accepts no connections, or hangs.',
       labelNames: ['state'],
       registers,
       collect() {
         const counts = source.tunnelCounts();
         for (const state of SHOWN_STATES) this.set({ state }, counts[state]);
+      },
+    });
+    new Gauge({
+      name: 'device_agent_abandoned_connections',
+      help: 'Connections of the SDK that upstreams keep open after clients have left.',
+      registers,
+      collect() {
+        this.set(source.abandoned());
       },
     });
     this.#countTraffic(source);

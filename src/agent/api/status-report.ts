@@ -11,8 +11,16 @@ export interface RemoteApi {
   readonly status: TunnelStatus;
 }
 
+/** Connections that upstreams keep open after clients have left. */
+export interface AbandonedUpstreams {
+  look(): void;
+  /** Why few connections are left for others, as of the last look; null when there are enough. */
+  readonly problem: string | null;
+}
+
 export interface HealthSource {
   tunnels: TunnelManager;
+  upstreams: AbandonedUpstreams;
   /** Null without AGENT_DOMAIN. */
   remoteApi: RemoteApi | null;
   session: () => SessionStatus;

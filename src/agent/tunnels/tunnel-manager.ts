@@ -14,6 +14,7 @@ import {
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
+import type { UpstreamHealth } from '../upstreams/upstream-health.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { type RequestWatch, RequestWatches, type WatchAtUrl } from './request-watches.ts';
 import { domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
@@ -217,9 +218,23 @@ export class TunnelManager {
     const counters = this.reports.counters(id);
     if (capture !== null && this.#changing.has(id)) throw beingChanged();
     counters?.captureBy(capture);
+    if (capture !== null) await this.#openThroughAgent(id);
+  }
+
+  /** Opens the tunnels that lead to an upstream through the agent, which can close what the upstream keeps open. */
+  async relay(upstream: UpstreamHealth): Promise<void> {
+    for (const supervisor of [...this.#list.values()]) {
+      const { id } = supervisor.tunnel;
+      const isTheirs = this.reports.health(supervisor) === upstream && !this.#changing.has(id);
+      if (isTheirs) await this.#openThroughAgent(id);
+    }
+  }
+
+  /** Closes and opens a tunnel whose connections bypass the agent, and should no longer. */
+  async #openThroughAgent(id: string): Promise<void> {
     const supervisor = this.#list.get(id);
     const isOnline = this.options.connector.status.state === 'online';
-    if (capture === null || !supervisor || !counters?.isBypassed || !isOnline) return;
+    if (!supervisor || !this.reports.counters(id)?.isBypassed || !isOnline || !this.#isActive(supervisor)) return;
     this.#changing.add(id);
     try {
       // Supervision retries when this fails.

@@ -63,6 +63,7 @@ export class TunnelReports {
     if (state === 'refused') return `nothing listens at ${at}; clients get errors until something does`;
     if (state === 'unreachable') return `${at} does not answer (${reason}); clients get errors until it does`;
     if (state === 'wrong_protocol') return `${at} ${reason}`;
+    if (state === 'hangs') return `${at} hangs: ${reason}; restart it`;
     const path = this.health(view)?.exposedPath ?? null;
     if (path === null) return null;
     return `the upstream serves this agent's data folder with its secrets at ${path}; serve another folder`;
@@ -96,6 +97,7 @@ export class TunnelReports {
 
 function problemOf({ state, reason }: UpstreamStatus): string {
   if (state === 'wrong_protocol') return String(reason);
+  if (state === 'hangs') return `hangs: ${reason}`;
   return `${state === 'refused' ? 'refuses connections' : 'is unreachable'}: ${reason}`;
 }
 

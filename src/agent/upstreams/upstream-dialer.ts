@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
+import { HalfClosedConnections } from './half-closed-connections.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
@@ -26,6 +27,7 @@ interface TunnelUpstream {
   traffic: TrafficCounters;
   healths: UpstreamHealths;
   connections: Connections;
+  halfClosed: HalfClosedConnections;
 }
 
 /** Prepares upstreams for connectors. */
@@ -33,6 +35,7 @@ export class UpstreamDialer {
   /** Whether the upstreams in use accept connections. */
   readonly healths: UpstreamHealths;
   readonly #connections: Connections = { count: 0 };
+  readonly #halfClosed = new HalfClosedConnections();
 
   constructor(private readonly options: DialerOptions) {
     this.healths = new UpstreamHealths(options.log);
@@ -41,15 +44,15 @@ export class UpstreamDialer {
   /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
   prepare(upstream: Upstream, protocol: TunnelProtocol, traffic = new TrafficCounters()): PreparedUpstream {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
-    const tunnel = { upstream, protocol, traffic, healths: this.healths, connections: this.#connections };
-    return new PreparedUpstream(tunnel, this.options);
+    const shared = { healths: this.healths, connections: this.#connections, halfClosed: this.#halfClosed };
+    return new PreparedUpstream({ upstream, protocol, traffic, ...shared }, this.options);
   }
 }
 
 /**
  * The upstream of one tunnel. The SDK forwards to IP addresses and `localhost` directly, at full speed. Names and unix
- * sockets go through a relay that checks every connection, as do https upstreams that are not verified, and all upstreams
- * whose traffic is captured when they are bound.
+ * sockets go through a relay that checks every connection, as do https upstreams that are not verified, those that keep
+ * connections open after clients have left, and all upstreams whose traffic is captured when they are bound.
  */
 export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
@@ -99,13 +102,15 @@ export class PreparedUpstream implements EndpointUpstream {
       upstream.kind === 'tcp' &&
       !isNamed(upstream) &&
       (upstream.scheme !== 'https' || options.verifyTls) &&
-      !traffic.isCaptured;
+      !traffic.isCaptured &&
+      !this.#health.needsRelay;
     traffic.bypassed(isDirect);
+    if (isDirect) this.#health.isDirect = true;
     if (isDirect) return directAddress(upstream, protocol);
     if (this.#relay === null) {
       // Clean-up of old temporary files may have removed the empty folder.
       await openPrivateFolder(options.socketFolder);
-      const relay = new UpstreamRelay(this, options);
+      const relay = new UpstreamRelay(this, this.tunnel.halfClosed, options);
       await relay.listen();
       this.#relay = relay;
     }

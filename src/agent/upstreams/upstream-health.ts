@@ -4,10 +4,11 @@ import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, type Upstream } from './upstream.ts';
 import type { HttpFindings } from './upstream-check.ts';
 
-export const UPSTREAM_STATES = ['unknown', 'answers', 'refused', 'unreachable', 'wrong_protocol'] as const;
+export const UPSTREAM_STATES = ['unknown', 'answers', 'refused', 'unreachable', 'wrong_protocol', 'hangs'] as const;
 /**
  * `refused`: nothing listens there; `unreachable`: any other failure, such as no answer; `wrong_protocol`: accepts
- * connections, but does not speak the tunnel's protocol; `unknown`: not checked yet.
+ * connections, but does not speak the tunnel's protocol; `hangs`: accepts connections, and keeps many open after clients have
+ * left; `unknown`: not checked yet.
  */
 export type UpstreamState = (typeof UPSTREAM_STATES)[number];
 
@@ -23,12 +24,15 @@ export interface UpstreamStatus {
 
 /** Between two log lines about an upstream that stays unreachable. */
 const REPEAT_MS = 10 * 60_000;
+/** Abandoned connections at which an upstream hangs: a few clients may well wait after they have ended their side. */
+const HANGS = 32;
+const HANGS_NO_LONGER = 8;
 
 export const UNKNOWN: UpstreamStatus = { state: 'unknown', since: null, checkedAt: null, reason: null };
 
 /** Whether an upstream with this state keeps its tunnels from working. */
 export function isDown({ state }: UpstreamStatus): boolean {
-  return state === 'refused' || state === 'unreachable' || state === 'wrong_protocol';
+  return state === 'refused' || state === 'unreachable' || state === 'wrong_protocol' || state === 'hangs';
 }
 
 /**
@@ -46,6 +50,12 @@ export class UpstreamHealth {
   /** Whether a request has shown what the upstream speaks since it last failed. */
   #spoken = false;
   #exposedPath: string | null = null;
+  #abandoned = 0;
+  #hangsSince: Date | null = null;
+  /** Whether the SDK connects to it without the agent, or has done so. */
+  isDirect = false;
+  /** Whether it has hung once: from now on, the agent owns its connections, and can close them. */
+  needsRelay = false;
 
   constructor(
     readonly upstream: Upstream,
@@ -56,7 +66,30 @@ export class UpstreamHealth {
   ) {}
 
   get status(): UpstreamStatus {
-    return this.#status;
+    if (this.#hangsSince === null || isDown(this.#status)) return this.#status;
+    const reason = `${this.#abandoned} connections that clients have left are still open`;
+    return { ...this.#status, state: 'hangs', since: this.#hangsSince, reason };
+  }
+
+  /** Connections that clients have left, and the upstream keeps open. */
+  get abandoned(): number {
+    return this.#abandoned;
+  }
+
+  /** @returns whether it hangs for the first time */
+  keepsOpen(abandoned: number): boolean {
+    const upstream = displayUpstream(this.upstream);
+    this.#abandoned = abandoned;
+    if (abandoned < HANGS_NO_LONGER && this.#hangsSince !== null) {
+      this.#hangsSince = null;
+      this.log.info({ upstream }, 'upstream has closed its abandoned connections');
+    }
+    if (abandoned < HANGS || this.#hangsSince !== null) return false;
+    this.#hangsSince = new Date();
+    this.log.warn({ upstream, abandoned }, 'upstream keeps connections open that clients have left');
+    const isFirst = !this.needsRelay;
+    this.needsRelay = true;
+    return isFirst;
   }
 
   /** Milliseconds since the last connection that succeeded or failed; infinite while unknown. */

@@ -11,6 +11,8 @@ export interface UpstreamMonitorOptions {
   connect: (upstream: Upstream) => Promise<Socket>;
   /** Sends a request over such a connection, which it uses up; has a deadline. */
   request: (socket: Socket, upstream: Upstream) => Promise<HttpFindings>;
+  /** Looks for connections that upstreams keep open after clients have left. */
+  lookForAbandoned: () => void;
   /** Whether clients can arrive. Without a session, checks would only wake the device. */
   isOnline: () => boolean;
   clock: Clock;
@@ -55,6 +57,7 @@ export class UpstreamMonitor {
    */
   async refresh(only?: UpstreamHealth): Promise<void> {
     if (!this.options.isOnline()) return;
+    if (only === undefined) this.options.lookForAbandoned();
     const checks = this.#oldest(FRESH_FOR_READER_MS, only ? this.options.healths.size : MAX_BATCH)
       .filter((health) => only === undefined || health === only)
       .map((health) => this.#check(health, true));
@@ -67,6 +70,7 @@ export class UpstreamMonitor {
     for (;;) {
       await clock.sleep(BATCH_MS, this.#stopped.signal);
       if (!isOnline()) continue;
+      this.options.lookForAbandoned();
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
       for (const health of this.#oldest(FRESH_MS, size)) void this.#check(health, false);
     }

@@ -4,6 +4,7 @@ import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Log } from '../../lib/log/log.ts';
 import type { ConnectionEnd, EndpointUpstream } from '../connectors/connector.ts';
+import type { HalfClosedConnections } from './half-closed-connections.ts';
 
 export interface RelayOptions {
   /** Folder of mode 0700 for the relay's socket. */
@@ -23,6 +24,7 @@ export class UpstreamRelay {
 
   constructor(
     private readonly upstream: Pick<EndpointUpstream, 'connect' | 'observeConnection'>,
+    private readonly halfClosed: HalfClosedConnections,
     private readonly options: RelayOptions,
   ) {
     this.path = join(options.socketFolder, `${randomBytes(6).toString('hex')}.sock`);
@@ -62,6 +64,7 @@ export class UpstreamRelay {
     server.once('close', () => endedInOrder(server) || client.destroy());
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
+    client.once('end', () => this.halfClosed.add(server));
     client.pipe(server).pipe(client);
     const traffic = this.upstream.observeConnection?.();
     if (!traffic) return;

@@ -69,6 +69,18 @@ it('/readyz and /status count the agent’s own domain', async () => {
   });
 });
 
+it('/readyz answers 503 while upstreams that hang hold most connections', async () => {
+  const upstreams = {
+    look: () => {
+      upstreams.problem = '300 connections are still open';
+    },
+    problem: null as string | null,
+  };
+  const { local } = await setUpApi({}, { upstreams });
+  const { status, body } = await request(local).get('/readyz');
+  expect([status, body.details]).toEqual([503, { upstreams: '300 connections are still open' }]);
+});
+
 it('GET answers 200 with a body, even to If-None-Match: *', async () => {
   const { local } = await setUpApi();
   const { status, body } = await request(local).get('/tunnels').set('If-None-Match', '*');

@@ -250,6 +250,21 @@ describe('GET /tunnels', () => {
   });
 });
 
+it('a tunnel whose upstream hangs is degraded, until it has closed the connections that clients have left', async () => {
+  const { local, options } = await setUpApi();
+  await request(local).post('/tunnels').send({ forwards_to: 'localhost:1', domain: 'hung.localhost' });
+  const [view] = options.tunnels.list();
+  const health = view && options.tunnels.reports.health(view);
+  health?.answered();
+  health?.keepsOpen(40);
+  const message = 'upstream localhost:1 hangs: 40 connections that clients have left are still open';
+  expect((await request(local).get('/tunnels')).body).toMatchObject([
+    { status: 'degraded', last_error: { code: null, message }, upstream: { state: 'hangs' } },
+  ]);
+  health?.keepsOpen(0);
+  expect((await request(local).get('/tunnels')).body).toMatchObject([{ status: 'online', last_error: null }]);
+});
+
 describe('a tunnel whose upstream refuses connections', () => {
   it('is degraded in every answer, while the agent stays ready', async () => {
     const { local, connector, options } = await setUpApi();

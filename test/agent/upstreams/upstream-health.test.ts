@@ -59,7 +59,14 @@ function setUp(upstreams: number) {
     checked.push(upstream);
     throw refused;
   };
-  const monitor = new UpstreamMonitor({ healths, connect, request: never, isOnline: () => online.is, clock });
+  const monitor = new UpstreamMonitor({
+    healths,
+    connect,
+    request: never,
+    isOnline: () => online.is,
+    lookForAbandoned: () => {},
+    clock,
+  });
   monitor.start();
   onTestFinished(() => monitor.stop());
   return { clock, healths, checked, online, monitor };
@@ -110,7 +117,14 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
   const health = healths.hold(tcp(port));
   const options = { guard: new UpstreamGuard(parseUpstreamRules('loopback')), verifyTls: true, connectMs: 2_000 };
   const connect = (upstream: Upstream) => connectUpstream(upstream, options);
-  const monitor = new UpstreamMonitor({ healths, connect, request: never, isOnline: () => true, clock });
+  const monitor = new UpstreamMonitor({
+    healths,
+    connect,
+    request: never,
+    isOnline: () => true,
+    lookForAbandoned: () => {},
+    clock,
+  });
   await monitor.refresh();
   expect(health.status.state).toBe('refused');
   server.listen(port, '127.0.0.1');
@@ -141,6 +155,7 @@ it('the upstream of an http tunnel gets a request when it works again, and later
       return findings;
     },
     isOnline: () => true,
+    lookForAbandoned: () => {},
     clock,
   });
   monitor.start();
@@ -170,7 +185,14 @@ it('refresh() does not wait for an upstream that never answers', async () => {
   const clock = new SteeredClock();
   const healths = new UpstreamHealths(recordingLog().log, clock.now);
   const health = healths.hold(tcp(1));
-  const monitor = new UpstreamMonitor({ healths, connect: never, request: never, isOnline: () => true, clock });
+  const monitor = new UpstreamMonitor({
+    healths,
+    connect: never,
+    request: never,
+    isOnline: () => true,
+    lookForAbandoned: () => {},
+    clock,
+  });
   await monitor.refresh();
   expect(health.status.state).toBe('unknown');
 });

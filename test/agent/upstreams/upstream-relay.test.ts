@@ -53,6 +53,14 @@ it('the SDK forwards to IP addresses and localhost directly', async () => {
   expect(await forwardTo(null, '::1')).toBe('http://[::1]:80');
 });
 
+it('the SDK forwards to an upstream that has hung through the agent', async () => {
+  const { prepare, dialer } = await setUp();
+  const upstream = { kind: 'tcp', scheme: null, host: 'localhost', port: 80 } as const;
+  expect((await prepare(upstream)).forwardTo).toBe('http://localhost:80');
+  dialer.healths.find('localhost:80', 'http')?.keepsOpen(32);
+  expect((await prepare(upstream)).forwardTo).toMatch(/^unix:/);
+});
+
 describe('a named upstream', () => {
   it('is reached after the folder for sockets was deleted', async () => {
     const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });

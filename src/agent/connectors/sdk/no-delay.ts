@@ -1,10 +1,6 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
-
-/** A line of `/proc/net/tcp`: the port of the peer, the state and the inode. */
-const CONNECTION = /^\s*\d+: [0-9A-F]+:[0-9A-F]{4} [0-9A-F]+:([0-9A-F]{4}) ([0-9A-F]{2}) (?:\S+ +){5}(\d+)/gm;
-const ESTABLISHED = '01';
+import { ownConnections } from '../../../lib/process/own-connections.ts';
 
 /** By descriptor: never more than the SDK had sockets at a time. */
 const handles = new Map<number, Socket>();
@@ -22,28 +18,9 @@ const handles = new Map<number, Socket>();
 export function setNoDelay(port: number, log: Log): void {
   if (process.platform !== 'linux') return;
   try {
-    const sockets = new Set(['tcp', 'tcp6'].flatMap((table) => connectionsTo(port, table)));
-    for (const name of readdirSync('/proc/self/fd')) {
-      if (sockets.has(targetOf(name))) setNoDelayOf(Number(name));
-    }
+    for (const { descriptor } of ownConnections('established', (peer) => peer === port)) setNoDelayOf(descriptor);
   } catch (err) {
     log.debug({ err }, 'TCP_NODELAY not set');
-  }
-}
-
-/** Names of the sockets, as `/proc/self/fd` shows them. */
-function connectionsTo(port: number, table: string): string[] {
-  const lines = readFileSync(`/proc/self/net/${table}`, 'latin1').matchAll(CONNECTION);
-  return [...lines]
-    .filter(([, remote = '', state]) => Number.parseInt(remote, 16) === port && state === ESTABLISHED)
-    .map(([, , , inode]) => `socket:[${inode}]`);
-}
-
-function targetOf(descriptor: string): string {
-  try {
-    return readlinkSync(`/proc/self/fd/${descriptor}`);
-  } catch {
-    return ''; // closed since it was listed
   }
 }
 

@@ -19,6 +19,7 @@ async function setUp() {
     tunnels,
     session: () => connector.status,
     remoteApi: null,
+    upstreams: { look: () => {}, problem: null },
     version: '1.2.3',
     uptime: () => clock.now() / 1000,
     addresses: () => ({}),

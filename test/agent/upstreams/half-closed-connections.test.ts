@@ -1,0 +1,53 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { HalfClosedConnections } from '../../../src/agent/upstreams/half-closed-connections.ts';
+import { until } from '../../support/until.ts';
+
+/** Connections to an upstream that never ends one; its own side of them is in `theirs`. */
+async function connectTo(count: number): Promise<{ ours: Socket[]; theirs: Socket[] }> {
+  const theirs: Socket[] = [];
+  const server = createServer({ allowHalfOpen: true }, (socket) => void theirs.push(socket.on('error', () => {})));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const ours = Array.from({ length: count }, () => connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume());
+  onTestFinished(() => {
+    for (const socket of [...ours, ...theirs]) socket.destroy();
+    server.close();
+  });
+  await until(() => theirs.length === count, 'the connections');
+  return { ours, theirs };
+}
+
+function setUp(ours: Socket[]) {
+  const clock = { now: 0 };
+  const halfClosed = new HalfClosedConnections(() => clock.now);
+  const after = (ms: number) => {
+    clock.now += ms;
+    halfClosed.sweep();
+    return ours.filter(({ destroyed }) => destroyed).length;
+  };
+  return { halfClosed, after };
+}
+
+it('closes a connection whose client has ended its side when the upstream is silent for too long, and no other', async () => {
+  const { ours, theirs } = await connectTo(3);
+  const { halfClosed, after } = setUp(ours);
+  for (const socket of ours.slice(0, 2)) halfClosed.add(socket);
+  expect(after(299_000)).toBe(0);
+  theirs.find(({ remotePort }) => remotePort === ours[0]?.localPort)?.write('still at it');
+  await once(ours[0] as Socket, 'data');
+  expect([after(1_000), ours[1]?.destroyed]).toEqual([1, true]);
+  expect([after(299_000), after(1_000)]).toEqual([1, 2]);
+});
+
+it('keeps 64 of them when there are more, and those with the latest progress', async () => {
+  const { ours } = await connectTo(100);
+  const { halfClosed, after } = setUp(ours);
+  for (const socket of ours.slice(0, 50)) halfClosed.add(socket);
+  expect(after(900)).toBe(0);
+  for (const socket of ours.slice(50)) halfClosed.add(socket);
+  expect([after(100), after(5_000)]).toEqual([36, 36]);
+  expect(ours.slice(50).filter(({ destroyed }) => destroyed)).toEqual([]);
+});
