@@ -1,0 +1,148 @@
+import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Device } from '../agent/device.ts';
+import { CHOSEN_CONNECTOR } from '../support/connectors.ts';
+import { measured } from '../support/measured.ts';
+import { processResources } from '../support/process-resources.ts';
+import { NO_LINUX, unless } from '../support/requirements.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
+import { rounds } from './rounds.ts';
+
+/** Clients of one wave: the session has 500 connections for all tunnels. */
+const CLIENTS = rounds({ short: 520, full: 5_000 });
+const AT_ONCE = 130;
+const SECONDS = Number(process.env.HUNG_SECONDS ?? rounds({ short: 0, full: 120 }));
+/** With the SDK, a session that has to be replaced takes 10 to 20 s to be noticed, and the agent 1 to 3 s to come back. */
+const RECOVERY_MS = 60_000;
+const MAX_GROWTH_MIB = 128;
+const OWN = 'agent.localhost';
+
+const [folder, removeFolder] = makeFolder();
+const held = new Set<Socket>();
+/** Agrees to upgrades, begins responses, and never ends a connection. */
+const hung = createServer({ allowHalfOpen: true }, (socket) => {
+  held.add(socket);
+  socket.on('error', () => {}).once('close', () => held.delete(socket));
+  socket.on('data', (bytes) => {
+    const isUpgrade = /^upgrade:/im.test(bytes.toString('latin1'));
+    socket.write(
+      isUpgrade
+        ? 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n'
+        : 'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n',
+    );
+  });
+});
+const honest = createHttpServer((_req, res) => void res.end('served'));
+let device: Device;
+
+beforeAll(async () => {
+  for (const server of [hung, honest]) {
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+  }
+  device = await Device.start(folder, { AGENT_DOMAIN: OWN });
+  for (const [name, server] of Object.entries({ hung, honest })) {
+    const { port } = server.address() as AddressInfo;
+    const { status } = await device.post({ domain: `${name}.localhost`, forwards_to: port });
+    expect(status).toBe(200);
+  }
+});
+afterAll(async () => {
+  await device.agent.end();
+  for (const socket of held) socket.destroy();
+  for (const server of [hung, honest]) server.close();
+  removeFolder();
+});
+
+async function isServed(host: string): Promise<boolean> {
+  return [200, 401].includes((await device.get(host).catch(() => ({ status: 0 }))).status);
+}
+
+/** Asks the hung upstream, and leaves in the middle of the response. */
+async function askAndLeave(headers: string): Promise<void> {
+  const { host, port, servername, ca } = { ...device.address('hung.localhost'), port: device.httpsPort };
+  const client = connectTls({ host, port, servername, ca }).on('error', () => {});
+  client.write(`GET / HTTP/1.1\r\nHost: hung.localhost:${port}\r\n${headers}\r\n`);
+  // The upstream has begun to answer, or the gateway is busy.
+  await Promise.race([once(client, 'data'), once(client, 'close'), delay(3_000)]);
+  client.destroy();
+}
+
+/** Clients of the hung upstream, 130 at a time. */
+async function wave(headers: string): Promise<void> {
+  for (let asked = 0; asked < CLIENTS; asked += AT_ONCE) {
+    await Promise.all(Array.from({ length: AT_ONCE }, () => askAndLeave(headers)));
+  }
+}
+
+/** Milliseconds until the other tunnel and the agent's own domain answer. */
+async function timeUntilServed(): Promise<number> {
+  const from = performance.now();
+  for (const host of ['honest.localhost', OWN]) {
+    await until(() => isServed(host), `${host} after the wave`, { withinMs: RECOVERY_MS, everyMs: 250 });
+  }
+  return performance.now() - from;
+}
+
+const upstreamState = async () => {
+  const all = (await (await fetch(`${device.api}/tunnels`)).json()) as {
+    domain: string;
+    upstream: { state: string };
+  }[];
+  return all.find(({ domain }) => domain === 'hung.localhost')?.upstream.state;
+};
+const logged = (msg: string) => device.agent.lines.some((line) => line.msg === msg);
+
+/** Notes whether the agent says that few connections are left, until the signal aborts. */
+async function watchReadiness(signal: AbortSignal): Promise<boolean> {
+  let isReported = false;
+  while (!signal.aborted) {
+    const { details } = (await (await fetch(`${device.api}/readyz`)).json()) as { details?: { upstreams?: string } };
+    isReported ||= details?.upstreams !== undefined;
+    await delay(500);
+  }
+  return isReported;
+}
+
+const resources = () => processResources(device.agent.child.pid);
+
+const WAVES = [
+  '',
+  'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\nSec-WebSocket-Version: 13\r\n',
+];
+
+it('an upstream that never closes takes nothing from other tunnels for long, when clients have left it', {
+  timeout: 240_000 + SECONDS * 2_000,
+  ...unless(NO_LINUX),
+}, async () => {
+  const before = resources();
+  const end = performance.now() + SECONDS * 1_000;
+  const times: number[] = [];
+  const over = new AbortController();
+  const isReported = watchReadiness(over.signal);
+  do {
+    for (const headers of WAVES) {
+      await wave(headers);
+      times.push(await timeUntilServed());
+    }
+  } while (performance.now() < end);
+  measured({ fault: `${CLIENTS} clients that leave a hung upstream`, tried: times.length, recovery: times });
+  const [, ...later] = times;
+  // Once the upstream is known to hang, the agent owns its connections.
+  expect(Math.max(...later)).toBeLessThan(20_000);
+  over.abort();
+  if (CHOSEN_CONNECTOR === 'sdk') {
+    expect([await isReported, await upstreamState()]).toEqual([true, 'hangs']);
+    expect(logged('upstream keeps connections open that clients have left')).toBe(true);
+    expect(logged('session ended: an upstream keeps connections open that clients have left')).toBe(true);
+  } else expect(await isReported).toBe(false);
+  for (const socket of held) socket.destroy();
+  await until(async () => (await upstreamState()) === 'answers', 'the upstream to be well again', { everyMs: 500 });
+  await until(() => resources().fds < before.fds + 40, 'the descriptors', { withinMs: 90_000, everyMs: 500 });
+  expect(resources().rssMib).toBeLessThan(before.rssMib + MAX_GROWTH_MIB);
+});
