@@ -1,5 +1,6 @@
 /** What the fields of log lines mean, besides `level`, `time` and `msg`. */
 export const FIELDS: Readonly<Record<string, string>> = {
+  abandoned: 'connections that clients have left',
   address: 'IP address of the other side',
   after_ms: 'milliseconds it took',
   after_s: 'seconds since the start, or since the session was lost',

@@ -93,7 +93,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'upstream keeps connections open that clients have left':
     'restart the upstream; see [Upstreams that hang](agent-api.md#upstreams-that-hang)',
   'session ended: an upstream keeps connections open that clients have left':
-    'restart the upstream that `forwards_to` names',
+    'restart the `upstream`; see [Upstreams that hang](agent-api.md#upstreams-that-hang)',
   'upstream relay cannot accept connections': 'check the limit of open files, then restart',
   'using the last good copy; it could not be restored': 'check the disk',
 };

@@ -14,7 +14,7 @@ import { until } from '../support/until.ts';
 import { rounds } from './rounds.ts';
 
 /** Clients of one wave: the session has 500 connections for all tunnels. */
-const CLIENTS = rounds({ short: 520, full: 5_000 });
+const CLIENTS = rounds({ short: 650, full: 5_000 });
 const AT_ONCE = 130;
 const SECONDS = Number(process.env.HUNG_SECONDS ?? rounds({ short: 0, full: 120 }));
 /** With the SDK, a session that has to be replaced takes 10 to 20 s to be noticed, and the agent 1 to 3 s to come back. */

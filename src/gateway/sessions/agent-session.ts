@@ -171,10 +171,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner, PendingConne
     const { counters, log, address } = this.#deps;
     const ofLane = ({ lane }: Listener) => [...lane.streams].filter(({ abandonedAt }) => abandonedAt !== null).length;
     const [most] = [...this.listeners].sort((a, b) => ofLane(b) - ofLane(a));
-    const upstream = most && { endpoint: most.publicId, forwards_to: most.forwardsTo };
+    const credential = this.#credential?.id;
     counters.sessionsExhausted += 1;
     log.warn(
-      { session: this.#id, credential: this.#credential?.id, address, abandoned, ...upstream },
+      { session: this.#id, credential, address, abandoned, endpoint: most?.publicId, upstream: most?.forwardsTo },
       'session ended: an upstream keeps connections open that clients have left',
     );
     this.end(new Error('an upstream keeps connections open that clients have left'));
