@@ -61,7 +61,10 @@ const PAGES = ['test/web/*.test.ts'];
 const AFTER_PAGES = { groupOrder: 1 };
 
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
-const NATIVE = ['test/agent/{agent,own-gateway,stream-tunnels}.test.ts', 'test/faults/{network,start,stop}.test.ts'];
+const NATIVE = [
+  'test/agent/{agent,own-gateway,stream-tunnels}.test.ts',
+  'test/faults/{hung-upstream,network,start,stop}.test.ts',
+];
 
 export default defineConfig({
   test: {

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { Agent, type IncomingMessage, type RequestOptions, request } from 'node:http';
-import { connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
@@ -123,6 +123,32 @@ describe('a session of the SDK', () => {
       await session.httpEndpoint().domain('other.localhost').listen(false);
     },
   );
+
+  it('is replaced when an upstream keeps half of its streams open after clients have left', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { limits: { connections: 40 } });
+    const hung = createServer({ allowHalfOpen: true }, (socket) => void sockets.push(socket.resume()));
+    const sockets: Socket[] = [];
+    hung.listen(0, '127.0.0.1');
+    await once(hung, 'listening');
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy();
+      hung.close();
+    });
+    const session = await gateway.agent({ reconnects: true }).connect();
+    onTestFinished(() => session.close());
+    await listen(session, 'hung.localhost', (hung.address() as AddressInfo).port);
+    await listen(session, 'fine.localhost', await upstream((_req, res) => res.end('fine')));
+    const endpoint = gateway.endpoints.lookup('https', 'hung.localhost');
+    if (!endpoint) throw new Error('offline');
+    const open = () => endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+    const streams = Array.from({ length: 40 }, open);
+    for (const stream of streams) stream.write('GET / HTTP/1.1\r\nHost: hung.localhost\r\n\r\n');
+    await expect.poll(() => sockets.length).toBe(40);
+    for (const stream of streams) stream.destroy();
+    await expect(gateway.get('fine.localhost')).rejects.toThrow(StreamsExhausted);
+    const answer = () => gateway.get('fine.localhost').catch(String);
+    await expect.poll(answer, { interval: 500 }).toContain('fine');
+  });
 
   it('takes an endpoint offline and closes its connections before close() returns', async () => {
     const gateway = await SessionGateway.start();
