@@ -8,6 +8,7 @@ import type {
   Revocation,
   SessionCommand,
 } from '../endpoints/live-view.ts';
+import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 
 /** Adds the hostports of TLS edges to the endpoints that are online. */
@@ -26,7 +27,8 @@ export class LiveWithEdges implements LiveView {
   }
 
   endpoints(): readonly LiveEndpoint[] {
-    return [...this.agents.endpoints(), ...[...this.edges.served()].map(showEdge)];
+    const edges = [...this.edges.served()].filter(({ row }) => leadsSomewhere(row));
+    return [...this.agents.endpoints(), ...edges.map(showEdge)];
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
@@ -36,6 +38,11 @@ export class LiveWithEdges implements LiveView {
   revoke(revoked: Revocation): void {
     this.agents.revoke(revoked);
   }
+}
+
+/** Whether clients of an edge can reach anything: a backend, or what its traffic policy forwards to. */
+function leadsSomewhere({ backend, traffic_policy: policy }: TlsEdgeRow): boolean {
+  return (backend?.enabled && backend.backend_id !== '') || policy?.enabled === true;
 }
 
 /** Digits of the timestamp at the start of an identifier. */

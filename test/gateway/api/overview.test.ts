@@ -94,7 +94,7 @@ it('an edge needs no attention while its tunnel group has a tunnel, and says whe
   expect((await overview()).attention.idleEdges.first).toMatchObject([{ hasGroup: false }]);
 });
 
-it('certificates need attention once expired; before, only those that a domain uses and nobody renews', async () => {
+it('certificates that nobody renews need attention before they expire, and once expired those in use', async () => {
   const { store } = server;
   const sample = store.tlsCertificates.get(filled.certificates) as TlsCertificateRow;
   const set = (endsInMs: number, issued_at: string | null) =>
@@ -121,4 +121,6 @@ it('certificates need attention once expired; before, only those that a domain u
     }
   });
   expect(await found()).toEqual([0, 0]);
+  await set(23 * HOUR_MS, null);
+  expect(await found()).toEqual([0, 1]);
 });

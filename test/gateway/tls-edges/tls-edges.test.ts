@@ -287,7 +287,7 @@ describe('a hostport', () => {
     expect(await text(open)).toBe('old me');
   });
 
-  it('is listed among the online endpoints while it is served', async () => {
+  it('is listed among the online endpoints while it is served and leads somewhere', async () => {
     const edge = await scene.edge(host, { description: 'front', metadata: '{}' });
     const listed = async () => {
       const { endpoints } = (await scene.change('GET', '/endpoints')) as { endpoints: Record<string, unknown>[] };
@@ -306,6 +306,13 @@ describe('a hostport', () => {
       metadata: '{}',
     });
     expect(await scene.change('GET', `/endpoints/${endpoint?.id}`)).toEqual(endpoint);
+    await scene.change('DELETE', `/edges/tls/${edge}/backend`);
+    expect(await listed()).toEqual([]);
+    const policy = JSON.stringify({
+      on_tcp_connect: [{ actions: [{ type: 'forward-internal', config: { url: 'tls://a.internal' } }] }],
+    });
+    await scene.change('PUT', `/edges/tls/${edge}/traffic_policy`, { value: policy });
+    expect(await listed()).toHaveLength(1);
     await scene.change('DELETE', `/edges/tls/${edge}`);
     expect(await listed()).toEqual([]);
   });

@@ -70,12 +70,9 @@ function certificates({ store }: ApiContext): Pick<NeedsAttention, 'expired' | '
     });
   const isUsed = 'id IN (SELECT certificate_id FROM reserved_domains)';
   return {
-    // Automatic ones are renewed before; uploaded ones matter where a domain uses them.
+    // Automatic ones are renewed before. An uploaded one that has expired matters where a domain still uses it.
     expired: first(`facts ->> 'not_after' <= ? AND (issued_at IS NOT NULL OR ${isUsed})`, [now]),
-    expiring: first(`facts ->> 'not_after' > ? AND facts ->> 'not_after' < ? AND issued_at IS NULL AND ${isUsed}`, [
-      now,
-      soon,
-    ]),
+    expiring: first("facts ->> 'not_after' > ? AND facts ->> 'not_after' < ? AND issued_at IS NULL", [now, soon]),
     expiredAuthorities: attention(
       store.certificateAuthorities,
       "facts ->> 'not_after' <= ?",
