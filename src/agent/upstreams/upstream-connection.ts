@@ -16,6 +16,8 @@ export interface ConnectionOptions {
   connectMs: number;
 }
 
+/** After this, the upstream's next address is tried. Node's 250 ms are too little for a device that is busy. */
+const ATTEMPT_MS = 2_000;
 const KEEP_ALIVE_MS = 30_000;
 /** Looking this name up would cost more than the connection. */
 const LOCALHOST = ['127.0.0.1', '::1'];
@@ -64,7 +66,15 @@ function connectTcp(upstream: TcpUpstream, options: ConnectionOptions): Socket {
       (error: NodeJS.ErrnoException) => done(error, []),
     );
   };
-  const target = { host, port, lookup, autoSelectFamily: true, allowHalfOpen: true, noDelay: true };
+  const target = {
+    host,
+    port,
+    lookup,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: ATTEMPT_MS,
+    allowHalfOpen: true,
+    noDelay: true,
+  };
   if (scheme !== 'https') return net.connect({ ...target, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS });
   if (verifyTls && !isNamed(upstream)) systemTrust ??= createSecureContext({ ca: upstreamCas() });
   return tls.connect({
