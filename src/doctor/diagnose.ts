@@ -3,7 +3,7 @@ import { pemOf } from '../agent/connectors/gateway-ca.ts';
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { probeTls } from '../agent/connectors/tls-probe.ts';
 import { openLink } from '../agent/open-link.ts';
-import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
+import { readTunnelFile, tunnelsIn } from '../agent/tunnels/inspect-tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';

@@ -1,4 +1,5 @@
 import type { RequestHandler } from 'express';
+import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
@@ -12,7 +13,7 @@ const FORWARDING = /^(?:forwarded|via|x-forwarded.*|x-real-ip|.*-(?:connecting|c
  */
 export function hostGuard(): RequestHandler {
   return (req, _res, next) => {
-    const { host, origin, 'sec-fetch-site': site } = req.headers;
+    const { host } = req.headers;
     if (host === undefined) {
       throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: the Host header is missing');
     }
@@ -33,8 +34,7 @@ export function hostGuard(): RequestHandler {
           "another one; set AGENT_DOMAIN and use the token to call the API at the agent's own domain",
       );
     }
-    const foreign = site !== undefined && site !== 'same-origin' && site !== 'none';
-    if (foreign || (origin !== undefined && origin.toLowerCase() !== `http://${host.toLowerCase()}`)) {
+    if (!isSameOrigin(req.headers, 'http')) {
       throw new AgentError('ERR_AGENT_CROSS_SITE', 'cross-site request refused: pages of other sites may not call it');
     }
     next();

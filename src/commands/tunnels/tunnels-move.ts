@@ -1,7 +1,7 @@
 import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/inspect-tunnel-file.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
-import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';

@@ -27,15 +27,3 @@ export function keepSession(res: Response, id: string): void {
 export function forgetSession(res: Response): void {
   res.clearCookie(SESSION_COOKIE, OPTIONS);
 }
-
-/**
- * Whether a request with a cookie comes from a page of this very host. Neighbours below the same site count as the same site
- * for the browser, which sends them the cookie: only `Origin` and `Sec-Fetch-Site` tell them apart.
- */
-export function isOwnPage({ method = '', headers }: IncomingMessage): boolean {
-  const { origin, host, 'sec-fetch-site': site } = headers;
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') return false;
-  // Browsers name the origin with every request that changes something.
-  if (origin === undefined) return method === 'GET' || method === 'HEAD';
-  return origin.toLowerCase() === `https://${String(host).toLowerCase()}`;
-}
