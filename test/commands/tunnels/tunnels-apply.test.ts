@@ -90,12 +90,24 @@ it.each([
   ['tunnels: [', 'not YAML'],
   ['', 'a list called tunnels'],
   ['tunnels:\n  - forwards_to: 1\n', 'domain: must be a hostname'],
-  ['tunnels:\n  - {domain: cam, forwards_to: 1}\n', 'give the whole hostname'],
   ['tunnels:\n  - {domain: a.b, forwards_to: 1}\n  - {domain: a.b, forwards_to: 2}\n', 'declared more than once'],
 ])('tunnels apply changes nothing when the file is %j', async (text, problem) => {
   const { write, apply } = setUp();
   write(text);
   expect(await apply()).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(problem) });
+});
+
+it('tunnels apply takes a single label where it has a site to complete it, such as that of a trial', async () => {
+  const { folder, write, apply } = setUp();
+  mkdirSync(join(folder, 'data'), { mode: 0o700 });
+  write('tunnels:\n  - {domain: cam, forwards_to: 1}\n');
+  expect(await apply()).toMatchObject({ code: 0, stderr: expect.stringContaining('no agent is running') });
+  writeFileSync(join(folder, '.env'), 'NGROK_AUTHTOKEN=any\n');
+  expect(await apply()).toMatchObject({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringContaining('give the whole hostname'),
+  });
 });
 
 it('an agent applies the files of AGENT_TUNNELS_DIR at its start, and a broken file keeps no tunnel offline', {
