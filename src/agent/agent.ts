@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
-import { OperatorError } from '../lib/errors.ts';
+import type { BrowserSessions } from '../lib/http/browser-sessions.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
 import type { LogTail } from '../lib/log/log-tail.ts';
 import { isLoopbackHost } from '../lib/network/loopback-host.ts';
@@ -16,7 +16,7 @@ import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { DevicePage } from './api/page/device-page.ts';
 import type { PageFinding } from './api/page/page-routes.ts';
 import { type RunningServer, startServer } from './api/server.ts';
-import { type ApiToken, openApiToken, unknownToken } from './api-token.ts';
+import { ApiTokenInUse, openApiToken } from './api-token.ts';
 import { AuthtokenRenewal } from './authtoken-renewal.ts';
 import type { SessionStatus } from './connectors/connector.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
@@ -30,7 +30,7 @@ import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
-import { TunnelManager } from './tunnels/tunnel-manager.ts';
+import { TunnelManager, type TunnelManagerOptions } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
 import { AbandonedConnections } from './upstreams/abandoned-connections.ts';
 import { parseUpstream } from './upstreams/upstream.ts';
@@ -127,43 +127,112 @@ interface Launch extends Pick<Start, 'settings' | 'log' | 'clock' | 'cleanup'> {
   extras: PageExtras;
 }
 
+/** Each part needs those above it. They stop in the reverse order. */
 async function launch({ settings, log, clock, extras, cleanup }: Launch): Promise<Omit<Agent, 'stop'>> {
   const began = performance.now();
-  const { api, dataDir, tunnelsDir } = settings;
+  const { dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
   const socketFolder = await openFolders(dataDir, log, cleanup);
-  let apiToken = await openApiToken(settings).catch((error: unknown) => disableRemoteApi(error, log));
-
+  const apiToken = await ApiTokenInUse.open(settings, log);
   const guard = new UpstreamGuard(settings.allowUpstreams);
-  const addresses: Record<string, string> = {};
-  const start: Start = { settings, guard, addresses, log, clock, cleanup };
-  const { connector, setGatewayLogLevel, trafficAt, watchAtUrl } = createConnector(start);
+  const start: Start = { settings, guard, addresses: {}, log, clock, cleanup };
+  const uplink = createConnector(start);
+  const { connector } = uplink;
+  const own = createOwnEndpoint(start, connector, socketFolder);
+  const upstreams = createUpstreams(start, connector, socketFolder, (upstream) => tunnels.relay(upstream));
+  const tunnels = await createTunnels(start, { ...uplink, ...upstreams, defaultPolicies }, (id) =>
+    inspection.forget(id),
+  );
+  const inspection = createInspection(start, tunnels, upstreams);
+  // Registered first, so that the agent's own endpoint is bound first on each session.
+  own?.start();
+  cleanup.add(() => own?.stop());
+  await tunnels.start();
+  cleanup.add(() => tunnels.stop());
+  upstreams.monitor.start();
+  cleanup.add(() => upstreams.monitor.stop());
+  const sessions = await openPageSessions(dataDir, () => apiToken.token, log);
+  const app = createApp(start, { began, own, connector, ...upstreams, tunnels, inspection, sessions, extras });
+  await serveApi(app, own, () => apiToken.token, start);
+  announceRemote(settings, apiToken.file, log);
 
-  const own =
-    api.domain === null
-      ? null
-      : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
+  return {
+    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
+    status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
+    addresses: app.addresses,
+    silentMs: () => connector.silentMs,
+    reload: async (next) => {
+      const policies = await loadDefaultPolicies(next.defaultPolicies);
+      const token = await openApiToken({ ...next, dataDir });
+      await tunnels.policies.useDefaults(policies);
+      // Somebody who knows the old token may have signed in with it. If that cannot be saved, the file is void under the
+      // new token all the same.
+      if (apiToken.use(token)) await sessions.endAll().catch(() => {});
+      log.level = next.log.level;
+      await uplink.setGatewayLogLevel(next.log.level);
+    },
+  };
+}
+
+/** @returns null without AGENT_DOMAIN */
+function createOwnEndpoint({ settings, clock, log }: Start, connector: GatewayConnector, socketFolder: string) {
+  const { domain } = settings.api;
+  return domain === null
+    ? null
+    : new OwnEndpoint({ connector, domain, socket: join(socketFolder, 'api.sock'), clock, log });
+}
+
+type Upstreams = ReturnType<typeof createUpstreams>;
+
+/** @param relay takes the connections of an upstream that hangs through the agent */
+function createUpstreams(
+  { settings, guard, clock, log }: Start,
+  connector: GatewayConnector,
+  socketFolder: string,
+  relay: (upstream: UpstreamHealth) => Promise<void>,
+) {
   const connection = { guard, verifyTls: settings.verifyUpstreamTls, upstreamCas: settings.systemCas };
-  const dialer = new UpstreamDialer({ ...connection, log, socketFolder, connectMs: UPSTREAM_CONNECT_MS });
+  const connecting = { ...connection, connectMs: UPSTREAM_CONNECT_MS };
+  const checking = { ...connection, connectMs: UPSTREAM_CHECK_MS };
+  const dialer = new UpstreamDialer({ ...connecting, log, socketFolder });
+  const { healths } = dialer;
   const abandoned = new AbandonedConnections({
-    healths: dialer.healths,
-    onHangs: (upstream) => void tunnels.relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
+    healths,
+    onHangs: (upstream) => void relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
     log,
   });
   // Before tunnels are bound again: those whose upstream hangs go through the agent.
   connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
-  const checking = { ...connection, connectMs: UPSTREAM_CHECK_MS };
   const monitor = new UpstreamMonitor({
-    healths: dialer.healths,
+    healths,
     connect: (upstream) => connectUpstream(upstream, checking),
-    request: (socket, upstream) => checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(dataDir) }),
+    request: (socket, upstream) =>
+      checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(settings.dataDir) }),
     lookForAbandoned: () => abandoned.look(),
     isOnline: () => connector.status.state === 'online',
     clock,
   });
+  return { dialer, abandoned, monitor, connecting };
+}
+
+/** @param removed called with the id of a tunnel that was deleted */
+async function createTunnels(
+  { settings, guard, log, clock }: Start,
+  {
+    connector,
+    trafficAt,
+    watchAtUrl,
+    dialer,
+    defaultPolicies,
+  }: Pick<ReturnType<typeof createConnector>, 'connector' | 'trafficAt' | 'watchAtUrl'> &
+    Pick<Upstreams, 'dialer'> &
+    Pick<TunnelManagerOptions, 'defaultPolicies'>,
+  removed: (id: string) => void,
+): Promise<TunnelManager> {
+  const { api, dataDir, tunnelsDir, site } = settings;
   const requestLog = settings.logRequests ? await openRequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
-  const tunnels: TunnelManager = new TunnelManager({
+  return new TunnelManager({
     connector,
     store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
     guard,
@@ -173,37 +242,51 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     declare: async (store) => {
       if (tunnelsDir === null) return;
       const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
-      const rules = { defaultPolicies, reservedDomains, site: settings.site };
-      await applyDeclaredTunnels(store, { folder: tunnelsDir, rules, log });
+      await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains, site }, log });
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     trafficAt,
     watchAtUrl,
-    removed: (id) => inspection.forget(id),
-    site: settings.site,
+    removed,
+    site,
     log,
     clock,
   });
-  const inspection: LazyInspection = new LazyInspection({
+}
+
+function createInspection(
+  { cleanup, clock }: Start,
+  tunnels: TunnelManager,
+  { connecting }: Upstreams,
+): LazyInspection {
+  const inspection = new LazyInspection({
     tunnels,
     observe: (id, capture) => tunnels.captureBy(id, capture),
     watchRequests: (id, onLine) => tunnels.watchRequests(id, onLine),
-    connect: (forwardsTo) =>
-      connectUpstream(parseUpstream(forwardsTo), { ...connection, connectMs: UPSTREAM_CONNECT_MS }),
+    connect: (forwardsTo) => connectUpstream(parseUpstream(forwardsTo), connecting),
     version: VERSION,
     clock,
   });
   cleanup.add(() => inspection.stopInspecting());
-  // Registered first, so that the agent's own endpoint is bound first on each session.
-  own?.start();
-  cleanup.add(() => own?.stop());
-  await tunnels.start();
-  cleanup.add(() => tunnels.stop());
-  monitor.start();
-  cleanup.add(() => monitor.stop());
+  return inspection;
+}
 
-  const session = () => connector.status;
+interface AppParts extends Pick<Upstreams, 'abandoned' | 'monitor'> {
+  /** When the agent started, in milliseconds of `performance.now()`. */
+  began: number;
+  own: OwnEndpoint | null;
+  connector: GatewayConnector;
+  tunnels: TunnelManager;
+  inspection: LazyInspection;
+  sessions: BrowserSessions;
+  extras: PageExtras;
+}
+
+/** What the API and the page show. */
+function createApp({ settings, guard, addresses, clock, log }: Start, parts: AppParts): AppOptions {
+  const { began, own, connector, abandoned, monitor, tunnels, inspection, sessions, extras } = parts;
   let metrics: Promise<Metrics> | null = null;
+  const session = () => connector.status;
   const health = {
     tunnels,
     refreshUpstreams: (only?: UpstreamHealth) => monitor.refresh(only),
@@ -214,7 +297,6 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     uptime: () => (performance.now() - began) / 1000,
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
   };
-  const sessions = await openPageSessions(dataDir, () => apiToken.token, log);
   const page = new DevicePage({
     sessions,
     ...extras,
@@ -224,43 +306,18 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     site: settings.site,
     clock,
   });
-  const app: AppOptions = {
-    ...health,
-    page,
-    inspection,
-    metrics: () => {
-      metrics ??= loadMetrics({
-        tunnelCounts: () => tunnels.shownCounts(),
-        traffic: () => tunnels.traffic,
-        session,
-        remoteApi: () => own?.status.state ?? null,
-        abandoned: () => abandoned.count,
-      });
-      return metrics;
-    },
-    log,
+  const measured = {
+    tunnelCounts: () => tunnels.shownCounts(),
+    traffic: () => tunnels.traffic,
+    session,
+    remoteApi: () => own?.status.state ?? null,
+    abandoned: () => abandoned.count,
   };
-  await serveApi(app, own, () => apiToken.token, start);
-  announceRemote(settings, apiToken, log);
-
-  return {
-    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
-    status: () => ({ session: session(), tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
-    addresses: app.addresses,
-    silentMs: () => connector.silentMs,
-    reload: async (next) => {
-      const policies = await loadDefaultPolicies(next.defaultPolicies);
-      const token = await openApiToken({ ...next, dataDir });
-      await tunnels.policies.useDefaults(policies);
-      // Somebody who knows the old token may have signed in with it.
-      const isNew = token.token !== apiToken.token;
-      apiToken = token;
-      // If that cannot be saved, the file is void under the new token all the same.
-      if (isNew) await sessions.endAll().catch(() => {});
-      log.level = next.log.level;
-      await setGatewayLogLevel(next.log.level);
-    },
+  const loadOnce = () => {
+    metrics ??= loadMetrics(measured);
+    return metrics;
   };
+  return { ...health, page, inspection, metrics: loadOnce, log };
 }
 
 async function openRequestLog(log: Log) {
@@ -348,14 +405,7 @@ async function loadMetrics(source: MetricsSource): Promise<Metrics> {
   return new Metrics(source);
 }
 
-/** Disables remote calls until the token is fixed, but starts the tunnels. */
-function disableRemoteApi(error: unknown, log: Log): ApiToken {
-  if (!(error instanceof OperatorError)) throw error;
-  log.error({ reason: error.message }, 'remote API disabled: cannot read the API token; fix it and reload');
-  return unknownToken();
-}
-
-function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {
+function announceRemote({ api }: Settings, file: string | null, log: Log): void {
   if (api.domain === null) return;
   if (!api.requireToken) {
     log.warn(

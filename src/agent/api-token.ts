@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../lib/files/durable-write.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 
 /** File in the data folder that holds the token when none was set. */
@@ -67,4 +68,37 @@ async function createTokenFile(file: string): Promise<string> {
 
 function newToken(): string {
   return randomBytes(24).toString('base64url');
+}
+
+/** The API token, which a reload may change. */
+export class ApiTokenInUse {
+  private constructor(private current: ApiToken) {}
+
+  /** Without a readable token, remote calls are disabled until it is fixed, but the tunnels start. */
+  static async open(settings: Settings, log: Log): Promise<ApiTokenInUse> {
+    const token = await openApiToken(settings).catch((error: unknown) => disableRemoteApi(error, log));
+    return new ApiTokenInUse(token);
+  }
+
+  get token(): string {
+    return this.current.token;
+  }
+
+  get file(): string | null {
+    return this.current.file;
+  }
+
+  /** @returns whether it is another one */
+  use(token: ApiToken): boolean {
+    const isNew = token.token !== this.current.token;
+    this.current = token;
+    return isNew;
+  }
+}
+
+/** Disables remote calls until the token is fixed, but starts the tunnels. */
+function disableRemoteApi(error: unknown, log: Log): ApiToken {
+  if (!(error instanceof OperatorError)) throw error;
+  log.error({ reason: error.message }, 'remote API disabled: cannot read the API token; fix it and reload');
+  return unknownToken();
 }
