@@ -388,7 +388,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /** Ends the session's stream that holds the most memory. */
-  shed(): void {
+  reclaim(): void {
     let most: Channel | null = null;
     let owner: Connection = this;
     for (const connection of this.#bulk === null ? [this] : [this, this.#bulk]) {

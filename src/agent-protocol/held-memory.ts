@@ -36,7 +36,7 @@ export class HeldMemory {
 
   /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
   promise(bytes: number): void {
-    this.#budget?.promise(bytes);
+    this.#budget?.reserve(bytes);
   }
 
   /**

@@ -1,14 +1,24 @@
-/** Holds bytes that somebody else has yet to read. */
+import { BoundedMap } from './bounded-map.ts';
+
+/** More owners than hold anything at the same time. */
+const MAX_SHARES = 10_000;
+
+/** Holds memory that it can give back. */
 export interface MemoryUser {
-  /** Gives some of them up. */
-  shed(): void;
+  /** Gives some of it back. */
+  reclaim(): void;
 }
 
-/** Limits the bytes that its users hold together. Beyond the limit, the user with the most gives some up. */
+/**
+ * Limits what its users hold together: bytes, or whatever they count. There are two ways to count. What is held already is
+ * reported: beyond the limit, the user with the most gives some back. What may be refused is reserved: nobody gives anything
+ * back for it. Owners such as client networks and authtokens have shares, which are budgets of their own.
+ */
 export class MemoryBudget implements MemoryUser {
   readonly #held = new Map<MemoryUser, number>();
+  #shares: BoundedMap<string, MemoryBudget> | null = null;
   #total = 0;
-  #promised = 0;
+  #reserved = 0;
 
   /** @param whole the budget that this one is a share of */
   constructor(
@@ -16,21 +26,59 @@ export class MemoryBudget implements MemoryUser {
     private readonly whole: MemoryBudget | null = null,
   ) {}
 
+  /** The share of an owner: half of the limit. */
+  shareOf(owner: string): MemoryBudget {
+    this.#shares ??= new BoundedMap(MAX_SHARES);
+    const share = this.#shares.get(owner) ?? this.newShare();
+    this.#shares.set(owner, share);
+    return share;
+  }
+
+  /** A further share of half of the limit, for an owner who asks once. */
+  newShare(): MemoryBudget {
+    return new MemoryBudget(this.limit / 2, this);
+  }
+
   /** Bytes that its users hold together. */
   get held(): number {
     return this.#total;
   }
 
+  get reserved(): number {
+    return this.#reserved;
+  }
+
   /** Bytes until the limit, if all arrive that may. */
   get room(): number {
-    const own = Math.max(0, this.limit - this.#total - this.#promised);
+    const own = Math.max(0, this.#left);
     return this.whole === null ? own : Math.min(own, this.whole.room);
   }
 
-  /** Counts bytes that somebody may send from now on, or no longer. They only take room: nobody gives anything up for them. */
-  promise(bytes: number): void {
-    this.#promised += bytes;
-    this.whole?.promise(bytes);
+  /**
+   * Whether a share can take so many bytes and leave as much for others as it has then: alone a half, besides another one a
+   * third each. So there is always room for one more, however much a few of them want.
+   */
+  leavesRoom(bytes: number): boolean {
+    const left = (this.whole ?? this).#left;
+    return this.#total + this.#reserved + bytes <= left - bytes;
+  }
+
+  /** Counts bytes that somebody holds or may send from now on, whether or not there is room. */
+  reserve(bytes: number): void {
+    this.#reserved += bytes;
+    this.whole?.reserve(bytes);
+  }
+
+  /** @returns false when there is no room; then nothing is reserved */
+  tryReserve(bytes: number): boolean {
+    if (bytes > this.room) return false;
+    this.reserve(bytes);
+    return true;
+  }
+
+  /** Gives reserved bytes back. */
+  release(bytes: number): void {
+    this.reserve(-bytes);
   }
 
   /** Records how many bytes a user holds now. */
@@ -40,10 +88,11 @@ export class MemoryBudget implements MemoryUser {
     if (bytes === 0) this.#held.delete(user);
     else this.#held.set(user, bytes);
     this.whole?.report(this, this.#total);
-    if (bytes > before && this.#total > this.limit) this.shed();
+    if (bytes > before && this.#total > this.limit) this.reclaim();
   }
 
-  shed(): void {
+  /** The user with the most gives some back. */
+  reclaim(): void {
     let most: MemoryUser | null = null;
     let bytes = 0;
     for (const [user, held] of this.#held) {
@@ -51,6 +100,10 @@ export class MemoryBudget implements MemoryUser {
       most = user;
       bytes = held;
     }
-    most?.shed();
+    most?.reclaim();
+  }
+
+  get #left(): number {
+    return this.limit - this.#total - this.#reserved;
   }
 }

@@ -1,8 +1,8 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
+import type { MemoryBudget } from '../lib/memory-budget.ts';
 import type { EvaluationContext } from './cel/evaluation.ts';
 import type { RuleRecord } from './rule-record.ts';
 import type { UserAgent } from './scope/user-agent.ts';
-import type { ContentEncoding, EncoderMemory } from './state/encoder-memory.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
 
 export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
@@ -106,12 +106,15 @@ export interface PolicyResponse {
   compression?: Compression;
 }
 
+export type ContentEncoding = 'gzip' | 'deflate' | 'br';
+
 export interface Compression {
   readonly encoding: ContentEncoding;
   /** What the encoder takes its processor time from. */
   readonly time: ProcessorTime;
-  /** Where the encoder is counted. */
-  readonly memory: EncoderMemory;
+  /** Where the encoder is counted, with so many bytes. */
+  readonly memory: MemoryBudget;
+  readonly bytes: number;
 }
 
 /**

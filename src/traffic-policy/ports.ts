@@ -1,7 +1,6 @@
-import { FairMemory } from '../lib/fair-memory.ts';
+import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
-import { EncoderMemory } from './state/encoder-memory.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 
@@ -44,7 +43,7 @@ export interface PolicyPorts {
   /** Of all encoders of compress-response of an authtoken together. */
   readonly compressionTime: ProcessorTime;
   /** The same encoders. */
-  readonly encoderMemory: EncoderMemory;
+  readonly encoderMemory: MemoryBudget;
   /**
    * The current rules of all these IP policies. The same object means an unchanged list.
    *
@@ -78,7 +77,7 @@ export function standalonePorts(): PolicyPorts {
     state: new PolicyState(),
     processorTime: endless(),
     compressionTime: endless(),
-    encoderMemory: new EncoderMemory(new FairMemory(Number.POSITIVE_INFINITY), ''),
+    encoderMemory: new MemoryBudget(Number.POSITIVE_INFINITY),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,

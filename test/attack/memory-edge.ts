@@ -5,7 +5,6 @@
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { Duplex } from 'node:stream';
-import { FairMemory } from '../../src/lib/fair-memory.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { TestEdge } from '../support/edge.ts';
 import { processResources } from '../support/process-resources.ts';
@@ -14,22 +13,16 @@ import { StreamChannel } from '../support/stream-channel.ts';
 const answering = Number(process.argv[2]);
 const GIB = 1024 ** 3;
 
-/** Bytes in all budgets; those of client networks are parts of the whole. */
-let counted = () => 0;
-const report = MemoryBudget.prototype.report;
+/** The budgets that are no share of another one. */
+const budgets = new Set<MemoryBudget>();
+const { report, reserve } = MemoryBudget.prototype;
 MemoryBudget.prototype.report = function (this: MemoryBudget, user, bytes) {
-  if ((this as unknown as { whole: MemoryBudget | null }).whole === null) counted = () => this.held;
+  if ((this as unknown as { whole: MemoryBudget | null }).whole === null) budgets.add(this);
   report.call(this, user, bytes);
 };
-let taken = 0;
-const { take, release } = FairMemory.prototype;
-FairMemory.prototype.take = function (owner, bytes) {
-  taken += bytes;
-  take.call(this, owner, bytes);
-};
-FairMemory.prototype.release = function (owner, bytes) {
-  taken -= bytes;
-  release.call(this, owner, bytes);
+MemoryBudget.prototype.reserve = function (this: MemoryBudget, bytes) {
+  if ((this as unknown as { whole: MemoryBudget | null }).whole === null) budgets.add(this);
+  reserve.call(this, bytes);
 };
 
 const edge = await TestEdge.start({
@@ -74,10 +67,11 @@ print({ httpPort: edge.httpPort, httpsPort: edge.httpsPort });
 
 createInterface({ input: process.stdin }).on('line', () => {
   globalThis.gc?.();
-  let streams = 0;
-  for (const { readableLength, writableLength } of upstreams) streams += readableLength + writableLength;
+  let counted = StreamChannel.kept;
+  for (const { readableLength, writableLength } of upstreams) counted += readableLength + writableLength;
+  for (const { held, reserved } of budgets) counted += held + reserved;
   print({
-    counted: counted() + taken + streams + StreamChannel.kept,
+    counted,
     used: processResources(process.pid).rssMib * 2 ** 20,
   });
 });

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { ClientMemory } from '../../src/gateway/edge/clients/client-memory.ts';
+import { clientMemory } from '../../src/gateway/edge/clients/client-memory.ts';
 import { Http1Clients } from '../../src/gateway/edge/clients/http1/http1-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
@@ -82,7 +82,7 @@ async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Pr
 
 const clients = new Http1Clients({
   limits: HTTP_LIMITS,
-  memory: new ClientMemory(),
+  memory: clientMemory(),
   counters: new TrafficCounters(),
   log: silentLog,
 });

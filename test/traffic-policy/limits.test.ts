@@ -1,10 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyRequest } from '../../src/traffic-policy/policy-subjects.ts';
 import { Circuit } from '../../src/traffic-policy/state/circuit.ts';
 import { PolicyState, PolicyStates } from '../../src/traffic-policy/state/policy-state.ts';
-import { KeyRoom, SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
+import { SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import { connectionFrom, requestFor } from './fake-request.ts';
 
@@ -141,7 +142,7 @@ describe('rate-limit', () => {
   });
 
   it('keeps a bounded number of keys in all limits together, at the expense of the largest', () => {
-    const room = new KeyRoom(1000);
+    const room = new MemoryBudget(1000);
     const [small, ...large] = Array.from({ length: 5 }, () => new SlidingWindow(1, 60_000, room));
     for (let key = 0; key < 10; key++) small?.admit(`key ${key}`, 0);
     for (let key = 0; key < 5000; key++) for (const window of large) window.admit(`key ${key}`, 0);

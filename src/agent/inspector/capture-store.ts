@@ -1,4 +1,5 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
+import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { type CapturedMessage, Exchange, type ExchangeMessage } from './exchange.ts';
 import { PackedExchanges } from './packed-exchanges.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
@@ -35,28 +36,32 @@ export class CaptureStore implements PendingMemory {
   /** No exchange has a lower id. */
   #oldestId = 1;
   #held = 0;
-  #pending = 0;
+  readonly #pending: MemoryBudget;
 
   /** @param maxBytes see {@link MAX_HELD}; less in tests */
   constructor(private readonly maxBytes = MAX_HELD) {
     this.#packed = new PackedExchanges(maxBytes);
     this.#limit = maxBytes - this.#packed.reserve;
+    this.#pending = new MemoryBudget(Math.min(MAX_PENDING, maxBytes / 4));
   }
 
   /** Bytes held now. */
   get held(): number {
-    return this.#held + this.#pending + this.#packed.size;
+    return this.#held + this.#pending.reserved + this.#packed.size;
   }
 
   get max(): number {
     return this.maxBytes;
   }
 
-  hold(bytes: number): boolean {
-    if (bytes > 0 && this.#pending + bytes > Math.min(MAX_PENDING, this.maxBytes / 4)) return false;
-    this.#pending += bytes;
+  tryReserve(bytes: number): boolean {
+    if (!this.#pending.tryReserve(bytes)) return false;
     this.#makeRoom();
     return true;
+  }
+
+  release(bytes: number): void {
+    this.#pending.release(bytes);
   }
 
   add(tunnelId: string, request: CapturedMessage<RequestLine>, replayOf: number | null): Exchange {

@@ -1,11 +1,11 @@
 import type { Log } from '../../lib/log/log.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
+import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { type ExchangeMessage, endedEarly } from './exchange.ts';
 import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import { headFacts, requestLineOf, statusLineOf } from './parsing/message-head.ts';
 import { type Following, MessageReader } from './parsing/message-reader.ts';
 import { ParseFailure } from './parsing/parse-failure.ts';
-import type { PendingMemory } from './parsing/pending-bytes.ts';
 
 /** Of all connections together, for heads that have not arrived whole. */
 const MAX_PENDING_BYTES = 1024 * 1024;
@@ -23,19 +23,13 @@ interface Request {
 }
 
 /** Logs a line for each request of HTTP/1.1 that passes between the agent and upstreams. */
-export class RequestLog implements PendingMemory {
-  #pending = 0;
+export class RequestLog {
+  readonly #pending = new MemoryBudget(MAX_PENDING_BYTES);
 
   constructor(
     private readonly log: Log,
     private readonly now: () => number = () => performance.now(),
   ) {}
-
-  hold(bytes: number): boolean {
-    if (this.#pending + bytes > MAX_PENDING_BYTES) return false;
-    this.#pending += bytes;
-    return true;
-  }
 
   /**
    * Reads a connection to an upstream.
@@ -43,7 +37,7 @@ export class RequestLog implements PendingMemory {
    * @param url of the tunnel
    */
   connection(url: () => string): ConnectionRequests {
-    return new ConnectionRequests(this, this.now, (request, reason) => {
+    return new ConnectionRequests(this.#pending, this.now, (request, reason) => {
       const { method, path, status, request_bytes, response_bytes, beganAt } = request;
       const duration_ms = Math.round(this.now() - beganAt);
       this.log.info(
@@ -65,7 +59,7 @@ class ConnectionRequests {
   #isOver = false;
 
   constructor(
-    memory: PendingMemory,
+    memory: MemoryBudget,
     private readonly now: () => number,
     private readonly ended: (request: Request, reason?: string) => void,
   ) {

@@ -1,9 +1,10 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
-import { ClientMemory } from './clients/client-memory.ts';
+import { clientMemory } from './clients/client-memory.ts';
 import { Http1Clients } from './clients/http1/http1-clients.ts';
 import { Http2Clients } from './clients/http2/http2-clients.ts';
 import { closeLongestIdle } from './clients/idle-clients.ts';
@@ -61,7 +62,7 @@ export class EdgeServer {
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
     this.#services = new ServiceServer(services, limits, options.serviceMessages);
-    const memory = new ClientMemory(limits.memory);
+    const memory = clientMemory(limits.memory);
     this.#tls = new PublicTls(options, this.#tlsParts(limits, memory, clients, internal));
     const plain = new Http1Clients({ limits, memory, counters, log });
     const slots = new ConnectionSlots({
@@ -122,7 +123,7 @@ export class EdgeServer {
 
   #tlsParts(
     limits: HttpLimits,
-    memory: ClientMemory,
+    memory: MemoryBudget,
     clients: ClientConnections,
     internal: InternalLookup,
   ): PublicTlsParts {

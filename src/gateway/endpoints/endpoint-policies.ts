@@ -1,14 +1,13 @@
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { FairMemory } from '../../lib/fair-memory.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { availableMemory } from '../../lib/process/available-memory.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
-import { EncoderMemory } from '../../traffic-policy/state/encoder-memory.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import type { EndpointProtocol } from './endpoint.ts';
@@ -61,11 +60,11 @@ export class EndpointPolicies {
   /** Policies whose warnings are in the log already. */
   readonly #warned = new BoundedMap<string, true>(MAX_WARNED);
   readonly #compressionTimes: ProcessorTimes;
-  readonly #encoderMemory: FairMemory;
+  readonly #encoderMemory: MemoryBudget;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
     const { share = 1, clock = systemClock, encoderMemory = defaultEncoderMemory() } = options;
-    this.#encoderMemory = new FairMemory(encoderMemory);
+    this.#encoderMemory = new MemoryBudget(encoderMemory);
     this.#times = new ProcessorTimes(share, clock);
     this.#compressionTimes = new ProcessorTimes(share, clock);
   }
@@ -98,7 +97,7 @@ export class EndpointPolicies {
       state: this.#states.of(url),
       processorTime: this.#times.of(payer),
       compressionTime: this.#compressionTimes.of(payer),
-      encoderMemory: new EncoderMemory(this.#encoderMemory, payer),
+      encoderMemory: this.#encoderMemory.shareOf(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),

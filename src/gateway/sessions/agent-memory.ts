@@ -1,4 +1,3 @@
-import { BoundedMap } from '../../lib/bounded-map.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { availableMemory } from '../../lib/process/available-memory.ts';
 
@@ -6,7 +5,6 @@ const MIB = 1_048_576;
 /** Share of the machine's or container's memory for data that agents and clients have yet to read. */
 const SHARE = 1 / 8;
 const [LEAST, MOST] = [64 * MIB, 512 * MIB];
-const MAX_REMEMBERED = 10_000;
 
 /**
  * The memory for data on its way through agent sessions. One authtoken can have half of it, and one session a quarter.
@@ -14,17 +12,14 @@ const MAX_REMEMBERED = 10_000;
  */
 export class AgentMemory {
   readonly #whole: MemoryBudget;
-  readonly #authtokens = new BoundedMap<string, MemoryBudget>(MAX_REMEMBERED);
 
   /** @param limit bytes for all sessions together; omitted: a share of the memory */
-  constructor(private readonly limit = Math.min(MOST, Math.max(LEAST, availableMemory() * SHARE))) {
+  constructor(limit = Math.min(MOST, Math.max(LEAST, availableMemory() * SHARE))) {
     this.#whole = new MemoryBudget(limit);
   }
 
   /** The budget of a further session of an authtoken. */
   ofSession(credentialId: string): MemoryBudget {
-    const ofAuthtoken = this.#authtokens.get(credentialId) ?? new MemoryBudget(this.limit / 2, this.#whole);
-    this.#authtokens.set(credentialId, ofAuthtoken);
-    return new MemoryBudget(this.limit / 4, ofAuthtoken);
+    return this.#whole.shareOf(credentialId).newShare();
   }
 }

@@ -1,36 +1,4 @@
-/** A store of keys that grows with the number of clients. */
-interface KeyHolder {
-  readonly keys: number;
-  /** Drops the least recently used half of its keys. */
-  forgetHalf(): void;
-}
-
-/**
- * Bounds the keys of all rate limits together: clients can fill one policy's with hundreds of thousands. When the room is
- * full, the limit with the most keys drops half of them.
- */
-export class KeyRoom {
-  readonly #holders = new Set<KeyHolder>();
-  #keys = 0;
-
-  constructor(private readonly limit: number) {}
-
-  /** Call it for every key that a holder adds. */
-  added(holder: KeyHolder): void {
-    this.#holders.add(holder);
-    this.#keys += 1;
-    if (this.#keys <= this.limit) return;
-    let largest = holder;
-    for (const other of this.#holders) if (other.keys > largest.keys) largest = other;
-    largest.forgetHalf();
-  }
-
-  /** Call it for every key that a holder drops. */
-  removed(holder: KeyHolder): void {
-    this.#keys -= 1;
-    if (holder.keys === 0) this.#holders.delete(holder);
-  }
-}
+import { MemoryBudget, type MemoryUser } from '../../lib/memory-budget.ts';
 
 /** The resolution of a window: an admitted request counts at most one slot too long. */
 const SLOTS = 60;
@@ -38,8 +6,11 @@ const SLOTS = 60;
 /** Each takes some hundred bytes; the least recently used is dropped first. */
 const MAX_KEYS = 10_000;
 
-/** For all limits of the process: at most 200 MB. */
-const ROOM = new KeyRoom(200_000);
+/**
+ * The keys of all limits of the process, at most 200 MB: clients can fill one policy's with hundreds of thousands. When it is
+ * full, the limit with the most keys drops half of them.
+ */
+const ALL_KEYS = new MemoryBudget(200_000);
 
 interface Bucket {
   /** Slot times, oldest first, and the number of admitted requests in each. */
@@ -58,15 +29,17 @@ export interface Admission {
  * Limits the number of requests within any window of time, for each key. It counts in slots of a sixtieth of the window
  * and errs on the strict side: no window ever has more.
  */
-export class SlidingWindow implements KeyHolder {
+export class SlidingWindow implements MemoryUser {
   readonly #capacity: number;
   readonly #slotMs: number;
   readonly #buckets = new Map<string, Bucket>();
 
-  readonly #room: KeyRoom;
-
-  constructor(capacity: number, windowMs: number, room = ROOM) {
-    this.#room = room;
+  /** @param allKeys limits the keys of all limits together */
+  constructor(
+    capacity: number,
+    windowMs: number,
+    private readonly allKeys = ALL_KEYS,
+  ) {
     this.#capacity = capacity;
     this.#slotMs = windowMs / SLOTS;
   }
@@ -93,7 +66,8 @@ export class SlidingWindow implements KeyHolder {
     return this.#buckets.size;
   }
 
-  forgetHalf(): void {
+  /** Drops the least recently used half of its keys. */
+  reclaim(): void {
     const oldest = [...this.#buckets.keys()].slice(0, Math.ceil(this.#buckets.size / 2));
     for (const key of oldest) this.#forgetKey(key);
   }
@@ -105,7 +79,7 @@ export class SlidingWindow implements KeyHolder {
     const bucket = known ?? { slots: [], counts: [], total: 0 };
     if (known) this.#buckets.delete(key);
     this.#buckets.set(key, bucket);
-    if (!known) this.#room.added(this);
+    if (!known) this.allKeys.report(this, this.keys);
     return bucket;
   }
 
@@ -123,7 +97,7 @@ export class SlidingWindow implements KeyHolder {
 
   #forgetKey(key: string): void {
     this.#buckets.delete(key);
-    this.#room.removed(this);
+    this.allKeys.report(this, this.keys);
   }
 }
 

@@ -318,7 +318,7 @@ describe('StreamGate', () => {
     streams[0]?.pause();
     peer.sendData(2, 'held');
     await settle();
-    connection.shed();
+    connection.reclaim();
     await settle();
     expect(reasons).toEqual(['Error: memory limit reached']);
     expect(peer.frames.filter(({ id }) => id === 2).at(-1)).toMatchObject({ fin: true });

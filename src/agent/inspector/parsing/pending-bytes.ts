@@ -1,14 +1,8 @@
+import type { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { GrowingBytes } from './growing-bytes.ts';
 
-/** Limits what all connections together hold of messages that have not arrived whole. */
-export interface PendingMemory {
-  /**
-   * Takes more memory, or gives some back.
-   *
-   * @returns false when there is no room; then nothing is taken
-   */
-  hold(bytes: number): boolean;
-}
+/** The budget for what all connections together hold of messages that have not arrived whole. */
+export type PendingMemory = Pick<MemoryBudget, 'tryReserve' | 'release'>;
 
 /** The beginning of something that has not arrived whole. */
 export class PendingBytes {
@@ -33,14 +27,14 @@ export class PendingBytes {
   /** @returns false when it does not fit whole; then nothing is appended */
   append(bytes: Buffer): boolean {
     const length = this.#bytes.length + bytes.length;
-    if (length > this.limit || !this.memory.hold(bytes.length)) return false;
+    if (length > this.limit || !this.memory.tryReserve(bytes.length)) return false;
     this.#bytes.append(bytes);
     return true;
   }
 
   clear(): void {
     if (this.#bytes.length === 0) return;
-    this.memory.hold(-this.#bytes.length);
+    this.memory.release(this.#bytes.length);
     this.#bytes.clear();
   }
 }

@@ -51,14 +51,14 @@ export class WebSocketInflater {
   }
 
   release(): void {
-    this.memory.hold(-this.#held);
+    this.memory.release(this.#held);
     this.#held = 0;
     this.#window = NO_DATA;
   }
 
   #remember(inflated: Buffer): void {
     if (this.#held === 0) {
-      if (!this.memory.hold(WINDOW)) {
+      if (!this.memory.tryReserve(WINDOW)) {
         this.#fail(null, 'too many compressed connections to decompress all');
         return;
       }

@@ -30,41 +30,28 @@ export interface MemoryHolder {
 }
 
 /**
- * Limits what all clients of the process make the gateway hold: heads and bodies of requests, complete or not, and responses
- * that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is closed.
+ * The budget for what all clients of the process make the gateway hold: heads and bodies of requests, complete or not, and
+ * responses that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is closed.
+ *
+ * @param limit bytes; omitted: a share of the heap
  */
-export class ClientMemory {
-  readonly #whole: MemoryBudget;
-  readonly #networks = new Map<string, MemoryBudget>();
-
-  /** @param limit bytes; omitted: a share of the heap */
-  constructor(private readonly limit = Math.min(MOST, Math.max(LEAST, availableHeap() * SHARE))) {
-    this.#whole = new MemoryBudget(limit);
-  }
-
-  /** @param address of the client; undefined when its connection has ended already */
-  connection(address: string | undefined, holder: MemoryHolder): ConnectionMemory {
-    return new ConnectionMemory(this, address ?? '', holder);
-  }
-
-  /** Records what a connection holds now. */
-  report(network: string, user: MemoryUser, bytes: number): void {
-    const share = this.#networks.get(network) ?? new MemoryBudget(this.limit / 2, this.#whole);
-    this.#networks.set(network, share);
-    share.report(user, bytes);
-    if (share.held === 0) this.#networks.delete(network);
-  }
+export function clientMemory(limit = Math.min(MOST, Math.max(LEAST, availableHeap() * SHARE))): MemoryBudget {
+  return new MemoryBudget(limit);
 }
 
-/** What one connection holds. */
+/** What one connection holds, counted in the share of its client's network. */
 export class ConnectionMemory implements MemoryUser {
   #reported = 0;
-  #network: string | null = null;
+  #share: MemoryBudget | null = null;
   #released = false;
 
+  /**
+   * @param memory of all clients
+   * @param address of the client; undefined when its connection has ended already
+   */
   constructor(
-    private readonly memory: ClientMemory,
-    private readonly address: string,
+    private readonly memory: MemoryBudget,
+    private readonly address: string | undefined,
     private readonly holder: MemoryHolder,
   ) {}
 
@@ -91,7 +78,7 @@ export class ConnectionMemory implements MemoryUser {
   }
 
   /** Closes the connection, unless it holds less by now. */
-  shed(): void {
+  reclaim(): void {
     const before = this.#reported;
     this.update(this.holder.countHeld());
     if (this.#reported < before) return;
@@ -101,8 +88,8 @@ export class ConnectionMemory implements MemoryUser {
 
   #report(bytes: number): void {
     this.#reported = bytes;
-    this.#network ??= clientNetwork(this.address);
-    this.memory.report(this.#network, this, bytes);
+    this.#share ??= this.memory.shareOf(clientNetwork(this.address ?? ''));
+    this.#share.report(this, bytes);
   }
 }
 

@@ -1,7 +1,6 @@
 import type { Transform, TransformCallback } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
-import type { Compression } from '../../../traffic-policy/policy-subjects.ts';
-import type { ContentEncoding } from '../../../traffic-policy/state/encoder-memory.ts';
+import type { Compression, ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 
 /** Flushes every write: server-sent events must not wait in the encoder. */
@@ -27,7 +26,7 @@ const BYTES_PER_MS = 32_768;
  * A stream that compresses what is written to it and sends it as the body of a response. It takes no more when the
  * processor time for compression is used up, until some is left again.
  */
-export function encoderFor(res: ClientResponse, { encoding, time, memory }: Compression): Transform {
+export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes }: Compression): Transform {
   const encoder = ENCODERS[encoding]();
   const compress = encoder._transform;
   encoder._transform = (piece: Buffer, name: BufferEncoding, done: TransformCallback) => {
@@ -36,7 +35,8 @@ export function encoderFor(res: ClientResponse, { encoding, time, memory }: Comp
       if (!encoder.destroyed) compress.call(encoder, piece, name, done);
     });
   };
-  encoder.on('error', () => res.destroy()).once('close', memory.take(encoding));
+  memory.reserve(bytes);
+  encoder.on('error', () => res.destroy()).once('close', () => memory.release(bytes));
   res.once('close', () => encoder.destroy());
   encoder
     .on('data', (piece: Buffer) => {

@@ -1,4 +1,4 @@
-import { FairMemory } from '../../../lib/fair-memory.ts';
+import { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { ByteBlocks } from '../http/byte-blocks.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
@@ -8,7 +8,7 @@ import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 const READ_MS = 60_000;
 
 /** All bodies that policies hold in memory, by network of the client; one that finds no room counts as too long. */
-const memory = new FairMemory(64 * 1_048_576);
+const memory = new MemoryBudget(64 * 1_048_576);
 
 /**
  * Streams a request's body to the upstream. Stopping it is safe: when the upstream answers before it has read everything,
@@ -26,7 +26,7 @@ export class RequestBody {
   #gaveUp = false;
   /** Bytes counted in the memory of all. */
   #counted = 0;
-  #network = '';
+  #memory: MemoryBudget | null = null;
   readonly #readMs: number;
 
   /**
@@ -55,7 +55,8 @@ export class RequestBody {
   #readAhead(limit: number): Promise<void> {
     const from = this.#from;
     if (from.destroyed) return Promise.resolve();
-    this.#network ||= clientNetwork(this.#req.socket.remoteAddress ?? '');
+    const share = memory.shareOf(clientNetwork(this.#req.socket.remoteAddress ?? ''));
+    this.#memory = share;
     return new Promise((resolve) => {
       const finish = () => {
         clearTimeout(timer);
@@ -66,9 +67,9 @@ export class RequestBody {
         const before = this.#buffered.held;
         this.#buffered.add(chunk);
         const bytes = this.#buffered.held - before;
-        const isTooMuch = !memory.hasRoom(this.#network, bytes);
+        const isTooMuch = !share.leavesRoom(bytes);
         // It is held all the same, until it is sent on.
-        memory.take(this.#network, bytes);
+        share.reserve(bytes);
         this.#counted += bytes;
         if (isTooMuch) giveUp();
         else if (this.#buffered.length > limit) finish();
@@ -97,7 +98,7 @@ export class RequestBody {
 
   #release(): void {
     this.#buffered.clear();
-    memory.release(this.#network, this.#counted);
+    this.#memory?.release(this.#counted);
     this.#counted = 0;
   }
 

@@ -1,6 +1,7 @@
 import { Readable, Writable } from 'node:stream';
 import { beforeEach, expect, it } from 'vitest';
-import { ClientMemory, unreadBytes, unsentBytes } from '../../../../src/gateway/edge/clients/client-memory.ts';
+import { ConnectionMemory, unreadBytes, unsentBytes } from '../../../../src/gateway/edge/clients/client-memory.ts';
+import { MemoryBudget } from '../../../../src/lib/memory-budget.ts';
 
 const KIB = 1024;
 let closed: string[];
@@ -9,9 +10,9 @@ beforeEach(() => {
 });
 
 /** A connection that holds what it says. */
-function connection(memory: ClientMemory, address: string, name: string) {
+function connection(memory: MemoryBudget, address: string, name: string) {
   let held = 0;
-  const reported = memory.connection(address, { countHeld: () => held, destroy: () => closed.push(name) });
+  const reported = new ConnectionMemory(memory, address, { countHeld: () => held, destroy: () => closed.push(name) });
   return {
     hold(bytes: number) {
       held = bytes;
@@ -26,7 +27,7 @@ function connection(memory: ClientMemory, address: string, name: string) {
 }
 
 it('one client network holds half of the memory, and its greediest connection is closed', () => {
-  const memory = new ClientMemory(1000 * KIB);
+  const memory = new MemoryBudget(1000 * KIB);
   const other = connection(memory, '192.0.2.2', 'other');
   const [small, large] = [connection(memory, '192.0.2.1', 'small'), connection(memory, '192.0.2.1', 'large')];
   other.hold(450 * KIB);
@@ -38,7 +39,7 @@ it('one client network holds half of the memory, and its greediest connection is
 });
 
 it('the network with the most loses its greediest connection when all together hold too much', () => {
-  const memory = new ClientMemory(1000 * KIB);
+  const memory = new MemoryBudget(1000 * KIB);
   const other = connection(memory, '192.0.2.3', 'other');
   const greedy = ['a', 'b'].map((name) => connection(memory, '192.0.2.1', name));
   connection(memory, '192.0.2.2', 'single').hold(400 * KIB);
@@ -48,7 +49,7 @@ it('the network with the most loses its greediest connection when all together h
 });
 
 it('a connection that has been read by now stays open', () => {
-  const memory = new ClientMemory(1000 * KIB);
+  const memory = new MemoryBudget(1000 * KIB);
   const [read, unread] = [connection(memory, '192.0.2.1', 'read'), connection(memory, '192.0.2.1', 'unread')];
   read.hold(400 * KIB);
   read.reads();
@@ -58,7 +59,7 @@ it('a connection that has been read by now stays open', () => {
 });
 
 it('a closed connection holds nothing', () => {
-  const memory = new ClientMemory(1000 * KIB);
+  const memory = new MemoryBudget(1000 * KIB);
   for (let at = 0; at < 10; at++) {
     const each = connection(memory, '2001:db8::1', String(at));
     each.hold(400 * KIB);

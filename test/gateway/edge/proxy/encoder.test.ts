@@ -4,8 +4,7 @@ import { gunzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
 import type { ClientResponse } from '../../../../src/gateway/edge/http/client-message.ts';
 import { encoderFor } from '../../../../src/gateway/edge/proxy/encoder.ts';
-import { FairMemory } from '../../../../src/lib/fair-memory.ts';
-import { EncoderMemory } from '../../../../src/traffic-policy/state/encoder-memory.ts';
+import { MemoryBudget } from '../../../../src/lib/memory-budget.ts';
 import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
 
@@ -25,16 +24,15 @@ class Sink extends EventEmitter {
 it('the encoder waits while the processor time for compression is used up, loses nothing, and is counted until its end', async () => {
   const clock = new SteeredClock();
   const time = new ProcessorTime(0.25, clock);
-  const room = new FairMemory(1_048_576);
-  const memory = new EncoderMemory(room, 'authtoken');
+  const memory = new MemoryBudget(1_048_576);
   const sink = new Sink();
-  const encoder = encoderFor(sink as unknown as ClientResponse, { encoding: 'gzip', time, memory });
+  const encoder = encoderFor(sink as unknown as ClientResponse, { encoding: 'gzip', time, memory, bytes: 300_000 });
   const pieces = Array.from({ length: 500 }, (_, at) => Buffer.alloc(65_536, `piece ${at} `));
   const written = (async () => {
     for (const piece of pieces) await new Promise<void>((resolve) => void encoder.write(piece, () => resolve()));
     encoder.end();
   })();
-  expect(room.hasRoom('another', 500_000)).toBe(false);
+  expect(memory.room).toBe(748_576);
   await expect.poll(() => clock.sleeping).toBeGreaterThan(0);
   expect(time.isSpent).toBe(true);
   expect(sink.ended).toBe(false);
@@ -44,6 +42,6 @@ it('the encoder waits while the processor time for compression is used up, loses
     await delay(20);
   }
   await written;
-  await expect.poll(() => room.hasRoom('another', 500_000)).toBe(true);
+  await expect.poll(() => memory.room).toBe(1_048_576);
   expect(gunzipSync(Buffer.concat(sink.pieces)).equals(Buffer.concat(pieces))).toBe(true);
 });

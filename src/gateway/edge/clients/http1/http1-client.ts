@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { ApiError } from '../../../../lib/errors.ts';
 import type { Log } from '../../../../lib/log/log.ts';
+import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { turnTime } from '../../../../lib/time/loop-turn.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { ChunkedDecoder } from '../../http/chunked-decoder.ts';
@@ -11,13 +12,7 @@ import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { BodyProgress } from '../body-progress.ts';
-import {
-  type ClientMemory,
-  type ConnectionMemory,
-  type MemoryHolder,
-  unreadBytes,
-  unsentBytes,
-} from '../client-memory.ts';
+import { ConnectionMemory, type MemoryHolder, unreadBytes, unsentBytes } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
@@ -52,7 +47,7 @@ export interface Http1ClientOptions {
   handler: Http1Handler;
   /** Called when the connection is closed or handed over. */
   onDone(client: Http1Client): void;
-  memory: ClientMemory;
+  memory: MemoryBudget;
   counters: TrafficCounters;
   log: Log;
 }
@@ -93,7 +88,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
     this.#block = new HeaderBlock(options.limits.headerBytes);
     this.#postponed = new PostponedInput(socket, this.#onTurn);
-    this.#memory = options.memory.connection(socket.remoteAddress, this);
+    this.#memory = new ConnectionMemory(options.memory, socket.remoteAddress, this);
     socket
       .on('data', this.#onData)
       .on('drain', this.#onDrain)

@@ -1,14 +1,15 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../../../lib/log/log.ts';
+import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { DeadlineSweep } from '../../../../lib/time/deadline-sweep.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
-import { type ClientMemory, MEMORY_SWEEP_MS } from '../client-memory.ts';
+import { MEMORY_SWEEP_MS } from '../client-memory.ts';
 import { Http1Client, type Http1Handler } from './http1-client.ts';
 
 export interface Http1ClientsOptions {
   limits: HttpLimits;
-  memory: ClientMemory;
+  memory: MemoryBudget;
   counters: TrafficCounters;
   log: Log;
 }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
+import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { TokenBucket } from '../../../../lib/time/token-bucket.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
@@ -8,7 +9,7 @@ import { answerError } from '../../http/error-response.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { BodyProgress } from '../body-progress.ts';
-import type { ClientMemory, ConnectionMemory, MemoryHolder } from '../client-memory.ts';
+import { ConnectionMemory, type MemoryHolder } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 
 import { Http2Request } from './http2-request.ts';
@@ -37,7 +38,7 @@ const LINGER_MS = 1000;
 
 export interface Http2ClientOptions {
   limits: HttpLimits;
-  memory: ClientMemory;
+  memory: MemoryBudget;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   counters: TrafficCounters;
 }
@@ -79,7 +80,7 @@ export class Http2Client implements IdleClient, MemoryHolder {
     private readonly socket: TLSSocket,
     private readonly options: Http2ClientOptions,
   ) {
-    this.#memory = options.memory.connection(socket.remoteAddress, this);
+    this.#memory = new ConnectionMemory(options.memory, socket.remoteAddress, this);
     this.#resets = new TokenBucket(RESETS, this.#idleSince);
     this.#controlFrames = new TokenBucket(CONTROL_FRAMES, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);

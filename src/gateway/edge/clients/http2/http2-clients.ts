@@ -1,16 +1,17 @@
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../../../lib/log/log.ts';
+import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { DeadlineSweep } from '../../../../lib/time/deadline-sweep.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { MAX_HEADER_LINES } from '../../http/request-guard.ts';
-import { type ClientMemory, MEMORY_SWEEP_MS } from '../client-memory.ts';
+import { MEMORY_SWEEP_MS } from '../client-memory.ts';
 import { Http2Client } from './http2-client.ts';
 
 export interface Http2ClientsOptions {
   limits: HttpLimits;
-  memory: ClientMemory;
+  memory: MemoryBudget;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   counters: TrafficCounters;
   log: Log;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ClientMemory } from '../../../../../src/gateway/edge/clients/client-memory.ts';
+import { clientMemory } from '../../../../../src/gateway/edge/clients/client-memory.ts';
 import { Http1Clients } from '../../../../../src/gateway/edge/clients/http1/http1-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
@@ -17,7 +17,7 @@ async function enter(onRequest: OnRequest, httpLimits = {}): Promise<Socket> {
   const limits = { ...HTTP_LIMITS, ...httpLimits };
   const clients = new Http1Clients({
     limits,
-    memory: new ClientMemory(),
+    memory: clientMemory(),
     counters: new TrafficCounters(),
     log: silentLog,
   });
@@ -265,7 +265,7 @@ it.each([
   ['requests behind others', `${GET}X: `],
   ['bodies', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n'],
 ])('clients with large unread %s cannot use up the memory', async (_what, begin) => {
-  const options = { limits: HTTP_LIMITS, memory: new ClientMemory(8 * 1_048_576) };
+  const options = { limits: HTTP_LIMITS, memory: clientMemory(8 * 1_048_576) };
   const clients = new Http1Clients({ ...options, counters: new TrafficCounters(), log: silentLog });
   const server = createServer((socket) => clients.accept(socket, { onRequest: () => {} }));
   server.listen(0, '127.0.0.1');
