@@ -2,7 +2,7 @@ import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { SessionAccess } from './access/session-access.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
-import { PlainNames } from './devices/plain-names.ts';
+import { SiteNameGrants } from './devices/site-name-grants.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { DomainSettings } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -44,7 +44,7 @@ export async function startSessions(
   const { baseDomain } = domains;
   const { ids } = store;
   const acl = new AuthtokenAcl(store, domains, ports.httpsPort);
-  const names = new PlainNames({
+  const names = new SiteNameGrants({
     store,
     isOnlineElsewhere: (hostname, credentialId) =>
       endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId),

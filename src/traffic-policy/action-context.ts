@@ -10,9 +10,15 @@ import type { PolicyPorts } from './ports.ts';
 import { SubjectScope } from './scope/subject-scope.ts';
 import type { PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
-import type { TroubleLog } from './trouble-log.ts';
 
 const MAX_NESTING = 10;
+
+/**
+ * Reports a failure at most once a minute for each place: a mistake in a policy fails at every request.
+ *
+ * @param cause the error, for its stack
+ */
+export type ReportTrouble = (place: string, code: string, message: string, cause?: unknown) => void;
 
 /** State that all rules of a policy share while it is compiled. */
 export interface PolicyContext {
@@ -24,13 +30,13 @@ export interface PolicyContext {
   readonly declarations: Readonly<Record<Phase, Declarations>>;
   /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
   recordsResults: boolean;
-  readonly troubles: TroubleLog;
   readonly patterns: Budget;
   /** Bytes that the compiled policy takes, so far. */
   memory: number;
   readonly dynamicPhases: Set<Phase>;
   /** Names that set-vars sets in each phase, up to the rule being compiled. */
   readonly vars: Readonly<Record<Phase, Set<string>>>;
+  readonly reportTrouble: ReportTrouble;
   /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;
 }
@@ -110,7 +116,7 @@ export class ActionContext {
 
   /** Logs a problem, whatever happens to the request. */
   trouble(code: string, message: string): void {
-    this.policy.troubles.note(this.place, code, message);
+    this.policy.reportTrouble(this.place, code, message);
   }
 
   warn(message: string): void {

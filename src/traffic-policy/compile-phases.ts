@@ -1,6 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
+import { Repeats } from '../lib/log/repeats.ts';
 import type { Stepwise } from '../lib/stepwise.ts';
-import { type PolicyContext, scopeOf } from './action-context.ts';
+import { type PolicyContext, type ReportTrouble, scopeOf } from './action-context.ts';
 import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
@@ -17,7 +18,6 @@ import type { PolicyPorts } from './ports.ts';
 import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
 import { declarationsOf } from './scope/variables.ts';
 import type { ConnectOutcome, ConnectStep, PolicyError, RequestStep, ResponseOutcome } from './steps.ts';
-import { TroubleLog } from './trouble-log.ts';
 
 /** Measured: what a rule without expressions takes for each character of its text. */
 const BYTES_PER_CHARACTER = 16;
@@ -59,7 +59,7 @@ export function* compilePhases(
     protocol: target.protocol,
     fixedTermination: target.fixedTermination,
     recordsResults: false,
-    troubles: new TroubleLog(ports),
+    reportTrouble: troubleReporter(ports),
     patterns: new Budget(),
     memory: actions.length === 0 ? 0 : text.length * BYTES_PER_CHARACTER,
     dynamicPhases: new Set(),
@@ -81,7 +81,7 @@ export function* compilePhases(
   const response = yield* compilePhase(rules, responseCompiler(policy), policy, problems);
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
-  const metering = { time: ports.processorTime, troubles: policy.troubles };
+  const metering = { time: ports.processorTime, reportTrouble: policy.reportTrouble };
   const isMetered = (phase: Phase) => policy.dynamicPhases.has(phase) || !isInstant(rules[phase] ?? []);
   const metersRequests = isMetered('on_http_request') || isMetered('on_http_response');
   const isMeteredResponse = response !== null && isMetered('on_http_response');
@@ -92,7 +92,7 @@ export function* compilePhases(
     onHttpResponse: isMeteredResponse
       ? (subject, answer) => metering.time.run(() => response(subject, answer))
       : response,
-    hadItsTurn: isMeteredResponse ? () => metering.time.hadItsTurn : null,
+    shouldYield: isMeteredResponse ? () => metering.time.shouldYield : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
@@ -225,10 +225,18 @@ function* compilePhase<S extends Subject, Response extends PolicyResponse | unde
   };
 }
 
+function troubleReporter({ clock, onTrouble }: PolicyPorts): ReportTrouble {
+  const repeats = new Repeats(() => clock.now());
+  return (place, code, message, cause) => {
+    const times = repeats.timesDue(place);
+    if (times !== null) onTrouble({ place, code, message, times, cause });
+  };
+}
+
 /** Logs a failure; the client learns only its code. */
-function failure(place: string, error: unknown, { troubles }: PolicyContext): PolicyError {
+function failure(place: string, error: unknown, { reportTrouble }: PolicyContext): PolicyError {
   const code = error instanceof PolicyFailure ? error.code : 'ERR_NGROK_2300';
-  troubles.note(place, code, messageOf(error), error);
+  reportTrouble(place, code, messageOf(error), error);
   return {
     kind: 'error',
     status: 500,

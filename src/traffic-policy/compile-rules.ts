@@ -105,7 +105,7 @@ function* compileConditions(
             subject.record?.began(recorded);
             throw error;
           }
-          policy.troubles.note(`${rule.place}.expressions[${at}]`, 'ERR_NGROK_2254', error.message);
+          policy.reportTrouble(`${rule.place}.expressions[${at}]`, 'ERR_NGROK_2254', error.message);
           return false;
         }
       }

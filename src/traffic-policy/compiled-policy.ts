@@ -10,7 +10,7 @@ export interface CompiledPolicy {
   /** Runs once per response. It may change or replace the response. */
   readonly onHttpResponse: ResponseStep | null;
   /** Whether the response phase should wait for another turn of the event loop; null when it takes next to no time. */
-  readonly hadItsTurn: (() => boolean) | null;
+  readonly shouldYield: (() => boolean) | null;
   /**
    * Call it once for every request to the upstream, with the status, or null without a response. Skip requests that the
    * client cancelled.
@@ -28,7 +28,7 @@ export const NO_POLICY: CompiledPolicy = {
   onTcpConnect: null,
   onHttpRequest: null,
   onHttpResponse: null,
-  hadItsTurn: null,
+  shouldYield: null,
   onUpstreamDone: null,
   terminatesTls: false,
   mayExpire: false,
@@ -59,8 +59,8 @@ export function compiledLater(
     get onHttpResponse() {
       return policy().onHttpResponse;
     },
-    get hadItsTurn() {
-      return policy().hadItsTurn;
+    get shouldYield() {
+      return policy().shouldYield;
     },
     get onUpstreamDone() {
       return policy().onUpstreamDone;

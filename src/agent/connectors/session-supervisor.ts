@@ -142,7 +142,7 @@ export class SessionSupervisor {
     return withOwnSignal(this.#stopping.signal, (attempting) => {
       return new Promise<GatewaySession>((resolve, reject) => {
         this.#accept = resolve;
-        this.#attemptAgainAndAgain(attempting).catch(reject);
+        this.#attemptUntilOnline(attempting).catch(reject);
         // A pending attempt cannot be aborted, so nothing waits for it.
         attempting.addEventListener('abort', () => reject(attempting.reason));
       }).finally(() => {
@@ -151,7 +151,7 @@ export class SessionSupervisor {
     });
   }
 
-  async #attemptAgainAndAgain(signal: AbortSignal): Promise<never> {
+  async #attemptUntilOnline(signal: AbortSignal): Promise<never> {
     for (;;) {
       this.deps.progress.report();
       const answer = await this.#waitUntilReachable(signal);

@@ -5,7 +5,7 @@ import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
-/** Decides about names below sites of devices, and keeps them; see `PlainNames`. */
+/** Decides about names below sites of devices, and keeps them; see `SiteNameGrants`. */
 export interface NameClaims {
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null;
   keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null>;

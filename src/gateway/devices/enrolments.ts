@@ -15,7 +15,7 @@ import { addedRules, changedRules, deviceDomain, deviceRules } from './device-ru
 import { EnrolmentError } from './enrolment-error.ts';
 import type { GatewayPlace } from './gateway-place.ts';
 import { isEndOfTaken } from './name-rules.ts';
-import { keepNamesOnline } from './plain-names.ts';
+import { keepNamesOnline } from './site-name-grants.ts';
 
 type Request = z.output<typeof EnrolmentRequest>;
 

@@ -117,17 +117,17 @@ export class EndpointBinder {
   /**
    * Changes an endpoint that is online.
    *
-   * @param weigh called with the bytes of a new policy; throws when they are too many
+   * @param chargeMemory called with the bytes of a new policy; throws when they are too many
    * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
    */
-  async update(endpoint: BoundEndpoint, changes: PatchRequest, weigh: (memory: number) => void): Promise<void> {
+  async update(endpoint: BoundEndpoint, changes: PatchRequest, chargeMemory: (memory: number) => void): Promise<void> {
     const { Name, Description, Metadata, PoolingEnabled, TrafficPolicy } = changes;
     if ((PoolingEnabled ?? endpoint.pooled) !== endpoint.pooled) {
       throw new RpcError('ERR_NGROK_301', 'pooling cannot be changed while the endpoint is online; bind it again');
     }
     if (typeof TrafficPolicy === 'string') {
       const policy = await this.#replacement(endpoint, TrafficPolicy);
-      weigh(policy.memory);
+      chargeMemory(policy.memory);
       endpoint.policy = policy;
     }
     endpoint.name = Name ?? endpoint.name;

@@ -101,9 +101,9 @@ export class SessionListeners {
     const release = () => {
       for (const one of releases) one();
     };
-    const weigh = (memory: number) => releases.push(optionBytes.take(this.owner.credential.id, memory, 0));
+    const chargeMemory = (memory: number) => releases.push(optionBytes.take(this.owner.credential.id, memory, 0));
     try {
-      await binder.update(endpoint, request, weigh);
+      await binder.update(endpoint, request, chargeMemory);
     } catch (error) {
       release();
       throw error;

@@ -8,13 +8,16 @@ const MAX_REMEMBERED = 10_000;
 export class Repeats {
   readonly #logged = new BoundedMap<string, { at: number; times: number }>(MAX_REMEMBERED);
 
+  /** @param now milliseconds of a clock that only goes forward */
+  constructor(private readonly now: () => number = () => performance.now()) {}
+
   /**
    * Counts an event.
    *
    * @returns its number of times since it was last logged, when it is due to be logged; otherwise null
    */
   timesDue(event: string): number | null {
-    const now = performance.now();
+    const now = this.now();
     const { at, times } = this.#logged.get(event) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
     const isDue = now - at >= QUIET_MS;
     this.#logged.set(event, isDue ? { at: now, times: 0 } : { at, times: times + 1 });

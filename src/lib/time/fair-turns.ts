@@ -1,5 +1,5 @@
 import { processorNow } from '../process/processor-clock.ts';
-import { isForWork } from './loop-turn.ts';
+import { hasTimeForWork } from './loop-turn.ts';
 
 type Task = () => void;
 
@@ -12,7 +12,7 @@ let due = new Map<string, Set<Task>>();
 let isScheduled = false;
 
 /**
- * Runs a task in a later turn of the event loop that has time for work, see {@link isForWork}. Each turn gives a limited time
+ * Runs a task in a later turn of the event loop that has time for work, see {@link hasTimeForWork}. Each turn gives a limited time
  * to such tasks; owners take turns, and one owner's tasks are limited in number, however many there are.
  *
  * @param owner for example a client's network
@@ -32,7 +32,7 @@ function schedule(): void {
 
 function runTurn(): void {
   isScheduled = false;
-  if (isForWork()) continueTurn(tasksOfTurn());
+  if (hasTimeForWork()) continueTurn(tasksOfTurn());
   else schedule();
 }
 

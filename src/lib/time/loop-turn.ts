@@ -57,7 +57,7 @@ export function noteArrival(): void {
  * Whether this turn has time for work that can wait. While connections arrive, turns have none, so that they are short and
  * the next connection is accepted soon; after 5 ms of processor time, work goes on regardless.
  */
-export function isForWork(): boolean {
+export function hasTimeForWork(): boolean {
   if (workedIn === currentTurn()) return true;
   // A turn's end may come before what the event loop still does in it.
   if (arrivedIn >= turn - 1) {

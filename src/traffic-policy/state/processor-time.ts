@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Stepwise } from '../../lib/stepwise.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { currentTurn, isForWork } from '../../lib/time/loop-turn.ts';
+import { currentTurn, hasTimeForWork } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
 
 /** The time that policies may take at once, when they took little before. As much can be owed. */
@@ -54,7 +54,7 @@ export class ProcessorTime {
       const step = this.run(() => this.#someSteps(work));
       if (step.done) return step.value;
       do await nextTurn();
-      while (!isForWork());
+      while (!hasTimeForWork());
     }
   }
 
@@ -100,8 +100,8 @@ export class ProcessorTime {
   }
 
   /** Whether others should run first. */
-  get hadItsTurn(): boolean {
-    return (this.#turnMs > TURN_MS && this.#turn === currentTurn()) || !isForWork();
+  get shouldYield(): boolean {
+    return (this.#turnMs > TURN_MS && this.#turn === currentTurn()) || !hasTimeForWork();
   }
 
   #charge(ms: number, now: number): void {

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { isForWork, noteArrival } from '../../../src/lib/time/loop-turn.ts';
+import { hasTimeForWork, noteArrival } from '../../../src/lib/time/loop-turn.ts';
 
 async function turnsPass(): Promise<void> {
   for (let turns = 0; turns < 4; turns++) await nextTurn();
@@ -8,10 +8,10 @@ async function turnsPass(): Promise<void> {
 
 it('work waits while connections arrive, and no longer, even if nothing asked for the turns in between', async () => {
   await turnsPass();
-  expect(isForWork()).toBe(true);
+  expect(hasTimeForWork()).toBe(true);
   await turnsPass();
   noteArrival();
-  expect(isForWork()).toBe(false);
+  expect(hasTimeForWork()).toBe(false);
   await turnsPass();
-  expect(isForWork()).toBe(true);
+  expect(hasTimeForWork()).toBe(true);
 });

@@ -15,7 +15,7 @@ export interface Admission {
 }
 
 /** The endpoint that a connection's last request named. */
-interface Visit extends Admission {
+interface AdmittedEndpoint extends Admission {
   /** Result of the phase on_tcp_connect; null until it has run. */
   result: ConnectResult | null;
   /** The connection as the internal endpoint's policy sees it, once the phase has forwarded it to one. */
@@ -28,7 +28,7 @@ interface Visit extends Admission {
  */
 export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
-  readonly #visits = new WeakMap<Socket, Visit>();
+  readonly #admitted = new WeakMap<Socket, AdmittedEndpoint>();
 
   /** @param internal finds the endpoints that policies forward to */
   constructor(private readonly internal: InternalLookup) {}
@@ -49,26 +49,26 @@ export class ClientConnections {
    * @returns that endpoint or an internal one; null when the policy rejects the connection
    */
   admit(socket: Socket, endpoint: GatewayEndpoint): Admission | null {
-    const visit = this.#visitOf(socket, endpoint);
-    if (endpoint.policy.onTcpConnect === null) return visit;
-    if (visit.result === null) {
-      const result = this.#runConnectPhase(socket, visit);
+    const admitted = this.#admittedTo(socket, endpoint);
+    if (endpoint.policy.onTcpConnect === null) return admitted;
+    if (admitted.result === null) {
+      const result = this.#runConnectPhase(socket, admitted);
       if (result.kind === 'rejected') return null;
-      visit.result = result;
-      visit.inside = result.kind === 'internal' ? visit.connection.forNextPolicy() : null;
+      admitted.result = result;
+      admitted.inside = result.kind === 'internal' ? admitted.connection.forNextPolicy() : null;
     }
-    if (visit.result.kind !== 'internal' || visit.inside === null) return visit;
+    if (admitted.result.kind !== 'internal' || admitted.inside === null) return admitted;
     // The endpoint that was online for an earlier request may be offline now.
-    const target = internalTarget(visit.result.url, this.internal);
-    return target ? { endpoint: target, connection: visit.inside } : null;
+    const target = internalTarget(admitted.result.url, this.internal);
+    return target ? { endpoint: target, connection: admitted.inside } : null;
   }
 
   /** The connection as the endpoint's policy sees it. */
   connectionTo(endpoint: GatewayEndpoint, socket: Socket): ClientConnection {
-    return this.#visitOf(socket, endpoint).connection;
+    return this.#admittedTo(socket, endpoint).connection;
   }
 
-  #runConnectPhase(socket: Socket, { connection, endpoint }: Visit): ConnectResult {
+  #runConnectPhase(socket: Socket, { connection, endpoint }: AdmittedEndpoint): ConnectResult {
     const { demands, connectPhase } = this.#opened.get(socket)?.plan ?? DEFAULT_PLAN;
     if (connectPhase?.endpoint === endpoint) return connectPhase.result;
     const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
@@ -79,17 +79,17 @@ export class ClientConnections {
   }
 
   /** The same object for consecutive requests to one endpoint; each endpoint's policy has results of its own. */
-  #visitOf(socket: Socket, endpoint: GatewayEndpoint): Visit {
-    const last = this.#visits.get(socket);
+  #admittedTo(socket: Socket, endpoint: GatewayEndpoint): AdmittedEndpoint {
+    const last = this.#admitted.get(socket);
     if (last?.endpoint === endpoint) return last;
     const { at = Date.now(), plan = DEFAULT_PLAN } = this.#opened.get(socket) ?? {};
     const connection = new ClientConnection(socket, at, clientTls(socket, verifiedAgainst(plan)));
     const before = plan.connectPhase?.endpoint === endpoint ? plan.connectPhase.connection : undefined;
     if (before?.results) connection.results = before.results;
     connection.record = before?.record;
-    const visit = { endpoint, connection, result: null, inside: null };
-    this.#visits.set(socket, visit);
-    return visit;
+    const admitted = { endpoint, connection, result: null, inside: null };
+    this.#admitted.set(socket, admitted);
+    return admitted;
   }
 }
 

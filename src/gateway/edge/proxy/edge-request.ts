@@ -148,7 +148,7 @@ function withOuterPolicy(inner: CompiledPolicy, outer: EdgeRequest): CompiledPol
     onHttpResponse: isSilent
       ? null
       : (request, response) => inner.onHttpResponse?.(request, response) ?? policy.onHttpResponse?.(outer, response),
-    hadItsTurn: isSilent ? null : () => inner.hadItsTurn?.() === true || policy.hadItsTurn?.() === true,
+    shouldYield: isSilent ? null : () => inner.shouldYield?.() === true || policy.shouldYield?.() === true,
     onUpstreamDone: (request, status) => {
       inner.onUpstreamDone?.(request, status);
       policy.onUpstreamDone?.(outer, status);

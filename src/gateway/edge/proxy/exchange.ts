@@ -96,7 +96,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   onHead(head: ResponseHead): void {
-    if (this.parts.policy.hadItsTurn?.() === true) {
+    if (this.parts.policy.shouldYield?.() === true) {
       this.#wait(() => this.onHead(head));
       return;
     }
@@ -160,7 +160,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   readonly #onTurn = (): void => {
-    if (!this.#over && this.parts.policy.hadItsTurn?.() === true) {
+    if (!this.#over && this.parts.policy.shouldYield?.() === true) {
       setImmediate(this.#onTurn);
       return;
     }

@@ -13,7 +13,7 @@ export interface ConnectionOwner {
   /** Waits for a stream when the agent has none free. */
   readonly queue: StreamQueue;
   /** Takes the stream of a connection that has just become idle. */
-  spare(): ByteChannel | null;
+  takeIdleStream(): ByteChannel | null;
   /**
    * The connection has answered and can take another request.
    *
@@ -72,7 +72,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 
   /** The next request is another client's, perhaps. */
-  lend({ address }: ClientInfo): void {
+  usedBy({ address }: ClientInfo): void {
     this.#channel?.usedBy?.(hostOf(address));
   }
 
@@ -226,11 +226,11 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     } catch (error) {
       // A stream with a PROXY header belongs to one client.
       const isFull = error instanceof StreamsExhausted && !this.from.proxyHeader;
-      const spare = isFull ? this.owner.spare() : null;
-      if (spare === null) throw error;
+      const idle = isFull ? this.owner.takeIdleStream() : null;
+      if (idle === null) throw error;
       this.reused = true;
-      spare.usedBy?.(hostOf(this.from.address));
-      return spare;
+      idle.usedBy?.(hostOf(this.from.address));
+      return idle;
     }
   }
 

@@ -51,7 +51,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
     const idle = this.#reusable(from, repeatable);
     if (!idle) return this.takeNew(from);
-    idle.lend(from);
+    idle.usedBy(from);
     return idle;
   }
 
@@ -83,7 +83,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     this.#wakeNext.push(connection);
   }
 
-  spare(): ByteChannel | null {
+  takeIdleStream(): ByteChannel | null {
     const connection = this.#idle.at(-1);
     if (connection === undefined) return null;
     if (this.#isLive(connection)) return connection.release();

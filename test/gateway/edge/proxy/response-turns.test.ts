@@ -30,7 +30,7 @@ it.each(['/whole', '/failed'])(
     Object.assign(endpoint, {
       policy: {
         ...policy,
-        hadItsTurn: () => busyTurns-- > 0,
+        shouldYield: () => busyTurns-- > 0,
         onHttpResponse: (...args: Parameters<NonNullable<typeof policy.onHttpResponse>>) => {
           ranWhileBusy.push(busyTurns > 0);
           return policy.onHttpResponse?.(...args);

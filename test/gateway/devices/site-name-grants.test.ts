@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
-import { MAX_GRANTED, PlainNames } from '../../../src/gateway/devices/plain-names.ts';
+import { MAX_GRANTED, SiteNameGrants } from '../../../src/gateway/devices/site-name-grants.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import type { EnrolmentKeyCreate } from '../../../src/management/resources/enrolment-key.ts';
@@ -20,7 +20,7 @@ async function setUp() {
   onTestFinished(() => server.close());
   const { store } = server;
   const acl = new AuthtokenAcl(store, gatewayDomains(BASE_DOMAIN));
-  const names = new PlainNames({
+  const names = new SiteNameGrants({
     store,
     isOnlineElsewhere: (hostname, id) => online.has(hostname) && online.get(hostname) !== id,
     refuseName: (hostname) => acl.refuseName(hostname),

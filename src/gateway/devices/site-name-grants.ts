@@ -16,7 +16,7 @@ const MAX_AT_SITE = 50_000;
 /** The code for a name that the authtoken's rules do not allow. Agents take a name of their device instead. */
 const NOT_ALLOWED = 316;
 
-export interface PlainNamesDeps {
+export interface SiteNameGrantsDeps {
   store: Store;
   /** Whether an endpoint of another authtoken is online at exactly this name or wildcard. */
   isOnlineElsewhere: (hostname: string, credentialId: string) => boolean;
@@ -29,8 +29,8 @@ export interface PlainNamesDeps {
  * Decides who may use names directly below sites of devices, such as `camera.sitea.example.com`. The first device that
  * asks for one gets it for good. A name that another authtoken has bound by its rules is never granted.
  */
-export class PlainNames {
-  constructor(private readonly deps: PlainNamesDeps) {}
+export class SiteNameGrants {
+  constructor(private readonly deps: SiteNameGrantsDeps) {}
 
   /**
    * Decides about a name that an agent asks for.
