@@ -35,14 +35,14 @@ export function sendError(res: Response, error: ApiError): void {
   res.status(error.status).json(errorBody(error));
 }
 
-export function bodyTooLarge(): AgentError {
-  return new AgentError('ERR_AGENT_BODY_TOO_LARGE', 'the body is larger than 256 KiB');
+export function bodyTooLarge(maxBytes: number): AgentError {
+  return new AgentError('ERR_AGENT_BODY_TOO_LARGE', `the body is larger than ${maxBytes / 1024} KiB`);
 }
 
 /** Express and its body parser put a status on errors that are the client's, such as a malformed percent-encoding. */
 function fromExpress(error: unknown): AgentError | null {
   if (!(error instanceof Error) || !('status' in error)) return null;
-  if (error.status === 413) return bodyTooLarge();
+  if (error.status === 413 && 'limit' in error) return bodyTooLarge(Number(error.limit));
   if (error.status !== 400) return null;
   return new AgentError('ERR_AGENT_INVALID_REQUEST', error.message, { cause: error });
 }

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import express, { type RequestHandler } from 'express';
 import { checkJson, JsonTextError } from '../../lib/json-text.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { bodyTooLarge, sendError } from './error-handler.ts';
@@ -7,11 +7,14 @@ import { bodyTooLarge, sendError } from './error-handler.ts';
 /** So much of a body that is too large is still read: a client that is cut off while it sends may miss the answer. */
 const MAX_READ = 4 * 1024 * 1024;
 
+const MAX_BODY = 256 * 1024;
+
 /**
- * Reads a JSON body of at most 256 KiB into `req.body`. Any other content type is refused: a web page could send it
- * from a form.
+ * Reads a JSON body into `req.body`. Any other content type is refused: a web page could send it from a form.
+ *
+ * @param maxBytes of the body; 256 KiB by default
  */
-export const jsonBody: RequestHandler[] = [
+export const jsonBody = (maxBytes = MAX_BODY): RequestHandler[] => [
   (req, _res, next) => {
     const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;
     if (type === undefined || !/^application\/json[ \t]*(?:;|$)/i.test(type)) {
@@ -23,9 +26,9 @@ export const jsonBody: RequestHandler[] = [
     if (encoding.toLowerCase() !== 'identity') throw unsupported(`send the body uncompressed, without ${encoding}`);
     next();
   },
-  cutOffEndlessBody,
+  cutOffEndlessBody(maxBytes),
   express.json({
-    limit: '256kb',
+    limit: maxBytes,
     type: () => true,
     strict: false,
     verify: (_req, _res, bytes) => checkBody(bytes),
@@ -37,16 +40,18 @@ export const jsonBody: RequestHandler[] = [
 ];
 
 /** The parser passes on that a body is too large when it has read all of it, which may never be. */
-function cutOffEndlessBody(req: Request, res: Response, next: NextFunction): void {
-  let bytes = 0;
-  const count = (piece: Buffer) => {
-    bytes += piece.length;
-    if (bytes <= MAX_READ) return;
-    req.off('data', count).pause();
-    sendError(res, bodyTooLarge());
+function cutOffEndlessBody(maxBytes: number): RequestHandler {
+  return (req, res, next) => {
+    let bytes = 0;
+    const count = (piece: Buffer) => {
+      bytes += piece.length;
+      if (bytes <= MAX_READ) return;
+      req.off('data', count).pause();
+      sendError(res, bodyTooLarge(maxBytes));
+    };
+    req.on('data', count);
+    next();
   };
-  req.on('data', count);
-  next();
 }
 
 /** Unlike Express, names the place of a syntax error and refuses bytes that are not UTF-8. */

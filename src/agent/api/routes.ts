@@ -12,6 +12,8 @@ export interface Route {
   /** Without one, every query parameter is refused. */
   query?: z.ZodType;
   body?: z.ZodType;
+  /** Bytes of the body, where it may not have the usual 256 KiB. */
+  maxBody?: number;
   /** Null: 204 without a body. A text: the handler writes the answer, with this content type. */
   answer: z.ZodType | ContentType | null;
 }
@@ -55,9 +57,9 @@ export function serve<Table extends Readonly<Record<string, Route>>>(
     const served = router.route(path.replaceAll(/\{(\w+)\}/g, ':$1'));
     const methods: string[] = [];
     for (const [id, route] of routes.filter(([, { path: its }]) => its === path)) {
-      const { method, body } = route;
+      const { method, body, maxBody } = route;
       methods.push(method === 'get' ? 'GET, HEAD' : method.toUpperCase());
-      const before = [...(method === 'get' ? [] : guards), ...(body ? jsonBody : [])];
+      const before = [...(method === 'get' ? [] : guards), ...(body ? jsonBody(maxBody) : [])];
       served[method](checkQuery(route), ...before, answerWith(route, handlers[id] as Handlers<Table>[string]));
     }
     served.all(methodNotAllowed(methods.join(', ')));

@@ -147,6 +147,20 @@ describe('verify-webhook', () => {
     });
   });
 
+  it.each([
+    ['in a long body', `{"data":"${'a'.repeat(200_000)}","webhookTimestamp":${NOW}}`, true],
+    ['beside a text that pretends to be one', `{"data":"\\"webhookTimestamp\\":1","webhookTimestamp" : ${NOW}}`, true],
+    ['an hour ago', `{"webhookTimestamp":${NOW - 3_600_000}}`, false],
+    ['in a text', `{"data":"\\"webhookTimestamp\\":${NOW}"}`, false],
+    ['beside an older one', `{"data":{"webhookTimestamp":${NOW}},"webhookTimestamp":${NOW - 3_600_000}}`, false],
+    ['missing', BODY, false],
+  ])('finds the time of a webhook of Linear: %s', async (_, body, admitted) => {
+    const headers = ['linear-signature', hmac('sha256', SECRET, body).digest('hex')];
+    const outcome = await ask(policyText('linear', SECRET), { body, headers });
+    if (admitted) expect(outcome).toBeUndefined();
+    else expect(outcome).toMatchObject(REJECTED);
+  });
+
   it("verifies Airship's signature of a compressed body", async () => {
     const signature = hmac('sha256', SECRET, `${SECONDS}:${BODY}`).digest('hex');
     const headers = ['X-UA-TIMESTAMP', SECONDS, 'X-UA-SIGNATURE', signature, 'Content-Encoding', 'gzip'];

@@ -18,9 +18,12 @@ const SignIn = z.union(
   },
 );
 
+/** Anyone may send it, before they have signed in. */
+const MAX_SIGN_IN = 8 * 1024;
+
 export const SESSION_ROUTES = {
   access: { method: 'get', path: '/page/session', answer: z.custom<{ access: PageAccess }>() },
-  signIn: { method: 'post', path: '/page/session', body: SignIn, answer: null },
+  signIn: { method: 'post', path: '/page/session', body: SignIn, maxBody: MAX_SIGN_IN, answer: null },
   signOut: { method: 'delete', path: '/page/session', answer: null },
   signOutEverywhere: { method: 'delete', path: '/page/sessions', answer: null },
 } as const satisfies Routes;

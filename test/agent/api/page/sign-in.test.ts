@@ -35,6 +35,14 @@ it('signing in with the token sets a cookie that scripts, other hosts and plain 
   expect(list.status).toBe(200);
 });
 
+it('a client that has not signed in may not send more than a token', async () => {
+  const { remote } = await setUpApi();
+  expect((await signIn(remote, { token: 'a'.repeat(4_096) })).status).toBe(401);
+  const answer = await signIn(remote, { token: 'a'.repeat(8_192) });
+  expect(answer.status).toBe(413);
+  expect(answer.body).toMatchObject({ error_code: 'ERR_AGENT_BODY_TOO_LARGE', msg: 'the body is larger than 8 KiB' });
+});
+
 it('a wrong token signs nobody in, and guesses count together with those of API calls', async () => {
   const { remote } = await setUpApi();
   for (let n = 0; n < 5; n++) {
