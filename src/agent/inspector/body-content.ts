@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { trimSpace } from '../../lib/http/trim-space.ts';
+import { runInTurns } from '../../lib/stepwise.ts';
 import type { CapturedMessage } from './exchange.ts';
-import { maskText } from './masking/mask-text.ts';
+import { maskTextStepwise } from './masking/mask-text.ts';
 import { type HeaderField, headerValue } from './parsing/message-head.ts';
 
 /** Not in Node.js 20. */
@@ -50,7 +51,7 @@ export async function bodyContent(
   const decoded = await decode(sent, contentEncoding);
   const truncated = message.isTruncated || decoded.truncated;
   const text = textOf(decoded.bytes, truncated, contentType);
-  const shown = text === null || reveal ? text : maskText(text, contentType);
+  const shown = text === null || reveal ? text : await runInTurns(maskTextStepwise(text, contentType));
   const masked = shown !== text;
   const bytes = masked && shown !== null ? Buffer.from(shown) : decoded.bytes;
   const decodedBytes = decoded.bytes.length;

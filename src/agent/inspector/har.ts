@@ -1,3 +1,4 @@
+import { runInTurns, type Stepwise } from '../../lib/stepwise.ts';
 import { type BodyContent, bodyContent } from './body-content.ts';
 import type { CapturedMessage, Exchange, ExchangeMessage } from './exchange.ts';
 import { maskText } from './masking/mask-text.ts';
@@ -75,7 +76,7 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
     ...(report && { _gateway: shownReport(report, options.reveal) }),
     ...(kind === 'websocket' && {
       _resourceType: 'websocket',
-      _webSocketMessages: (exchange.messages ?? []).map((message) => webSocketMessage(message, options.reveal)),
+      _webSocketMessages: await runInTurns(webSocketMessages(exchange.messages ?? [], options.reveal)),
     }),
   };
 }
@@ -108,6 +109,15 @@ function content(response: CapturedMessage<unknown> | null, body: BodyContent | 
     ...(text === null ? { text: bytes.toString('base64'), encoding: 'base64' } : { text }),
     ...(truncated && { comment: 'truncated' }),
   };
+}
+
+function* webSocketMessages(messages: readonly ExchangeMessage[], reveal: boolean): Stepwise<object[]> {
+  const shown: object[] = [];
+  for (const message of messages) {
+    shown.push(webSocketMessage(message, reveal));
+    yield;
+  }
+  return shown;
 }
 
 function webSocketMessage({ from, type, at, data, error }: ExchangeMessage, reveal: boolean): object {

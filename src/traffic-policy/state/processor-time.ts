@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import type { Stepwise } from '../../lib/stepwise.ts';
+import { runFor, type Stepwise } from '../../lib/stepwise.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { currentTurn, hasTimeForWork } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
@@ -51,18 +51,11 @@ export class ProcessorTime {
     for (;;) {
       const waitMs = this.#refillMs(RESERVE_MS / 2);
       if (waitMs > 0) await this.clock.sleep(waitMs);
-      const step = this.run(() => this.#someSteps(work));
+      const step = this.run(() => runFor(work, TURN_MS / 2, () => this.clock.now()));
       if (step.done) return step.value;
       do await nextTurn();
       while (!hasTimeForWork());
     }
-  }
-
-  #someSteps<T>(work: Stepwise<T>): IteratorResult<undefined, T> {
-    const end = this.clock.now() + TURN_MS / 2;
-    let step = work.next();
-    while (!step.done && this.clock.now() < end) step = work.next();
-    return step;
   }
 
   /** Charges for work that was not measured. */

@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 import { pipeline } from 'node:stream/promises';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type Response, Router } from 'express';
 import type { z } from 'zod';
 import { trimSpace } from '../../../lib/http/trim-space.ts';
+import { runInTurns, type Stepwise } from '../../../lib/stepwise.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
@@ -34,8 +34,6 @@ export interface InspectionOptions {
 
 type ListQuery = z.output<typeof INSPECTION_OPERATIONS.listRequests.query>;
 type HarQuery = z.output<typeof INSPECTION_OPERATIONS.exportRequests.query>;
-
-const MESSAGES_AT_ONCE = 16;
 
 /** Shown by browsers on their own; SVG and HTML could contain scripts. */
 const IMAGES = /^image\/(?:png|jpeg|gif|webp|avif)$/;
@@ -114,13 +112,17 @@ export class InspectionApi {
     });
   }
 
-  async #messages({ messages }: Exchange, after: number, reveal: boolean): Promise<MessageReport[]> {
-    const shown: MessageReport[] = [];
-    for (const message of (messages ?? []).filter(({ number }) => number > after)) {
-      // All of them may be 16 MiB, which takes a while to mask.
-      if (shown.push(presentMessage(message, reveal)) % MESSAGES_AT_ONCE === 0) await nextTurn();
-    }
-    return shown;
+  /** All of them may be 16 MiB, which takes a while to mask. */
+  #messages({ messages }: Exchange, after: number, reveal: boolean): Promise<MessageReport[]> {
+    const present = function* (): Stepwise<MessageReport[]> {
+      const shown: MessageReport[] = [];
+      for (const message of (messages ?? []).filter(({ number }) => number > after)) {
+        shown.push(presentMessage(message, reveal));
+        yield;
+      }
+      return shown;
+    };
+    return runInTurns(present());
   }
 
   async #replay(req: RequestOfOne, change: ReplayRequest): Promise<Exchange> {

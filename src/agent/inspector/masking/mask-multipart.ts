@@ -1,10 +1,13 @@
 import { isSecretMember, MASK } from '../../../lib/masking/secret-names.ts';
+import type { Stepwise } from '../../../lib/stepwise.ts';
 
 /** More of a part's head is not searched for its name. */
 const MAX_HEAD = 8_192;
 const BOUNDARY = /;[ \t]*boundary="?([^";\s]+)/i;
 /** Quoted, as a token, or extended (RFC 8187). */
 const NAME = /[;\s]name(\*?)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))/gi;
+/** Lines in one step. */
+const AT_ONCE = 1_000;
 const PART_TYPE = /^content-type:[ \t]*([^\r\n]*)/im;
 
 /**
@@ -13,31 +16,34 @@ const PART_TYPE = /^content-type:[ \t]*([^\r\n]*)/im;
  *
  * @param maskPart masks what another part contains, by its content type
  */
-export function maskMultipart(
+export function* maskMultipart(
   text: string,
   contentType: string,
-  maskPart: (text: string, contentType: string | null) => string,
-): string {
+  maskPart: (text: string, contentType: string | null) => Stepwise<string>,
+): Stepwise<string> {
   const delimiter = `--${BOUNDARY.exec(contentType)?.[1] ?? /^--([^\r\n]+)/.exec(text)?.[1] ?? ''}`;
   const masked: string[] = [];
   // Before the first delimiter nothing belongs to a part.
   let head = '';
   let headAt = -1;
   let valueAt = 0;
-  const valueEnds = (end: number) => {
+  const valueEnds = function* (end: number): Stepwise<void> {
     const value = text.slice(valueAt, end);
     // The line end before a delimiter belongs to it.
     const ending = value.endsWith('\r\n') ? '\r\n' : value.endsWith('\n') ? '\n' : '';
     const content = value.slice(0, value.length - ending.length);
     if (content === '') masked.push(ending);
     else if (namesIn(head).some(isSecretMember)) masked.push(MASK, ending);
-    else masked.push(maskPart(content, PART_TYPE.exec(head)?.[1] ?? null), ending);
+    else masked.push(yield* maskPart(content, PART_TYPE.exec(head)?.[1] ?? null), ending);
+    yield;
   };
+  let lines = 0;
   for (let at = 0; at < text.length; ) {
+    if (++lines % AT_ONCE === 0) yield;
     const lineEnd = text.indexOf('\n', at);
     const next = lineEnd === -1 ? text.length : lineEnd + 1;
     if (text.startsWith(delimiter, at)) {
-      if (headAt === -1) valueEnds(at);
+      if (headAt === -1) yield* valueEnds(at);
       else masked.push(text.slice(headAt, at));
       masked.push(text.slice(at, next));
       headAt = next;
@@ -49,7 +55,7 @@ export function maskMultipart(
     }
     at = next;
   }
-  if (headAt === -1) valueEnds(text.length);
+  if (headAt === -1) yield* valueEnds(text.length);
   else masked.push(text.slice(headAt));
   return masked.join('');
 }

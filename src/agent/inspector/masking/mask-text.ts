@@ -1,6 +1,15 @@
-import { maskUrl } from '../../../lib/masking/mask-url.ts';
+import { maskUrlStepwise, replaceStepwise } from '../../../lib/masking/mask-url.ts';
 import { isSecretMember, isSecretParameter, MASK } from '../../../lib/masking/secret-names.ts';
+import { runAtOnce, type Stepwise } from '../../../lib/stepwise.ts';
 import { maskMultipart } from './mask-multipart.ts';
+
+/** Names or lines in one step, which take less than a millisecond. */
+const AT_ONCE = 200;
+
+/** Masks the text of a message like {@link maskTextStepwise}. */
+export function maskText(text: string, contentType: string | null): string {
+  return runAtOnce(maskTextStepwise(text, contentType));
+}
 
 /**
  * Masks values of password-like names in the text of a body or a message: in forms, in server-sent events, and in what looks
@@ -9,44 +18,57 @@ import { maskMultipart } from './mask-multipart.ts';
  *
  * @param contentType as in the header; null: decided by the text
  */
-export function maskText(text: string, contentType: string | null): string {
+export function* maskTextStepwise(text: string, contentType: string | null): Stepwise<string> {
   const type = contentType?.toLowerCase() ?? '';
-  if (type.startsWith('application/x-www-form-urlencoded')) return maskForm(text);
-  if (type.startsWith('multipart/')) return maskMultipart(text, contentType ?? '', maskPart);
-  if (type.startsWith('text/event-stream')) return maskEvents(text);
-  return maskMembers(maskUrl(text));
+  if (type.startsWith('application/x-www-form-urlencoded')) return yield* maskForm(text);
+  if (type.startsWith('multipart/')) return yield* maskMultipart(text, contentType ?? '', maskPart);
+  if (type.startsWith('text/event-stream')) return yield* maskEvents(text);
+  return yield* maskOther(text);
+}
+
+function* maskOther(text: string): Stepwise<string> {
+  return yield* maskMembers(yield* maskUrlStepwise(text));
 }
 
 /** Parts that have parts themselves are masked as other text: nobody nests without an end. */
-function maskPart(text: string, contentType: string | null): string {
-  return /^multipart\//i.test(contentType ?? '') ? maskMembers(maskUrl(text)) : maskText(text, contentType);
+function maskPart(text: string, contentType: string | null): Stepwise<string> {
+  return /^multipart\//i.test(contentType ?? '') ? maskOther(text) : maskTextStepwise(text, contentType);
 }
 
 /** The lines of an event's data are one text, which may be JSON. */
-function maskEvents(text: string): string {
-  const masked: string[] = [];
+function* maskEvents(text: string): Stepwise<string> {
+  let masked = '';
   let data: { prefix: string; value: string; ending: string }[] = [];
-  const dataEnds = () => {
-    if (data.length === 0) return;
-    const sent = data.map(({ value }) => value).join('\n');
-    const shown = maskText(sent, null);
+  // Where the data begins, and the line.
+  let [dataAt, at, count] = [0, 0, 0];
+  const maskData = function* (): Stepwise<string> {
     const [{ prefix = '', ending = '' } = {}] = data;
-    if (shown === sent) for (const line of data) masked.push(line.prefix, line.value, line.ending);
-    else masked.push(prefix, shown.replaceAll('\n', `${ending}${prefix}`), data.at(-1)?.ending ?? '');
-    data = [];
+    const sent = data.map(({ value }) => value).join('\n');
+    const shown = yield* maskOther(sent);
+    if (shown === sent) return text.slice(dataAt, at);
+    return prefix + shown.replaceAll('\n', `${ending}${prefix}`) + (data.at(-1)?.ending ?? '');
   };
-  const pieces = text.split(/(\r\n|\n|\r)/);
-  for (let at = 0; at < pieces.length; at += 2) {
-    const [line = '', ending = ''] = [pieces[at], pieces[at + 1]];
+  for (const { line, ending } of linesOf(text)) {
+    if (++count % AT_ONCE === 0) yield;
     const prefix = dataPrefix(line);
     if (prefix !== null) data.push({ prefix, value: line.slice(prefix.length), ending });
     else {
-      dataEnds();
-      masked.push(maskUrl(line), ending);
+      masked += (yield* maskData()) + (yield* maskUrlStepwise(line)) + ending;
+      data = [];
+      dataAt = at + line.length + ending.length;
     }
+    at += line.length + ending.length;
   }
-  dataEnds();
-  return masked.join('');
+  return masked + (yield* maskData());
+}
+
+function* linesOf(text: string): Generator<{ line: string; ending: string }> {
+  let at = 0;
+  for (const { 0: ending, index } of text.matchAll(/\r\n|\n|\r/g)) {
+    yield { line: text.slice(at, index), ending };
+    at = index + ending.length;
+  }
+  if (at < text.length) yield { line: text.slice(at), ending: '' };
 }
 
 function dataPrefix(line: string): string | null {
@@ -56,14 +78,13 @@ function dataPrefix(line: string): string | null {
   return /^\ufeffdata: ?/.exec(line)?.[0] ?? null;
 }
 
-function maskForm(text: string): string {
-  return text
-    .split('&')
-    .map((pair) => {
-      const at = pair.indexOf('=');
-      return at > 0 && isSecretParameter(decodedField(pair.slice(0, at))) ? `${pair.slice(0, at)}=${MASK}` : pair;
-    })
-    .join('&');
+/** A field of a form that has a name and `=`. */
+const FIELD = /(^|&)([^&=]+)=[^&]*/g;
+
+function maskForm(text: string): Stepwise<string> {
+  return replaceStepwise(text, FIELD, ([, before, name = '']) =>
+    isSecretParameter(decodedField(name)) ? `${before}${name}=${MASK}` : null,
+  );
 }
 
 function decodedField(name: string): string {
@@ -78,22 +99,22 @@ function decodedField(name: string): string {
  * Masks members of JSON, also behind what is none, as in frames of Socket.IO. Changes nothing but the values, so that numbers,
  * spaces and the order stay as they were sent.
  */
-function maskMembers(text: string): string {
-  const parts: string[] = [];
-  let copied = 0;
+function* maskMembers(text: string): Stepwise<string> {
+  let [masked, copied, count] = ['', 0, 0];
   for (let at = text.indexOf('"'); at !== -1; at = text.indexOf('"', at)) {
+    if (++count % AT_ONCE === 0) yield;
     const end = endOfString(text, at);
     const value = startOfValue(text, end);
     if (value !== null && isSecretMember(stringIn(text.slice(at, end)))) {
-      const after = endOfValue(text, value);
-      parts.push(text.slice(copied, value), after > value ? `"${MASK}"` : '');
+      const after = yield* endOfValue(text, value);
+      masked += text.slice(copied, value) + (after > value ? `"${MASK}"` : '');
       copied = at = after;
       continue;
     }
     // In other text, quotes need not come in pairs: what ends one string may begin the next.
     at = end === text.length ? end : end - 1;
   }
-  return parts.length === 0 ? text : parts.join('') + text.slice(copied);
+  return masked + text.slice(copied);
 }
 
 function endOfString(text: string, start: number): number {
@@ -116,18 +137,19 @@ function skipSpace(text: string, start: number): number {
   return at;
 }
 
-function endOfValue(text: string, start: number): number {
+function* endOfValue(text: string, start: number): Stepwise<number> {
   const first = text[start];
   if (first === '"') return endOfString(text, start);
-  if (first === '{' || first === '[') return endOfNested(text, start);
+  if (first === '{' || first === '[') return yield* endOfNested(text, start);
   let at = start;
   while (at < text.length && !',}] \t\r\n'.includes(text[at] as string)) at++;
   return at;
 }
 
-function endOfNested(text: string, start: number): number {
-  let depth = 0;
+function* endOfNested(text: string, start: number): Stepwise<number> {
+  let [depth, count] = [0, 0];
   for (let at = start; at < text.length; ) {
+    if (++count % (50 * AT_ONCE) === 0) yield;
     const each = text[at] as string;
     if (each === '"') {
       at = endOfString(text, at);
