@@ -6,7 +6,7 @@ import { RpcError, rpcErrorText } from './rpc-error.ts';
 // the answer until FIN. Its FIN afterwards says that it has processed the answer.
 
 /** Limits of a request or response. */
-const BODY_LIMITS: JsonLimits = { bytes: 1_048_576, values: 8192 };
+export const BODY_LIMITS: JsonLimits = { bytes: 1_048_576, values: 8192 };
 
 export interface RpcAnswer {
   body: object;

@@ -2,11 +2,13 @@ import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import type { Budget } from './cel/budget.ts';
 import type { Declarations } from './cel/check-expression.ts';
 import { compileExpression, type Expression } from './cel/expression.ts';
+import { outline } from './cel/syntax.ts';
 import { celOf } from './cel/values.ts';
 import type { Phase } from './document.ts';
 import { atPlace, refusal } from './policy-refused.ts';
 import type { EndpointProtocol, PolicyScope, Subject } from './policy-subjects.ts';
 import type { PolicyPorts } from './ports.ts';
+import { requireQuickPatterns } from './regular-expression.ts';
 import { SubjectScope } from './scope/subject-scope.ts';
 import type { PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
@@ -19,6 +21,10 @@ const MAX_NESTING = 10;
  * @param cause the error, for its stack
  */
 export type ReportTrouble = (place: string, code: string, message: string, cause?: unknown) => void;
+
+/** All `${…}` of an action are compiled without a pause, which may take 20 ms. */
+const MAX_INSERTIONS = 100;
+const MAX_PARTS = 1_000;
 
 /** State that all rules of a policy share while it is compiled. */
 export interface PolicyContext {
@@ -46,6 +52,8 @@ export type PrepareAction = (config: unknown, context: ActionContext) => Prepare
 
 /** The place of an action, and helpers to prepare it. */
 export class ActionContext {
+  readonly #inserted = { insertions: 0, parts: 0, patternCost: 0 };
+
   /** @param place phase, rule and action */
   constructor(
     readonly phase: Phase,
@@ -81,7 +89,21 @@ export class ActionContext {
 
   /** @throws {PolicyRefused} */
   template(text: string, field: string): Template {
-    return atPlace(field, () => parseTemplate(text, (expression) => this.expression(expression, '')));
+    return atPlace(field, () => parseTemplate(text, (expression) => this.#insertion(expression)));
+  }
+
+  #insertion(text: string): Expression {
+    const sum = this.#inserted;
+    sum.insertions++;
+    sum.parts += outline(text).parts;
+    if (sum.insertions > MAX_INSERTIONS || sum.parts > MAX_PARTS) {
+      const problem = `the action has more than ${MAX_INSERTIONS} \${…}, or they have more than ${MAX_PARTS} parts together`;
+      throw refusal('ERR_NGROK_2224', problem);
+    }
+    const expression = this.expression(text, '');
+    sum.patternCost += expression.findings.patternCost;
+    requireQuickPatterns(sum.patternCost);
+    return expression;
   }
 
   /** Compiles a value in which every string, at any depth, is a template. */

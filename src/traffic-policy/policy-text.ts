@@ -147,9 +147,20 @@ export function readYaml(text: string, lineCounter?: LineCounter): YamlDocument.
   // Each level takes at least one of these.
   const levels = text.match(/[[{]|[-?:](?=\s|$)/g)?.length ?? 0;
   if (levels > MAX_NESTING && isDeepYaml(text)) throw tooDeep();
-  const document = parseDocument(text, { ...YAML_OPTIONS, ...(lineCounter && { lineCounter }) });
+  const document = withoutStacks(() => parseDocument(text, { ...YAML_OPTIONS, ...(lineCounter && { lineCounter }) }));
   if (document.errors.length === 0) findDuplicates(document);
   return document;
+}
+
+/** The library makes an error for each wrong token: capturing their stacks would take most of the time. */
+function withoutStacks<T>(work: () => T): T {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  try {
+    return work();
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
+  }
 }
 
 /** Counts what the library's lexer finds, which takes linear time. */

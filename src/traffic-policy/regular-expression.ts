@@ -20,6 +20,9 @@ const CHARACTER_COST = 500;
 const EXPANDED_COST = 75;
 const CLASS_COST = 10_000;
 
+/** What is compiled without a pause may cost about as much as 20 ms. The largest pattern of characters alone costs less. */
+const MAX_COST_AT_ONCE = 600_000;
+
 /** A unit of the budget, in milliseconds. */
 const UNIT_MS = 30e-6;
 
@@ -148,11 +151,24 @@ export function chargeForPatterns(cost: number, budget: Budget): void {
 }
 
 /**
+ * @param cost of the patterns that are compiled without a pause
+ * @throws {PolicyRefused} when that would block the process for long
+ */
+export function requireQuickPatterns(cost: number, field = ''): void {
+  if (cost > MAX_COST_AT_ONCE) {
+    const problem = 'the regular expressions of one expression or action are too large in total; use shorter ones';
+    throw refusal('ERR_NGROK_2261', problem, field);
+  }
+}
+
+/**
  * @param budget for all patterns of the policy together: a bind must not block the process for long
  * @throws {PolicyRefused} for a pattern that is not RE2 or exceeds the budget
  */
 export function checkedPattern(pattern: string, field: string, budget: Budget): RegularExpression {
-  chargeForPatterns(patternCost(pattern), budget);
+  const cost = patternCost(pattern);
+  requireQuickPatterns(cost, field);
+  chargeForPatterns(cost, budget);
   try {
     return regularExpression(pattern);
   } catch (error) {

@@ -17,7 +17,7 @@ export interface ApiContext {
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
   /** Why a traffic policy document (JSON or YAML) is refused, or null. */
-  checkTrafficPolicy: (document: string) => Refusal | null;
+  checkTrafficPolicy: (document: string) => Promise<Refusal | null>;
   domains: DomainSettings;
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;

@@ -1,5 +1,6 @@
+import { runInTurns } from '../../lib/stepwise.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import { checkPolicy } from '../../traffic-policy/check-policy.ts';
+import { checkPolicyStepwise } from '../../traffic-policy/check-policy.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 
 /**
@@ -8,9 +9,12 @@ import type { PolicyPorts } from '../../traffic-policy/ports.ts';
  * @param ipPolicies looks up the IP policies that it refers to
  * @returns a function of the document, JSON or YAML: all errors with their places and the code of the first; or null
  */
-export function trafficPolicyCheck(ipPolicies: PolicyPorts['ipPolicies']): (document: string) => Refusal | null {
-  return (document) => {
-    const findings = checkPolicy(document, ['tls'], { ports: { ipPolicies }, fixedTermination: true });
+export function trafficPolicyCheck(
+  ipPolicies: PolicyPorts['ipPolicies'],
+): (document: string) => Promise<Refusal | null> {
+  return async (document) => {
+    const options = { ports: { ipPolicies }, fixedTermination: true };
+    const findings = await runInTurns(checkPolicyStepwise(document, ['tls'], options));
     const errors = findings.filter(({ severity }) => severity === 'error');
     if (errors[0] === undefined) return null;
     const text = errors.map(({ place, message }) => (place === '' ? message : `${place}: ${message}`)).join('; ');

@@ -16,6 +16,9 @@ import type { EndpointProtocol } from './endpoint.ts';
 const MAX_WARNED = 10_000;
 const LOGGED_WARNINGS = 10;
 
+/** Characters of a policy whose compilation takes less than 20 ms, which its first client waits for. */
+const MAX_DEFERRED = 4_096;
+
 const MIB = 1_048_576;
 /** Share of the machine's or container's memory for encoders of responses. */
 const ENCODER_SHARE = 1 / 8;
@@ -82,7 +85,7 @@ export class EndpointPolicies {
     if (!isEmptyFrame(frame)) return compileInTurns(text, protocol, options);
     const kind = `${protocol} ${internal} ${text}`;
     // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
-    if (this.#latest?.kind === kind) {
+    if (this.#latest?.kind === kind && text.length <= MAX_DEFERRED) {
       const compile = () => options.ports.processorTime.run(() => compilePolicy(text, protocol, options));
       return compiledLater(compile, this.#latest.policy);
     }

@@ -45,15 +45,26 @@ const IMPLEMENTATIONS = {
 
 const BY_TYPE: ReadonlyMap<string, PrepareAction> = new Map(Object.entries(IMPLEMENTATIONS));
 
+/** More would take longer than 20 ms to check. restrict-ips may have 2,000 ranges. */
+const MAX_VALUES = 2_500;
+
 /**
  * Makes an action ready to run.
  *
  * @throws {PolicyRefused} when the gateway does not have the action, or its configuration cannot run
  */
 export function prepareAction({ type, config, prepare }: RawAction, context: ActionContext): PreparedAction {
-  const known = prepare ?? BY_TYPE.get(type);
+  if (prepare) return prepare(config, context);
+  if (valuesIn(config) > MAX_VALUES) throw refusal('ERR_NGROK_2218', `has more than ${MAX_VALUES} values`, 'config');
+  const known = BY_TYPE.get(type);
   if (known) return known(config, context);
   if (traitsOf(type)) throw refusal('ERR_NGROK_2201', `this gateway does not support the action ${type} yet`, 'type');
   const hint = type === 'webhook-validation' ? '; use verify-webhook' : '';
   throw refusal('ERR_NGROK_2201', `unknown action ${JSON.stringify(type.slice(0, 100))}${hint}`, 'type');
+}
+
+/** The values at all depths; a policy is not nested deeply. */
+function valuesIn(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 1;
+  return Object.values(value).reduce((sum: number, member) => sum + valuesIn(member), 1);
 }

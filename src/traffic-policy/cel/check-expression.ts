@@ -1,5 +1,5 @@
 import { refusal } from '../policy-refused.ts';
-import { checkedPattern, patternCost } from '../regular-expression.ts';
+import { checkedPattern, patternCost, requireQuickPatterns } from '../regular-expression.ts';
 import type { Budget } from './budget.ts';
 import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
 import { expandSortBy, limitLoop } from './macros.ts';
@@ -37,6 +37,9 @@ const TYPES: ReadonlySet<string> = new Set([
 
 /** A loop in a loop; no policy needs deeper ones. */
 const MAX_LOOPS = 2;
+
+/** The library takes almost a millisecond for each. */
+const MAX_LOOPS_IN_TOTAL = 20;
 
 /** A deeper tree could exceed the stack, here or when it runs; V8 ends the process when that happens in a pattern. */
 const MAX_DEPTH = 700;
@@ -86,6 +89,7 @@ class Check {
   /** Parts of the expression seen so far. */
   visited = 0;
   #depth = 0;
+  #loops = 0;
 
   constructor(
     private readonly declarations: Declarations,
@@ -241,8 +245,9 @@ class Check {
   #checkLiteralPattern(pattern: Expr | undefined): void {
     const text = literalText(pattern);
     if (text === null) return;
-    checkedPattern(text, '', this.patterns);
     this.findings.patternCost += patternCost(text);
+    requireQuickPatterns(this.findings.patternCost);
+    checkedPattern(text, '', this.patterns);
   }
 
   /** A rule that compares a number with text would never match, and let through what it is there to reject. */
@@ -297,6 +302,9 @@ class Check {
   }
 
   #loop(loop: ComprehensionExpr, place: Place): void {
+    if (++this.#loops > MAX_LOOPS_IN_TOTAL) {
+      throw refusal('ERR_NGROK_2200', `the expression has more than ${MAX_LOOPS_IN_TOTAL} loops`);
+    }
     this.visit(loop.iterRange, place);
     if (place.loops >= MAX_LOOPS) throw refusal('ERR_NGROK_2200', `loops are nested more than ${MAX_LOOPS} deep`);
     if (this.declarations.roots.has(loop.iterVar)) {

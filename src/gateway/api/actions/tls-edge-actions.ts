@@ -2,6 +2,7 @@ import type { z } from 'zod';
 import { certificateAuthorities } from '../../../management/resources/certificate-authority.ts';
 import { httpResponseBackends } from '../../../management/resources/http-response-backend.ts';
 import { ipPolicies } from '../../../management/resources/ip-policy.ts';
+import type { Refusal } from '../../../management/resources/refusal.ts';
 import {
   type TlsEdge,
   type TlsEdgeModuleName,
@@ -39,23 +40,28 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
   const { database, tlsEdges: rows } = store;
   const stored = (id: string) => found(rows.get(id), tlsEdges);
   /** Applies an update in one transaction, and checks it together with the unchanged members. */
-  const update = (id: string, body: Update) =>
-    database.write(() => {
+  const update = async (id: string, body: Update) => {
+    stored(id);
+    const refusal = await policyRefusal(context, body);
+    return database.write(() => {
       const row = applyUpdate(stored(id), body);
-      checkEdge(context, row, body);
+      checkEdge(context, row, body, refusal);
       rows.update(row);
       return row;
     });
+  };
   return {
     get: (id) => showEdge(context, stored(id)),
     page: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
-    create: (body) =>
-      database.write(() => {
+    create: async (body) => {
+      const refusal = await policyRefusal(context, body);
+      return database.write(() => {
         const row = applyUpdate({ ...BARE_EDGE, id: store.ids.next('edgtls'), created_at: store.now() }, body);
-        checkEdge(context, row, body);
+        checkEdge(context, row, body, refusal);
         rows.insert(row);
         return showEdge(context, row);
-      }),
+      });
+    },
     update: async (id, body) => showEdge(context, await update(id, body)),
     remove: (id) =>
       database.write(() => {
@@ -100,13 +106,18 @@ function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
   };
 }
 
+/** Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop. */
+async function policyRefusal(context: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
+  return traffic_policy ? context.checkTrafficPolicy(traffic_policy.value) : null;
+}
+
 /**
  * @param row the updated edge
  * @param body the sent members: only their references are checked, because stored ones may have been deleted since
+ * @param refusal of its traffic policy
  */
-function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update): void {
+function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update, refusal: Refusal | null): void {
   checkReferences(context, body);
-  const refusal = body.traffic_policy && context.checkTrafficPolicy(body.traffic_policy.value);
   if (refusal) throw badRequest({ ...refusal, text: `traffic_policy: ${refusal.text}` });
   const conflict = terminationConflict(row);
   if (conflict) throw badRequest(conflict);
