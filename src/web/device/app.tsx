@@ -1,7 +1,6 @@
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { device, shared } from '../strings.ts';
 import { AccountMenu } from '../ui/account-menu.tsx';
 import { ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
@@ -19,24 +18,40 @@ import { StateCard } from './state-card.tsx';
 import { TunnelDialogs } from './tunnel-dialogs.tsx';
 import { TunnelList } from './tunnel-list.tsx';
 
+const SIGN_IN = {
+  title: 'Sign in',
+  intro:
+    'Enter the API token of this device. Browsers that are signed in stay so until 30 days after their last visit.',
+  credential: 'API token',
+  where: 'On the device, it is in the file api-token in the data folder.',
+  whereLink: 'To sign in without typing, run this on the device and open the link or scan the QR code:',
+  command: 'device-agent page',
+  submit: 'Sign in',
+  ended:
+    'You are signed out: the session expired, somebody signed out everywhere, or the API token was replaced. Sign in to go on where you were.',
+} as const;
+
 export function App(): JSX.Element {
   const isEnded = session.isEnded.value;
   switch (session.access.value?.access) {
     case undefined:
-      return <p class="loading">{shared.loading}</p>;
+      return <p class="loading">Loading…</p>;
     case 'sign-in':
       if (isEnded) break;
       return (
-        <Gate title={device.title}>
+        <Gate title="Device agent">
           <SignIn isEnded={false} />
         </Gate>
       );
     case 'insecure':
       return (
-        <Gate title={device.title}>
+        <Gate title="Device agent">
           <div class="card">
-            <h2>{device.insecure.title}</h2>
-            <p>{device.insecure.detail}</p>
+            <h2>No secure connection</h2>
+            <p>
+              This address has no TLS, so the page could not keep your session secret. Open the page at the domain of
+              the agent (AGENT_DOMAIN), or on the device itself.
+            </p>
           </div>
         </Gate>
       );
@@ -45,7 +60,7 @@ export function App(): JSX.Element {
     <>
       <Device />
       {isEnded && (
-        <EndedGate title={device.title}>
+        <EndedGate title="Device agent">
           <SignIn isEnded />
         </EndedGate>
       )}
@@ -56,7 +71,7 @@ export function App(): JSX.Element {
 function SignIn({ isEnded }: { isEnded: boolean }): JSX.Element {
   return (
     <SignInForm
-      text={device.signIn}
+      text={SIGN_IN}
       isEnded={isEnded}
       problem={session.problem.value}
       signIn={(token) => session.signIn({ token })}
@@ -70,19 +85,19 @@ function Device(): JSX.Element {
   const status = model.status.value;
   const inspected = inspectedTunnel(model);
   const name = model.name.value;
-  useTitle(name === null ? device.title : `${name} – ${device.title}`);
+  useTitle(name === null ? 'Device agent' : `${name} – Device agent`);
   return (
     <>
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        {shared.skipToContent}
+        Skip to content
       </button>
       <header class="top">
-        <h1>{name ?? device.title}</h1>
+        <h1>{name ?? 'Device agent'}</h1>
         <LiveBadge connection={model.connection} />
-        <nav aria-label={device.menu.label}>
+        <nav aria-label="Device">
           <ButtonLink kind="quiet" href={linkTo('doctor')}>
             <PulseIcon />
-            {device.menu.doctor}
+            Diagnose
           </ButtonLink>
           {session.access.value?.access === 'signed-in' && <AccountMenu session={session} />}
         </nav>
@@ -91,7 +106,7 @@ function Device(): JSX.Element {
       <main id="content" tabindex={-1}>
         {status === null ? (
           <p class="loading" role="status">
-            {shared.connecting}
+            Connecting…
           </p>
         ) : inspected ? (
           <LazyInspector
@@ -105,7 +120,7 @@ function Device(): JSX.Element {
             <StateCard model={model} status={status} />
             <TunnelList tunnels={model.tunnels.value} />
             <LogSection lines={model.log.value} />
-            <footer class="foot">{device.version(status.version)}</footer>
+            <footer class="foot">version {status.version}</footer>
           </>
         )}
       </main>

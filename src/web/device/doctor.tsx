@@ -1,14 +1,14 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { device } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { Badge, ProblemNotice, type Tone } from '../ui/notice.tsx';
 import { type Finding, runDoctor } from './doctor-call.ts';
 
-const text = device.doctor;
+const STATUS = { ok: 'OK', failed: 'Problem', skipped: 'Skipped' } as const;
+
 const TONES: Record<Finding['status'], Tone> = { ok: 'good', failed: 'bad', skipped: 'neutral' };
 const ORDER: Finding['status'][] = ['failed', 'ok', 'skipped'];
 
@@ -25,19 +25,23 @@ export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
   useEffect(() => void run(), []);
   const found = result.value;
   return (
-    <Dialog title={text.title} onClose={onClose} wide>
+    <Dialog title="Diagnosis" onClose={onClose} wide>
       <div role="status">
-        {found === null && <p class="with-spinner">{text.running}</p>}
+        {found === null && (
+          <p class="with-spinner">
+            Checking settings, disk, clock, network, gateway and upstreams. This takes a few seconds.
+          </p>
+        )}
         {Array.isArray(found) && <p>{summary(found)}</p>}
       </div>
-      {found instanceof ApiProblem && <ProblemNotice title={text.failed} problem={found} />}
+      {found instanceof ApiProblem && <ProblemNotice title="The diagnosis did not run" problem={found} />}
       {Array.isArray(found) && (
         <ul class="findings">
           {found
             .toSorted((a: Finding, b: Finding) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status))
             .map(({ check, title, status, detail, advice }: Finding) => (
               <li key={check + detail}>
-                <Badge tone={TONES[status]}>{text.status[status]}</Badge>
+                <Badge tone={TONES[status]}>{STATUS[status]}</Badge>
                 <div>
                   <strong>{title}</strong>
                   <p>{detail}</p>
@@ -47,12 +51,12 @@ export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
             ))}
         </ul>
       )}
-      {found !== null && <Button onClick={() => void run()}>{text.again}</Button>}
+      {found !== null && <Button onClick={() => void run()}>Check again</Button>}
     </Dialog>
   );
 }
 
 function summary(findings: readonly Finding[]): string {
   const count = findings.filter(({ status }) => status === 'failed').length;
-  return count === 0 ? text.sound : text.problems(count);
+  return count === 0 ? 'No problems found.' : count === 1 ? '1 problem found.' : `${count} problems found.`;
 }

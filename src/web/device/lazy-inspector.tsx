@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { device, shared } from '../strings.ts';
 import { Button } from '../ui/button.tsx';
 import { Notice } from '../ui/notice.tsx';
 import type { InspectorProps } from './inspector/inspector.tsx';
@@ -21,13 +20,13 @@ export function LazyInspector(props: InspectorProps): JSX.Element {
       },
     );
   }, []);
-  if (loaded.value === null) return <p class="loading">{shared.loading}</p>;
+  if (loaded.value === null) return <p class="loading">Loading…</p>;
   if (loaded.value === 'failed') {
     // Such as after an update of the agent, which has files of other names.
     return (
       <Notice tone="warning">
-        <p>{device.tunnels.inspectorFailed}</p>
-        <Button onClick={() => window.location.reload()}>{device.tunnels.reload}</Button>
+        <p>The inspector could not be loaded.</p>
+        <Button onClick={() => window.location.reload()}>Reload the page</Button>
       </Notice>
     );
   }

@@ -1,23 +1,22 @@
 import type { JSX } from 'preact';
 import type { TailLine } from '../../lib/log/log-tail.ts';
-import { device } from '../strings.ts';
 import { Badge } from '../ui/notice.tsx';
 
-const text = device.log;
+const LEVEL = { warn: 'Warning', error: 'Error', fatal: 'Fatal' } as const;
 
 /** The last warnings and errors, newest first. */
 export function LogSection({ lines }: { lines: readonly TailLine[] }): JSX.Element {
   return (
     <section aria-labelledby="log">
-      <h2 id="log">{text.heading}</h2>
+      <h2 id="log">Warnings and errors</h2>
       {lines.length === 0 ? (
-        <p class="hint">{text.empty}</p>
+        <p class="hint">None since the agent started.</p>
       ) : (
         <ol class="card log" tabindex={0} aria-labelledby="log">
           {lines.map((line) => (
             <li key={line.number}>
               <time datetime={line.time}>{clockTime(line.time)}</time>
-              <Badge tone={line.level === 'warn' ? 'warning' : 'bad'}>{text.level[line.level]}</Badge>
+              <Badge tone={line.level === 'warn' ? 'warning' : 'bad'}>{LEVEL[line.level]}</Badge>
               <span class="message">
                 {line.msg}
                 {Object.entries(line.fields)

@@ -3,7 +3,6 @@ import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import type { TunnelDetail } from '../../agent/api/present.ts';
-import { device, shared } from '../strings.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
@@ -12,8 +11,6 @@ import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft, type Protocol } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
-
-const text = device.policy;
 
 /** Edits the policy of a tunnel in place. Asks for it first, as the live feed has none. */
 export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
@@ -41,19 +38,27 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     if (failed && !isDefault) await draft.locate(failed);
   };
   return (
-    <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
-      {problem && <ProblemNotice title={text.failed} problem={problem} isMarked={(place) => draft.isMarked(place)} />}
-      {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
-      {loading.problem && <ProblemNotice title={text.notLoaded} problem={loading.problem} />}
-      {loading.busy && <p class="with-spinner">{shared.loading}</p>}
+    <Dialog title={`Policy of ${tunnel.url_part}`} onClose={goHome} wide>
+      {problem && (
+        <ProblemNotice
+          title="The policy was not changed"
+          problem={problem}
+          isMarked={(place) => draft.isMarked(place)}
+        />
+      )}
+      {!tunnel.own_policy && (
+        <p class="hint">These are the default policies. Save a changed policy to give this tunnel its own.</p>
+      )}
+      {loading.problem && <ProblemNotice title="The policy could not be loaded" problem={loading.problem} />}
+      {loading.busy && <p class="with-spinner">Loading…</p>}
       {ready.value && <PolicyEditor draft={draft} />}
-      <p class="hint">{text.reopens}</p>
+      <p class="hint">Saving opens the tunnel again, so open connections end.</p>
       <div class="dialog-actions">
-        {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>{text.useDefault}</Button>}
-        <Button onClick={goHome}>{shared.cancel}</Button>
+        {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>Use default policies</Button>}
+        <Button onClick={goHome}>Cancel</Button>
         {ready.value && (
           <Button kind="primary" busy={busy} onClick={() => void save(() => draft.read(), false)}>
-            {text.save}
+            Save policy
           </Button>
         )}
       </div>

@@ -1,18 +1,15 @@
 import type { JSX } from 'preact';
-import { device } from '../strings.ts';
 import { CodeEditor } from '../ui/code-editor.tsx';
 import { Choice } from '../ui/field.tsx';
 import type { PolicyDraft } from './policy-draft.ts';
 import { POLICY_EXAMPLES } from './policy-examples.ts';
-
-const text = device.policy;
 
 /** Writes a policy, in YAML or JSON, with examples to begin with. */
 export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
   return (
     <div class="policy">
       <Choice
-        label={text.format}
+        label="Format"
         value={draft.format.value}
         options={[
           { value: 'yaml', label: 'YAML' },
@@ -22,7 +19,7 @@ export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
       />
       {draft.isReplaceable && (
         <fieldset class="field chips">
-          <legend class="hint">{text.examples}</legend>
+          <legend class="hint">Begin with:</legend>
           {POLICY_EXAMPLES.map(({ name, policy }) => (
             <button key={name} type="button" class="chip" onClick={() => void draft.show(policy)}>
               {name}
@@ -31,11 +28,11 @@ export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
         </fieldset>
       )}
       <CodeEditor
-        label={text.label}
+        label="Traffic policy"
         value={draft.text.value}
         onInput={(value) => draft.edit(value)}
         problems={draft.problems.value}
-        hint={text.hint}
+        hint="Rules by phase: on_tcp_connect, on_http_request and on_http_response."
       />
     </div>
   );

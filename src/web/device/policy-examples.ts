@@ -1,11 +1,7 @@
-import { device } from '../strings.ts';
-
-const { exampleNames: names } = device.policy;
-
 /** Policies to begin with. */
 export const POLICY_EXAMPLES: readonly { name: string; policy: object }[] = [
   {
-    name: names.password,
+    name: 'Password',
     policy: {
       on_http_request: [
         { actions: [{ type: 'basic-auth', config: { credentials: ['user:choose-a-long-password'] } }] },
@@ -13,13 +9,13 @@ export const POLICY_EXAMPLES: readonly { name: string; policy: object }[] = [
     },
   },
   {
-    name: names.addresses,
+    name: 'Allowed addresses',
     policy: {
       on_http_request: [{ actions: [{ type: 'restrict-ips', config: { allow: ['203.0.113.0/24'] } }] }],
     },
   },
   {
-    name: names.rateLimit,
+    name: 'Rate limit',
     policy: {
       on_http_request: [
         {
@@ -40,7 +36,7 @@ export const POLICY_EXAMPLES: readonly { name: string; policy: object }[] = [
     },
   },
   {
-    name: names.headers,
+    name: 'Response header',
     policy: {
       on_http_response: [{ actions: [{ type: 'add-headers', config: { headers: { 'x-served-by': 'my device' } } }] }],
     },

@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { device } from '../strings.ts';
 import { type Finding, runDoctor } from './doctor-call.ts';
 
 /** Brief outages need no diagnosis. */
@@ -28,13 +27,13 @@ export function Remedy({ known }: { known: string | null }): JSX.Element | null 
     }, PATIENCE_MS);
     return () => window.clearTimeout(timer);
   }, []);
-  const text = device.state;
-  if (findings.value === null) return <p class="remedy hint">{text.lookingForRemedy}</p>;
+
+  if (findings.value === null) return <p class="remedy hint">Looking for the cause…</p>;
   const problems = findings.value.filter(({ status }) => status === 'failed').slice(0, MAX_SHOWN);
   if (problems.length === 0) return null;
   return (
     <div class="remedy">
-      <h3>{text.remedy}</h3>
+      <h3>What to do</h3>
       <ul>
         {problems.map(({ check, detail, advice }) => (
           <li key={check + detail}>

@@ -3,7 +3,6 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { PageSuggestions } from '../../agent/api/page/page-routes.ts';
 import type { CreatedTunnel } from '../../agent/api/present.ts';
-import { device, shared } from '../strings.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
@@ -14,11 +13,15 @@ import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
-const text = device.start;
+export const FORWARDS_TO_HINT = 'A port of this device, host:port, http(s)://host:port or unix:/path.';
+type Protocol = 'http' | 'tcp' | 'tls';
+const PROTOCOLS: readonly { value: Protocol; label: string; hint: string }[] = [
+  { value: 'http', label: 'HTTP', hint: 'Served as HTTPS with a certificate.' },
+  { value: 'tcp', label: 'TCP', hint: 'Any TCP traffic, at a port of the gateway.' },
+  { value: 'tls', label: 'TLS', hint: 'TLS passes through to the upstream.' },
+];
 /** Those whose problems are shown below them. */
 const FIELDS: readonly string[] = ['forwards_to', 'domain'];
-const PROTOCOLS = ['http', 'tcp', 'tls'] as const;
-type Protocol = (typeof PROTOCOLS)[number];
 
 /** More ports are shown on demand. */
 const FEW_PORTS = 8;
@@ -65,11 +68,11 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   };
   if (remark.value !== null) {
     return (
-      <Dialog title={text.started} onClose={onClose}>
+      <Dialog title="Tunnel started" onClose={onClose}>
         <p role="status">{remark.value}</p>
         <div class="dialog-actions">
           <Button kind="primary" onClick={onClose}>
-            {shared.close}
+            Close
           </Button>
         </div>
       </Dialog>
@@ -78,28 +81,28 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const details = problem?.details ?? {};
   const { ports } = suggestions.value;
   return (
-    <Dialog title={text.title} onClose={onClose} hasFocusField>
+    <Dialog title="Start a tunnel" onClose={onClose} hasFocusField>
       <form ref={form} onSubmit={submit} noValidate>
         {problem && (
           <ProblemNotice
-            title={text.failed}
+            title="The tunnel was not started"
             problem={problem}
             isMarked={(place) => FIELDS.includes(place) || (hasPolicy.value && draft.isMarked(place))}
           />
         )}
         <TextField
-          label={text.forwardsTo}
+          label="Forward to"
           value={upstream.value}
           onInput={(value) => {
             upstream.value = value;
           }}
-          hint={text.forwardsToHint}
+          hint={FORWARDS_TO_HINT}
           problem={details.forwards_to}
           autofocus
         />
         {ports.length > 0 && (
           <fieldset class="field chips">
-            <legend class="hint">{text.detected}</legend>
+            <legend class="hint">Ports in use here:</legend>
             {(allPorts.value ? ports : ports.slice(0, FEW_PORTS)).map((port) => (
               <button
                 key={port}
@@ -120,25 +123,21 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
                   allPorts.value = true;
                 }}
               >
-                {text.allPorts(ports.length)}
+                All {ports.length}
               </button>
             )}
           </fieldset>
         )}
         <Choice
-          label={text.protocol}
+          label="Protocol"
           value={protocol.value}
           onChange={(value) => {
             protocol.value = value;
           }}
-          options={PROTOCOLS.map((value) => ({
-            value,
-            label: text.protocols[value],
-            hint: text.protocolHints[value],
-          }))}
+          options={PROTOCOLS}
         />
         <TextField
-          label={text.domain}
+          label="Domain"
           value={domain.value}
           onInput={(value) => {
             domain.value = value;
@@ -146,7 +145,14 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
           hint={domainHint(protocol.value, domain.value.trim(), suggestions.value)}
           problem={details.domain}
         />
-        {hasPolicy.value ? <PolicyEditor draft={draft} /> : <p class="hint">{text.public}</p>}
+        {hasPolicy.value ? (
+          <PolicyEditor draft={draft} />
+        ) : (
+          <p class="hint">
+            Anyone with the URL can reach the upstream, unless a policy asks for a password, a certificate or an
+            address.
+          </p>
+        )}
         <div>
           <Button
             onClick={() => {
@@ -154,13 +160,13 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
             }}
           >
             <ShieldIcon />
-            {hasPolicy.value ? text.noPolicy : text.addPolicy}
+            {hasPolicy.value ? 'Remove the policy' : 'Add a traffic policy'}
           </Button>
         </div>
         <div class="dialog-actions">
-          <Button onClick={onClose}>{shared.cancel}</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="primary" type="submit" busy={busy}>
-            {busy ? text.starting : text.submit}
+            {busy ? 'Starting…' : 'Start tunnel'}
           </Button>
         </div>
       </form>
@@ -170,8 +176,10 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
 
 /** What becomes of a domain. At a site, a single label is a name below it. */
 function domainHint(protocol: Protocol, domain: string, { ending, hasOwnSite }: PageSuggestions): string {
-  if (protocol === 'tcp') return text.domainTcpHint;
-  if (ending === null || domain.includes('.')) return text.domainHint;
-  const whole = (domain || text.label) + ending;
-  return hasOwnSite ? text.domainOfOwn(whole) : text.domainAtSite(whole);
+  if (protocol === 'tcp') return 'Optional: host:port. Without it, the gateway chooses.';
+  if (ending === null || domain.includes('.')) return 'Optional. Without it, the gateway chooses.';
+  const whole = (domain || 'label') + ending;
+  return hasOwnSite
+    ? `Optional. A label is enough: ${whole}. Without a label, the name is random.`
+    : `Optional. A label is enough: ${whole}. If that is taken, the name of this device is added. Without a label, the name is random.`;
 }

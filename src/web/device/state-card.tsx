@@ -1,14 +1,11 @@
 import type { JSX } from 'preact';
 import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
-import { device } from '../strings.ts';
 import { Address } from '../ui/address.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { spanSince } from '../ui/time-span.ts';
 import type { DeviceModel } from './model.ts';
 import { Remedy } from './remedy.tsx';
 import { verdictOn } from './verdict.ts';
-
-const text = device.state;
 
 /** The device's state, large, with what to do about it. */
 export function StateCard({ model, status }: { model: DeviceModel; status: FeedSnapshot['status'] }): JSX.Element {
@@ -25,37 +22,43 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
       </div>
       {verdict.reason !== null && (
         <p class="reason">
-          <strong>{text.reason}:</strong> {verdict.reason}
+          <strong>Reason:</strong> {verdict.reason}
         </p>
       )}
       {verdict.needsRemedy && <Remedy key={verdict.title} known={session.last_error?.message ?? null} />}
       <dl class="facts">
         <div>
-          <dt>{text.tunnels}</dt>
-          <dd>{text.ofTotal(tunnels.online, tunnels.total)}</dd>
+          <dt>Tunnels online</dt>
+          <dd>
+            {tunnels.online} of {tunnels.total}
+          </dd>
         </div>
         <div>
-          <dt>{text.uptime}</dt>
+          <dt>Running for</dt>
           <dd>{spanSince(model.started.value)}</dd>
         </div>
         <div>
-          <dt>{text.reconnects}</dt>
+          <dt>Reconnects</dt>
           <dd>{session.reconnects}</dd>
         </div>
       </dl>
       {own && (
         <div class="with-action">
-          <span class="hint">{text.ownDomain}</span>
+          <span class="hint">Own domain</span>
           <Address url={own.url} />
-          <CopyButton text={own.url} what={text.ownDomain} />
+          <CopyButton text={own.url} what="Own domain" />
         </div>
       )}
       {'gateway_https' in addresses && (
         <div class="hint">
-          <p>{text.embedded}</p>
+          <p>Embedded gateway: the URLs work on this machine only.</p>
           <details>
-            <summary>{text.untrusted}</summary>
-            <p>{text.trust(addresses.gateway_ca ?? '')}</p>
+            <summary>Browsers warn of them: ERR_CERT_AUTHORITY_INVALID</summary>
+            <p>
+              They do until you import the gateway’s CA, {addresses.gateway_ca ?? ''}, as an authority: in Chrome under
+              chrome://certificate-manager, in Firefox under Settings, Certificates. For a look, choose “Advanced”, then
+              “Proceed”.
+            </p>
           </details>
         </div>
       )}

@@ -1,6 +1,5 @@
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { device, shared } from '../strings.ts';
 import { Address } from '../ui/address.tsx';
 import { ButtonLink } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';
@@ -11,7 +10,22 @@ import { linkTo } from '../ui/router.ts';
 import { ago, spanSince } from '../ui/time-span.ts';
 import { errorText } from './verdict.ts';
 
-const text = device.tunnels;
+const STATES = {
+  online: 'Online',
+  degraded: 'Upstream down',
+  connecting: 'Connecting',
+  offline: 'Offline',
+  failed: 'Failed',
+} as const;
+const UPSTREAM_STATES = {
+  answers: 'answers',
+  refused: 'refuses connections',
+  unreachable: 'does not answer',
+  wrong_protocol: 'speaks another protocol',
+  hangs: 'hangs: keeps connections open after clients have left',
+  unknown: 'not checked yet',
+} as const;
+
 const TONES: Record<FeedTunnel['status'], Tone> = {
   online: 'good',
   degraded: 'warning',
@@ -23,49 +37,49 @@ const TONES: Record<FeedTunnel['status'], Tone> = {
 /** A tunnel: where it leads, how it is, and what can be done with it. */
 export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   const { id, url, url_part: name, status, since, forwards_to: upstream, last_error: error } = tunnel;
-  const policyText = tunnel.own_policy ? text.ownPolicy : text.defaultPolicies;
+  const policyText = tunnel.own_policy ? 'own policy' : 'default policies';
   return (
     <li class="card tunnel">
       <div class="tunnel-head">
         <h3>{name}</h3>
         <Badge tone={TONES[status]}>
-          {text.status[status]} <span class="since">{text.since(spanSince(since))}</span>
+          {STATES[status]} <span class="since">for {spanSince(since)}</span>
         </Badge>
       </div>
       <Address url={url} />
       <p class="upstream">
         <ArrowIcon />
-        <span class="visually-hidden">{text.forwardsTo}</span> <code>{upstream}</code>
-        <span>{text.upstream[tunnel.upstream.state]}</span>
+        <span class="visually-hidden">Forwards to</span> <code>{upstream}</code>
+        <span>{UPSTREAM_STATES[tunnel.upstream.state]}</span>
       </p>
       <p class="hint">{[trafficText(tunnel), policyText].join(' · ')}</p>
       {error && status !== 'online' && (
         <p class="reason">
-          {errorText(error)} {status === 'failed' && text.retrying}
+          {errorText(error)} {status === 'failed' && 'The agent keeps trying.'}
         </p>
       )}
       <div class="actions">
         <CopyButton text={url} what={url} />
-        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={shared.qrTitle(name)}>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={`QR code: ${name}`}>
           <QrIcon />
         </ButtonLink>
         {tunnel.protocol === 'http' && (
-          <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'traffic')} label={`${text.traffic}: ${name}`}>
+          <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'traffic')} label={`Traffic: ${name}`}>
             <ListIcon />
-            {text.traffic}
+            Traffic
           </ButtonLink>
         )}
-        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'change')} label={`${text.change}: ${name}`}>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'change')} label={`Change: ${name}`}>
           <ArrowIcon />
-          {text.change}
+          Change
         </ButtonLink>
-        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`${text.policy}: ${name}`}>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`Policy: ${name}`}>
           <ShieldIcon />
-          {text.policy}
+          Policy
         </ButtonLink>
-        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'delete')} label={`${text.delete}: ${name}`}>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'delete')} label={`Delete: ${name}`}>
           <TrashIcon />
-          {text.delete}
+          Delete
         </ButtonLink>
       </div>
     </li>
@@ -74,14 +88,20 @@ export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
 
 /** What passed since the agent started. */
 function trafficText({ protocol, traffic }: FeedTunnel): string {
-  if (traffic === null) return text.notCounted;
+  if (traffic === null) return 'Traffic bypasses the agent, so it is not counted';
   // Of other protocols, the agent counts connections as requests.
   const { requests: count, bytes_in: received, bytes_out: sent, last_at: last } = traffic;
   const isHttp = protocol === 'http';
-  if (count === 0) return isHttp ? text.noRequests : text.noConnections;
+  if (count === 0) return isHttp ? 'No requests yet' : 'No connections yet';
   return [
-    isHttp ? text.requests(count) : text.connections(count),
-    text.bytes(byteSize(received), byteSize(sent)),
-    ...(last === null ? [] : [text.last(ago(last))]),
+    isHttp
+      ? count === 1
+        ? '1 request'
+        : `${count.toLocaleString('en')} requests`
+      : count === 1
+        ? '1 connection'
+        : `${count.toLocaleString('en')} connections`,
+    `${byteSize(received)} in, ${byteSize(sent)} out`,
+    ...(last === null ? [] : [`last ${ago(last)}`]),
   ].join(' · ');
 }

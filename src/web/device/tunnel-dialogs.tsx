@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { device, shared } from '../strings.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
@@ -11,6 +10,7 @@ import { QrCode } from '../ui/qr-code.tsx';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { PolicyDialog } from './policy-dialog.tsx';
+import { FORWARDS_TO_HINT } from './start-tunnel.tsx';
 
 export interface TunnelDialogsProps {
   tunnel: FeedTunnel;
@@ -30,8 +30,8 @@ export function TunnelDialogs({ tunnel, action, forget }: TunnelDialogsProps): J
 
 function QrDialog({ tunnel: { url, url_part: name } }: { tunnel: FeedTunnel }): JSX.Element {
   return (
-    <Dialog title={shared.qrTitle(name)} onClose={goHome}>
-      <QrCode text={url} label={shared.qrTitle(url)} />
+    <Dialog title={`QR code: ${name}`} onClose={goHome}>
+      <QrCode text={url} label={`QR code: ${url}`} />
       <p class="url center">{url}</p>
     </Dialog>
   );
@@ -39,7 +39,6 @@ function QrDialog({ tunnel: { url, url_part: name } }: { tunnel: FeedTunnel }): 
 
 /** Changes what a tunnel forwards to; its URL stays. */
 function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: { tunnel: FeedTunnel }): JSX.Element {
-  const text = device.change;
   const upstream = useSignal(before);
   const { busy, problem, onSubmit } = useSubmission();
   const change = async () => {
@@ -47,14 +46,18 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
     goHome();
   };
   return (
-    <Dialog title={text.title(name)} onClose={goHome} hasFocusField>
+    <Dialog title={`Change ${name}`} onClose={goHome} hasFocusField>
       <form onSubmit={onSubmit(change)} noValidate>
         {problem && (
-          <ProblemNotice title={text.failed} problem={problem} isMarked={(place) => place === 'forwards_to'} />
+          <ProblemNotice
+            title="The tunnel was not changed"
+            problem={problem}
+            isMarked={(place) => place === 'forwards_to'}
+          />
         )}
         <TextField
-          label={device.start.forwardsTo}
-          hint={device.start.forwardsToHint}
+          label="Forward to"
+          hint={FORWARDS_TO_HINT}
           value={upstream.value}
           onInput={(value) => {
             upstream.value = value;
@@ -62,11 +65,11 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
           problem={problem?.details.forwards_to}
           autofocus
         />
-        <p class="hint">{text.stays(url)}</p>
+        <p class="hint">{url} stays the same. Requests under way may be interrupted.</p>
         <div class="dialog-actions">
-          <Button onClick={goHome}>{shared.cancel}</Button>
+          <Button onClick={goHome}>Cancel</Button>
           <Button kind="primary" type="submit" busy={busy}>
-            {text.submit}
+            Save
           </Button>
         </div>
       </form>
@@ -75,7 +78,6 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
 }
 
 function DeleteDialog({ tunnel, forget }: Pick<TunnelDialogsProps, 'tunnel' | 'forget'>): JSX.Element {
-  const text = device.remove;
   const { url, url_part: name, forwards_to: upstream } = tunnel;
   const { busy, problem, run } = useSubmission();
   const remove = async () => {
@@ -84,18 +86,18 @@ function DeleteDialog({ tunnel, forget }: Pick<TunnelDialogsProps, 'tunnel' | 'f
     goHome();
   };
   return (
-    <Dialog title={text.title(name)} onClose={goHome}>
-      {problem && <ProblemNotice title={text.failed} problem={problem} />}
-      <p>{text.stops}</p>
+    <Dialog title={`Delete ${name}?`} onClose={goHome}>
+      {problem && <ProblemNotice title="The tunnel was not deleted" problem={problem} />}
+      <p>This stops:</p>
       <ul>
-        <li>{text.url(url)}</li>
-        <li>{text.address}</li>
+        <li>{url}: clients get an error from now on.</li>
+        <li>The address becomes free. Other agents that may use it can take it.</li>
       </ul>
-      <p>{text.upstream(upstream)}</p>
+      <p>{upstream} itself keeps running.</p>
       <div class="dialog-actions">
-        <Button onClick={goHome}>{shared.cancel}</Button>
+        <Button onClick={goHome}>Cancel</Button>
         <Button kind="danger" busy={busy} onClick={() => void run(remove)}>
-          {text.submit}
+          Delete tunnel
         </Button>
       </div>
     </Dialog>

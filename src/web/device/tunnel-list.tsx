@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { device } from '../strings.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
@@ -9,7 +8,6 @@ import { EmptyState } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { TunnelCard } from './tunnel-card.tsx';
 
-const text = device.tunnels;
 /** More tunnels get a filter. */
 const FEW = 8;
 /** More tunnels are shown on demand. */
@@ -27,15 +25,15 @@ export function TunnelList({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX
   return (
     <section aria-labelledby="tunnels">
       <div class="section-head">
-        <h2 id="tunnels">{text.heading}</h2>
+        <h2 id="tunnels">Tunnels</h2>
         {tunnels.length > 0 && <StartLink />}
       </div>
       {tunnels.length > FEW && (
         <TextField
-          label={text.filter}
+          label="Filter tunnels"
           hiddenLabel
           type="search"
-          placeholder={text.filter}
+          placeholder="Filter tunnels"
           value={filter.value}
           onInput={(value) => {
             filter.value = value;
@@ -44,12 +42,12 @@ export function TunnelList({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX
         />
       )}
       {tunnels.length === 0 && (
-        <EmptyState title={text.emptyTitle}>
-          <p>{text.empty}</p>
+        <EmptyState title="No tunnels yet">
+          <p>A tunnel gives a program on this device, or in its network, a public URL.</p>
           <StartLink />
         </EmptyState>
       )}
-      {tunnels.length > 0 && matching.length === 0 && <p class="hint">{text.noMatch(filter.value)}</p>}
+      {tunnels.length > 0 && matching.length === 0 && <p class="hint">No tunnel matches “{filter.value}”.</p>}
       <ul class="tunnels">
         {sorted.slice(0, shown.value).map((tunnel) => (
           <TunnelCard key={tunnel.id} tunnel={tunnel} />
@@ -61,7 +59,7 @@ export function TunnelList({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX
             shown.value += PAGE;
           }}
         >
-          {text.more(Math.min(PAGE, sorted.length - shown.value))}
+          Show {Math.min(PAGE, sorted.length - shown.value)} more
         </Button>
       )}
     </section>
@@ -72,7 +70,7 @@ function StartLink(): JSX.Element {
   return (
     <ButtonLink kind="primary" href={linkTo('start')}>
       <PlusIcon />
-      {text.start}
+      Start tunnel
     </ButtonLink>
   );
 }

@@ -1,5 +1,4 @@
 import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
-import { device } from '../strings.ts';
 import type { LiveState } from '../ui/live-connection.ts';
 import type { Tone } from '../ui/notice.tsx';
 
@@ -16,8 +15,6 @@ export interface Verdict {
 
 type Status = FeedSnapshot['status'];
 
-const text = device.state;
-
 /**
  * Sums up the agent's status.
  *
@@ -26,35 +23,54 @@ const text = device.state;
 export function verdictOn(status: Status, live: LiveState, spanSince: (moment: string) => string): Verdict {
   const { session, tunnels, remote_api: own } = status;
   if (live === 'lost') {
-    return { tone: 'bad', title: text.lost, detail: text.lostDetail, reason: null, needsRemedy: false };
+    return {
+      tone: 'bad',
+      title: 'No answer from the agent',
+      detail:
+        'The page reconnects automatically. Check that the device has power and network, and that the agent runs.',
+      reason: null,
+      needsRemedy: false,
+    };
   }
   const lasting = spanSince(session.since);
   const reason = session.last_error ? errorText(session.last_error) : null;
   if (session.state === 'stopped') {
-    return { tone: 'warning', title: text.stopped, detail: text.stoppedDetail, reason: null, needsRemedy: false };
+    return {
+      tone: 'warning',
+      title: 'Stopping',
+      detail: 'The agent is stopping. The page reconnects when it is back.',
+      reason: null,
+      needsRemedy: false,
+    };
   }
   if (session.state === 'connecting') {
     if (reason === null) {
-      const detail = text.connectingTo(session.gateway);
-      return { tone: 'busy', title: text.connecting, detail, reason, needsRemedy: false };
+      const detail = `Looking for ${session.gateway}.`;
+      return { tone: 'busy', title: 'Connecting…', detail, reason, needsRemedy: false };
     }
-    return { tone: 'bad', title: text.offline, detail: text.unreachable(session.gateway), reason, needsRemedy: true };
+    return {
+      tone: 'bad',
+      title: 'Offline',
+      detail: `Cannot connect to ${session.gateway}. The agent keeps trying.`,
+      reason,
+      needsRemedy: true,
+    };
   }
   if (session.state === 'offline') {
-    const detail = text.offlineSince(session.gateway, lasting);
-    return { tone: 'bad', title: text.offline, detail, reason, needsRemedy: true };
+    const detail = `No session with ${session.gateway} for ${lasting}.`;
+    return { tone: 'bad', title: 'Offline', detail, reason, needsRemedy: true };
   }
-  const detail = text.onlineSince(session.gateway, lasting);
+  const detail = `Connected to ${session.gateway} for ${lasting}.`;
   const down = tunnels.total - tunnels.online;
   if (tunnels.failed + tunnels.degraded > 0 || (down > 0 && tunnels.connecting === 0)) {
-    const title = text.partial(down);
+    const title = down === 1 ? '1 tunnel needs attention' : `${down} tunnels need attention`;
     return { tone: 'warning', title, detail, reason: null, needsRemedy: true };
   }
   if (own && own.status === 'failed') {
     const why = own.last_error ? errorText(own.last_error) : null;
-    return { tone: 'warning', title: text.ownDomainDown, detail, reason: why, needsRemedy: true };
+    return { tone: 'warning', title: 'Online, but not at its own domain', detail, reason: why, needsRemedy: true };
   }
-  return { tone: 'good', title: text.online, detail, reason: null, needsRemedy: false };
+  return { tone: 'good', title: 'Online', detail, reason: null, needsRemedy: false };
 }
 
 /** An error with its code, for people. */

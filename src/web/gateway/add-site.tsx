@@ -1,23 +1,21 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
-import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { useTitle } from '../ui/title.ts';
-import { addSite as text } from './add-site-strings.ts';
 import { DnsRecords } from './dns-records.tsx';
 import { type FormField, placedIn } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
 import { PagedList } from './paged-list.ts';
+import { pageTitle } from './section.ts';
 import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
 import { api } from './session.ts';
 import { SiteDevices } from './site-devices.tsx';
 import { Step } from './site-step.tsx';
-import { gateway } from './strings.ts';
 
 const VIEW = 'add-site';
 /** The gateway's own certificate covers the name, or reserved already. */
@@ -30,13 +28,15 @@ const OFFERED = 5;
 /** Leads from a domain to devices. The domain is in the address, so that one can come back when DNS is ready. */
 export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
   const [, id] = route.value;
-  useTitle(gateway.pageTitle(text.title));
+  useTitle(pageTitle('Add a site'));
   return (
     <section aria-labelledby="add-site">
       <div class="section-head">
-        <h2 id="add-site">{text.title}</h2>
+        <h2 id="add-site">Add a site</h2>
       </div>
-      <p>{text.intro}</p>
+      <p>
+        A site is a place with devices. It gets a domain, whose names its devices serve, and a way for them to join.
+      </p>
       {id === undefined ? <ChooseDomain stamp={stamp} /> : <Site key={id} id={id} stamp={stamp} />}
     </section>
   );
@@ -44,10 +44,10 @@ export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Eleme
 
 const DOMAIN: FormField = {
   name: 'domain',
-  label: text.domain.label,
-  hint: text.domain.hint,
+  label: 'Domain of the site',
+  hint: 'Such as site-a.example.com. Devices get names below it: cam.site-a.example.com.',
   kind: 'text',
-  required: text.domain.required,
+  required: 'Enter a domain, such as site-a.example.com.',
 };
 
 function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
@@ -59,10 +59,14 @@ function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element
     window.location.hash = linkTo(VIEW, id);
   };
   return (
-    <Step number={1} title={text.domain.title}>
+    <Step number={1} title="Domain">
       <form onSubmit={onSubmit(choose)} noValidate>
         {problem && (
-          <ProblemNotice title={text.domain.failed} problem={problem} isMarked={(place) => place === DOMAIN.name} />
+          <ProblemNotice
+            title="The domain was not reserved"
+            problem={problem}
+            isMarked={(place) => place === DOMAIN.name}
+          />
         )}
         <FormFieldInput
           field={DOMAIN}
@@ -74,7 +78,7 @@ function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element
           problem={problem?.details[DOMAIN.name]}
         />
         <Button kind="primary" type="submit" busy={busy}>
-          {text.domain.submit}
+          Reserve domain
         </Button>
       </form>
       <Existing stamp={stamp} />
@@ -95,7 +99,7 @@ function Existing({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element | n
   if (found.value.length === 0) return null;
   return (
     <>
-      <p class="hint">{text.domain.existing}</p>
+      <p class="hint">Or continue with a domain that is reserved:</p>
       <ul class="plain">
         {found.value.map(({ id, domain }) => (
           <li key={id}>
@@ -125,18 +129,20 @@ function Site({ id, stamp }: { id: string; stamp: ReadonlySignal<string> }): JSX
   const found = domain.value;
   return (
     <>
-      {problem.value && <ProblemNotice title={gateway.item.failed} problem={problem.value} />}
-      {!found && !problem.value && <p class="with-spinner">{shared.loading}</p>}
+      {problem.value && <ProblemNotice title="It could not be loaded" problem={problem.value} />}
+      {!found && !problem.value && <p class="with-spinner">Loading…</p>}
       {(found || problem.value) && (
-        <Step number={1} title={text.domain.title}>
-          {found && <Notice tone="good">{text.domain.reserved(found.domain)}</Notice>}
-          <ButtonLink href={linkTo(VIEW)}>{text.domain.other}</ButtonLink>
+        <Step number={1} title="Domain">
+          {found && <Notice tone="good">{found.domain} is reserved.</Notice>}
+          <ButtonLink href={linkTo(VIEW)}>Choose another domain</ButtonLink>
         </Step>
       )}
       {found && (
-        <Step number={2} title={text.dns.title}>
+        <Step number={2} title="DNS and certificate">
           <DnsRecords domain={found} changed={() => void load()} />
-          {found.cname_target !== null && <p class="hint">{text.dns.later}</p>}
+          {found.cname_target !== null && (
+            <p class="hint">DNS takes time. Go on meanwhile; this page stays at its address.</p>
+          )}
         </Step>
       )}
       {found && <SiteDevices domain={found} />}

@@ -1,12 +1,9 @@
 import type { FormField, FormValues } from './form.ts';
-import { gateway } from './strings.ts';
-
-const { description, metadata, optional } = gateway.form;
 
 /** The fields of the members that most resources have. */
 export const ANNOTATION_FIELDS: readonly FormField[] = [
-  { name: 'description', label: description, hint: optional, kind: 'text' },
-  { name: 'metadata', label: metadata, hint: optional, kind: 'lines' },
+  { name: 'description', label: 'Description', hint: 'Optional.', kind: 'text' },
+  { name: 'metadata', label: 'Metadata', hint: 'Optional.', kind: 'lines' },
 ];
 
 /** Their values for an item. */

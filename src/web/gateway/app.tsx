@@ -1,7 +1,6 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { shared } from '../strings.ts';
 import { AccountMenu } from '../ui/account-menu.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { route } from '../ui/router.ts';
@@ -12,7 +11,7 @@ import { Sections } from './item-link.tsx';
 import { type LiveFigures, openFigures, type Watched } from './live-figures.ts';
 import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
-import type { Section, SectionName } from './section.ts';
+import { pageTitle, type Section, type SectionName } from './section.ts';
 import { SectionView } from './section-view.tsx';
 import { agentsSection } from './sections/agents.tsx';
 import { botUsersSection } from './sections/bot-users.tsx';
@@ -28,7 +27,19 @@ import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
 import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { session } from './session.ts';
-import { gateway } from './strings.ts';
+
+const SIGN_IN = {
+  title: 'Sign in',
+  intro:
+    'Enter an API key. Browsers that are signed in stay so for 30 days after their last visit, or until the gateway restarts.',
+  credential: 'API key',
+  where: 'It was shown once, when it was created.',
+  whereLink: 'To sign in without a key, run this on the gateway’s machine and open the link:',
+  command: 'device-agent gateway dashboard',
+  submit: 'Sign in',
+  ended:
+    'You are signed out: the session expired, its API key was revoked, somebody signed out everywhere, or the gateway restarted. Sign in to go on where you were.',
+} as const;
 
 /** Each section knows its own items; here they are all alike. */
 const SECTIONS = Object.fromEntries(
@@ -54,10 +65,10 @@ export function App(): JSX.Element {
   const access = session.access.value;
   const isEnded = session.isEnded.value;
   const last = useRef('');
-  if (access === null) return <p class="loading">{shared.loading}</p>;
+  if (access === null) return <p class="loading">Loading…</p>;
   if (access.holder === null && !isEnded) {
     return (
-      <Gate title={gateway.title}>
+      <Gate title="Gateway">
         <SignIn isEnded={false} />
       </Gate>
     );
@@ -68,7 +79,7 @@ export function App(): JSX.Element {
       {/* Nobody goes on with what another one has begun. */}
       <Dashboard key={last.current} holder={last.current} />
       {isEnded && (
-        <EndedGate title={gateway.title}>
+        <EndedGate title="Gateway">
           <SignIn isEnded />
         </EndedGate>
       )}
@@ -77,10 +88,10 @@ export function App(): JSX.Element {
 }
 
 function SignIn({ isEnded }: { isEnded: boolean }): JSX.Element {
-  useTitle(isEnded ? null : gateway.pageTitle(gateway.signIn.title));
+  useTitle(isEnded ? null : pageTitle(SIGN_IN.title));
   return (
     <SignInForm
-      text={gateway.signIn}
+      text={SIGN_IN}
       isEnded={isEnded}
       problem={session.problem.value}
       signIn={(api_key) => session.signIn({ api_key })}
@@ -95,13 +106,13 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
   return (
     <div class="frame">
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        {shared.skipToContent}
+        Skip to content
       </button>
       <header class="top">
-        <h1>{gateway.title}</h1>
+        <h1>Gateway</h1>
         <LiveBadge connection={live.connection} />
         <AccountMenu session={session}>
-          <p class="hint">{gateway.menu.signedInAs(holder)}</p>
+          <p class="hint">{holder === 'gateway' ? 'Signed in by link' : `Signed in as ${holder}`}</p>
         </AccountMenu>
       </header>
       <Navigation view={view} />
@@ -110,7 +121,7 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
         <Sections.Provider value={SECTIONS}>
           <View key={view} view={view} live={live} />
         </Sections.Provider>
-        <footer class="foot">{live.figures.value && gateway.version(live.figures.value.version)}</footer>
+        <footer class="foot">{live.figures.value && `version ${live.figures.value.version}`}</footer>
       </main>
     </div>
   );

@@ -2,13 +2,12 @@ import type { JSX } from 'preact';
 import { UnicodeForm } from '../ui/address.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { span, spanSince } from '../ui/time-span.ts';
-import { gateway } from './strings.ts';
 
 /** How long ago a moment was; its date on hover. */
 export function Ago({ moment }: { moment: string }): JSX.Element {
   return (
     <time datetime={moment} title={moment}>
-      {gateway.list.ago(spanSince(moment))}
+      {spanSince(moment)} ago
     </time>
   );
 }

@@ -1,12 +1,10 @@
 import type { JSX } from 'preact';
-import { shared } from '../strings.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';
 import type { Action } from './section.ts';
 import { api } from './session.ts';
-import { gateway } from './strings.ts';
 
 export interface Confirmation {
   name: string;
@@ -29,7 +27,7 @@ export function confirmed(options: Confirmation): Action {
 /** The action that deletes an item. */
 export function removal({
   path,
-  label = gateway.item.delete,
+  label = 'Delete',
   ...words
 }: Pick<Confirmation, 'title' | 'effects' | 'submit'> & { path: string; label?: string }): Action {
   return confirmed({ ...words, name: 'delete', label, isDestructive: true, run: () => api('DELETE', path) });
@@ -52,15 +50,15 @@ function ConfirmDialog({
   };
   return (
     <Dialog title={title} onClose={close}>
-      {problem && <ProblemNotice title={gateway.form.failed(submit)} problem={problem} />}
-      {isDestructive && <p>{gateway.form.stops}</p>}
+      {problem && <ProblemNotice title={`${submit} failed`} problem={problem} />}
+      {isDestructive && <p>This stops:</p>}
       <ul>
         {effects.map((effect) => (
           <li key={effect}>{effect}</li>
         ))}
       </ul>
       <div class="dialog-actions">
-        <Button onClick={close}>{shared.cancel}</Button>
+        <Button onClick={close}>Cancel</Button>
         <Button kind={isDestructive ? 'danger' : 'primary'} busy={busy} onClick={() => void submission.run(act)}>
           {submit}
         </Button>

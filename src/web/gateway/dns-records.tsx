@@ -8,10 +8,7 @@ import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
-import { fleet } from './fleet-strings.ts';
 import { api } from './session.ts';
-
-const text = fleet.domains.records;
 
 interface ShownRecord {
   name: string;
@@ -23,14 +20,14 @@ interface ShownRecord {
 /** The records that a domain needs; none below the gateway's own domain. */
 function recordsOf({ domain, cname_target, acme_challenge_cname_target }: ReservedDomain): ShownRecord[] {
   return [
-    ...(cname_target === null ? [] : [{ name: domain, target: cname_target, what: text.traffic }]),
+    ...(cname_target === null ? [] : [{ name: domain, target: cname_target, what: 'Leads clients to the gateway' }]),
     ...(acme_challenge_cname_target === null
       ? []
       : [
           {
             name: `_acme-challenge.${domain.replace(/^\*\./, '')}`,
             target: acme_challenge_cname_target,
-            what: text.challenge,
+            what: 'Lets the gateway get the certificate',
           },
         ]),
   ];
@@ -50,18 +47,24 @@ export function DnsRecords({ domain, changed }: { domain: ReservedDomain; change
   return (
     <section class="part" aria-labelledby="records">
       <div class="section-head">
-        <h3 id="records">{text.title}</h3>
+        <h3 id="records">DNS records</h3>
         <Button busy={busy} onClick={() => void run(checkNow)}>
-          {check.value ? text.again : text.check}
+          {check.value ? 'Check again' : 'Check DNS'}
         </Button>
       </div>
-      {problem && <ProblemNotice title={text.failed} problem={problem} />}
-      <p>{records.length === 0 ? text.none : text.intro}</p>
+      {problem && <ProblemNotice title="The check failed" problem={problem} />}
+      <p>
+        {records.length === 0
+          ? 'This domain needs no records: it is below the gateway’s own domain.'
+          : 'Add these records at your DNS provider, with proxying turned off:'}
+      </p>
       {records.map((record) => (
         <Record key={record.name} record={record} found={found.find(({ name }) => name === record.name)} />
       ))}
       {records.length === 0 && found.map((each) => <Finding key={each.name} found={each} />)}
-      {found.some(({ in_place }) => !in_place) && <p class="hint">{text.delay}</p>}
+      {found.some(({ in_place }) => !in_place) && (
+        <p class="hint">Changes of DNS can take an hour until the gateway sees them.</p>
+      )}
       <Job domain={domain} />
     </section>
   );
@@ -80,7 +83,7 @@ function Record({
       <h4>{what}</h4>
       <div class="with-copy">
         <pre>{line}</pre>
-        <CopyButton text={line} what={`${text.line} ${name}`} />
+        <CopyButton text={line} what={`record ${name}`} />
       </div>
       {found && <Finding found={found} />}
     </div>
@@ -90,8 +93,8 @@ function Record({
 function Finding({ found: { in_place, found } }: { found: DnsRecordCheck }): JSX.Element {
   return (
     <p class="finding" role="status">
-      <Badge tone={in_place ? 'good' : 'warning'}>{in_place ? text.inPlace : text.missing}</Badge>
-      <span class="hint">{text.found(found)}</span>
+      <Badge tone={in_place ? 'good' : 'warning'}>{in_place ? 'In place' : 'Not in place'}</Badge>
+      <span class="hint">Found: {found}.</span>
     </p>
   );
 }
@@ -106,17 +109,18 @@ function Job({
   const { renews_at: renews = null, provisioning_job: job = null } = status ?? {};
   return (
     <div class="record">
-      <h4>{text.job}</h4>
+      <h4>Certificate</h4>
       {job && (
         <Notice tone={job.error_code ? 'bad' : 'busy'}>
           <p>{job.msg}</p>
           <p>
-            {text.started(spanSince(job.started_at))} {job.retries_at !== null && text.retries(dateOf(job.retries_at))}
+            Requested {spanSince(job.started_at)} ago.{' '}
+            {job.retries_at !== null && `Next attempt: ${dateOf(job.retries_at)}.`}
           </p>
           {job.error_code !== null && <p class="code-line">{job.error_code}</p>}
         </Notice>
       )}
-      {renews !== null && <p>{text.renews(dateOf(renews))}</p>}
+      {renews !== null && <p>Renews automatically: {dateOf(renews)}.</p>}
     </div>
   );
 }

@@ -14,28 +14,36 @@ import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
 import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { api } from './session.ts';
-import { traffic } from './traffic-strings.ts';
 
-const text = traffic.edges;
+const ANY_VERSION = 'Default (1.2)';
 
 interface Module<Name extends TlsEdgeModuleName> {
   name: Name;
+  /** Within a sentence. */
+  title: string;
+  label: string;
+  /** What it does. */
+  about: string;
+  /** What happens when it is removed. */
+  without: string;
   fields: readonly FormField[];
   values: (module: NonNullable<TlsEdge[Name]>) => FormValues;
   body: (values: FormValues) => object;
   show: (module: NonNullable<TlsEdge[Name]>) => ComponentChildren;
 }
 
-type TlsVersion = keyof typeof text.minVersions;
-
 const BACKEND: Module<'backend'> = {
   name: 'backend',
+  title: 'backend',
+  label: 'Backend',
+  about: 'Where the traffic goes.',
+  without: 'Clients get no answer until there is another backend.',
   fields: [
     {
       name: 'backend_id',
-      label: text.module.backend.field,
-      hint: text.module.backend.hint,
-      required: text.module.backend.required,
+      label: 'Backend',
+      hint: 'A tunnel group or a fixed response.',
+      required: 'Choose a backend.',
       kind: 'one-of',
       load: async () => {
         const [groups, responses] = await Promise.all([
@@ -53,13 +61,17 @@ const BACKEND: Module<'backend'> = {
 
 const IP_RESTRICTION: Module<'ip_restriction'> = {
   name: 'ip_restriction',
+  title: 'IP restriction',
+  label: 'IP restriction',
+  about: 'Which client addresses may connect.',
+  without: 'Clients of all addresses can connect.',
   fields: [
     {
       name: 'ids',
       member: 'ip_policy_ids',
-      label: text.module.ip_restriction.field,
-      hint: text.module.ip_restriction.hint,
-      required: text.module.ip_restriction.required,
+      label: 'IP policies',
+      hint: 'A client needs the permission of one of them.',
+      required: 'Choose at least one IP policy.',
       kind: 'some-of',
       load: () => loadOptions(ipPoliciesSection),
     },
@@ -71,13 +83,16 @@ const IP_RESTRICTION: Module<'ip_restriction'> = {
 
 const MUTUAL_TLS: Module<'mutual_tls'> = {
   name: 'mutual_tls',
+  title: 'mutual TLS',
+  label: 'Mutual TLS',
+  about: 'Clients need a certificate that one of these CAs has signed.',
+  without: 'Clients without a certificate can connect.',
   fields: [
     {
       name: 'ids',
       member: 'certificate_authority_ids',
-      label: text.module.mutual_tls.field,
-      hint: text.module.mutual_tls.hint,
-      required: text.module.mutual_tls.required,
+      label: 'Client CAs',
+      required: 'Choose at least one client CA.',
       kind: 'some-of',
       load: () => loadOptions(authoritiesSection),
     },
@@ -89,24 +104,29 @@ const MUTUAL_TLS: Module<'mutual_tls'> = {
 
 const TLS_TERMINATION: Module<'tls_termination'> = {
   name: 'tls_termination',
+  title: 'TLS termination',
+  label: 'TLS termination',
+  about: 'Where TLS ends. Without this module, it passes through to the agent.',
+  without: 'TLS passes through to the agent, which needs a certificate of its own.',
   fields: [
     {
       name: 'terminate_at',
-      label: text.module.tls_termination.field,
+      label: 'Ends at',
       kind: 'choice',
-      options: (['edge', 'upstream'] as const).map((value) => ({
-        value,
-        label: text.terminateAt[value],
-        hint: text.terminateHints[value],
-      })),
+      options: [
+        { value: 'edge', label: 'At the edge', hint: 'The gateway has the certificate; modules see the traffic.' },
+        { value: 'upstream', label: 'At the upstream', hint: 'The gateway passes TLS through.' },
+      ],
     },
     {
       name: 'min_version',
-      label: text.minVersion,
+      label: 'Oldest TLS version',
       kind: 'choice',
-      options: (Object.keys(text.minVersions) as TlsVersion[])
-        .sort()
-        .map((value) => ({ value, label: text.minVersions[value] })),
+      options: [
+        { value: '', label: ANY_VERSION },
+        { value: '1.2', label: '1.2' },
+        { value: '1.3', label: '1.3' },
+      ],
     },
   ],
   values: ({ terminate_at, min_version }) => ({ terminate_at, min_version: min_version ?? '' }),
@@ -116,24 +136,24 @@ const TLS_TERMINATION: Module<'tls_termination'> = {
   }),
   show: ({ terminate_at, min_version }) => (
     <>
-      {terminate_at === 'upstream' ? text.terminateAt.upstream : text.terminateAt.edge}
-      {terminate_at === 'edge' && (
-        <span class="below">
-          {text.minVersion}: {min_version ?? text.minVersions['']}
-        </span>
-      )}
+      {terminate_at === 'upstream' ? 'At the upstream' : 'At the edge'}
+      {terminate_at === 'edge' && <span class="below">Oldest TLS version: {min_version ?? ANY_VERSION}</span>}
     </>
   ),
 };
 
 const TRAFFIC_POLICY: Module<'traffic_policy'> = {
   name: 'traffic_policy',
+  title: 'traffic policy',
+  label: 'Traffic policy',
+  about: 'Rules for connections, in JSON or YAML.',
+  without: 'Its rules no longer apply.',
   fields: [
     {
       name: 'value',
-      label: text.module.traffic_policy.field,
-      hint: text.module.traffic_policy.hint,
-      required: text.module.traffic_policy.required,
+      label: 'Traffic policy',
+      hint: 'With the phase on_tcp_connect.',
+      required: 'Enter a policy.',
       kind: 'code',
     },
   ],
@@ -149,24 +169,26 @@ type AnySettings = NonNullable<TlsEdge[TlsEdgeModuleName]>;
 
 const ENABLED: FormField = {
   name: 'enabled',
-  label: text.enabled,
+  label: 'State',
   kind: 'choice',
-  options: (['yes', 'no'] as const).map((value) => ({ value, label: text.enabledOptions[value] })),
+  options: [
+    { value: 'yes', label: 'On' },
+    { value: 'no', label: 'Off' },
+  ],
 };
 
 /** The names of the modules that an edge has. */
 export function modulesOf(edge: TlsEdge): string[] {
-  return MODULES.filter(({ name }) => edge[name] !== null).map(({ name }) => text.module[name].label);
+  return MODULES.filter(({ name }) => edge[name] !== null).map(({ label }) => label);
 }
 
 /** The actions on the modules of an edge: each is replaced and removed on its own. */
 export function moduleActions(edge: TlsEdge): Action[] {
   return (MODULES as readonly unknown[] as readonly AnyModule[]).flatMap((module) => {
-    const { name, fields, values, body } = module;
+    const { name, title, without, fields, values, body } = module;
     const present: AnySettings | null = edge[name];
     const path = `/edges/tls/${edge.id}/${name}`;
-    const { title, without } = text.module[name];
-    const label = present ? text.change(title) : text.set(title);
+    const label = present ? `Change ${title}` : `Set ${title}`;
     const set = edited({
       name,
       label,
@@ -181,10 +203,10 @@ export function moduleActions(edge: TlsEdge): Action[] {
     });
     const drop = confirmed({
       name: `drop-${name}`,
-      label: text.drop,
-      title: text.dropTitle(title),
+      label: 'Remove',
+      title: `Remove ${title}?`,
       effects: [without],
-      submit: text.dropSubmit,
+      submit: 'Remove module',
       isDestructive: true,
       run: () => api('DELETE', path),
     });
@@ -196,7 +218,7 @@ export function moduleActions(edge: TlsEdge): Action[] {
 export function EdgeModules({ edge }: { edge: TlsEdge }): JSX.Element {
   return (
     <section class="part" aria-labelledby="modules">
-      <h3 id="modules">{text.modules}</h3>
+      <h3 id="modules">Modules</h3>
       <ul class="modules">
         {(MODULES as readonly unknown[] as readonly AnyModule[]).map((module) => (
           <li key={module.name} class="card">
@@ -208,15 +230,20 @@ export function EdgeModules({ edge }: { edge: TlsEdge }): JSX.Element {
   );
 }
 
-function ModuleCard({ edge, module: { name, show } }: { edge: TlsEdge; module: AnyModule }): JSX.Element {
+function ModuleCard({
+  edge,
+  module: { name, title, label, about, show },
+}: {
+  edge: TlsEdge;
+  module: AnyModule;
+}): JSX.Element {
   const present: AnySettings | null = edge[name];
-  const { label, about, title } = text.module[name];
   return (
     <>
       <div class="module-head">
         <h4>{label}</h4>
         <Badge tone={present?.enabled ? 'good' : 'neutral'}>
-          {present ? (present.enabled ? text.on : text.off) : text.notSet}
+          {present ? (present.enabled ? 'On' : 'Off') : 'Not set'}
         </Badge>
       </div>
       {present ? <div class="module-value">{show(present as never)}</div> : <p class="hint">{about}</p>}
@@ -224,13 +251,13 @@ function ModuleCard({ edge, module: { name, show } }: { edge: TlsEdge; module: A
         <ButtonLink
           kind="quiet"
           href={linkTo('edges', edge.id, name)}
-          label={present ? text.change(title) : text.set(title)}
+          label={present ? `Change ${title}` : `Set ${title}`}
         >
-          {present ? text.changeShort : text.setShort}
+          {present ? 'Change' : 'Set'}
         </ButtonLink>
         {present && (
-          <ButtonLink kind="quiet" href={linkTo('edges', edge.id, `drop-${name}`)} label={`${text.drop} ${title}`}>
-            {text.drop}
+          <ButtonLink kind="quiet" href={linkTo('edges', edge.id, `drop-${name}`)} label={`Remove ${title}`}>
+            Remove
           </ButtonLink>
         )}
       </div>

@@ -1,12 +1,16 @@
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { EndpointFigures, TrafficEvent } from '../../gateway/api/dashboard/live-feed.ts';
-import { fleet } from './fleet-strings.ts';
-import { gateway } from './strings.ts';
 
-const text = fleet.endpoints;
 type FigureName = 'requests' | 'errors' | 'sent' | 'received';
 const PLACES: Record<FigureName, 0 | 1 | 2 | 3> = { requests: 0, errors: 1, received: 2, sent: 3 };
+/** What is counted, in the order in which it is shown. */
+export const FIGURES: readonly { figure: FigureName; label: string }[] = [
+  { figure: 'requests', label: 'Requests' },
+  { figure: 'errors', label: 'Errors' },
+  { figure: 'sent', label: 'To clients' },
+  { figure: 'received', label: 'From clients' },
+];
 
 /** The latest figures of endpoints with traffic, by id. */
 const figures = signal<ReadonlyMap<string, EndpointFigures>>(new Map());
@@ -27,18 +31,20 @@ export function TrafficFigure({ endpoint, figure }: { endpoint: string; figure: 
 export function TrafficFigures({ endpoint }: { endpoint: string }): JSX.Element {
   return (
     <section class="part" aria-labelledby="traffic">
-      <h3 id="traffic">{gateway.overview.figures}</h3>
+      <h3 id="traffic">Right now</h3>
       <dl class="card figures">
-        {(['requests', 'errors', 'sent', 'received'] as const).map((figure) => (
+        {FIGURES.map(({ figure, label }) => (
           <div key={figure}>
-            <dt>{text[figure]}</dt>
+            <dt>{label}</dt>
             <dd>
               <TrafficFigure endpoint={endpoint} figure={figure} />
             </dd>
           </div>
         ))}
       </dl>
-      <p class="hint">{text.counted}</p>
+      <p class="hint">
+        Requests, connections of TCP and TLS endpoints included, are counted since the endpoint came online.
+      </p>
     </section>
   );
 }

@@ -1,9 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { Ago, Id } from './cells.tsx';
 import type { Fact } from './section.ts';
-import { gateway } from './strings.ts';
-
-const text = gateway.item;
 
 interface Annotated {
   id: string;
@@ -15,10 +12,10 @@ interface Annotated {
 /** The members that most resources have; empty ones are left out. */
 export function commonFacts({ id, created_at, description, metadata }: Annotated): Fact[] {
   return [
-    ...optional(text.description, description),
-    ...optional(text.metadata, metadata && <pre>{metadata}</pre>),
-    { label: text.id, value: <Id id={id} /> },
-    { label: text.created, value: <Ago moment={created_at} /> },
+    ...optional('Description', description),
+    ...optional('Metadata', metadata && <pre>{metadata}</pre>),
+    { label: 'Id', value: <Id id={id} /> },
+    { label: 'Created', value: <Ago moment={created_at} /> },
   ];
 }
 

@@ -1,6 +1,5 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { shared } from '../strings.ts';
 import { Button } from '../ui/button.tsx';
 import { CopyButton } from '../ui/copy-button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
@@ -11,7 +10,6 @@ import { type FormValues, type ItemForm, placedIn, type ShownOnce, shownFields }
 import { FormFieldInput } from './form-field-input.tsx';
 import type { Action } from './section.ts';
 import { api } from './session.ts';
-import { gateway } from './strings.ts';
 
 /** The request that a form sends. */
 export interface FormRequest {
@@ -54,7 +52,7 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
       <form onSubmit={onSubmit(send)} noValidate>
         {problem && (
           <ProblemNotice
-            title={isNew ? gateway.form.failed(form.label) : gateway.form.notSaved}
+            title={isNew ? `${form.label} failed` : 'The changes were not saved'}
             problem={problem}
             isMarked={(place) => fields.some(({ name }) => name === place)}
           />
@@ -72,9 +70,9 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
           />
         ))}
         <div class="dialog-actions">
-          <Button onClick={close}>{shared.cancel}</Button>
+          <Button onClick={close}>Cancel</Button>
           <Button kind="primary" type="submit" busy={busy}>
-            {isNew ? form.label : gateway.form.save}
+            {isNew ? form.label : 'Save'}
           </Button>
         </div>
       </form>
@@ -84,16 +82,16 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
 
 function OnceDialog({ text, qr, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
   return (
-    <Dialog title={gateway.form.onceTitle} onClose={onClose}>
-      <Notice tone="warning">{gateway.form.once}</Notice>
+    <Dialog title="Copy it now" onClose={onClose}>
+      <Notice tone="warning">It is shown only once: the gateway stores no copy.</Notice>
       <div class="with-copy">
         <pre>{text}</pre>
-        <CopyButton text={text} what={gateway.form.secret} />
+        <CopyButton text={text} what="the secret" />
       </div>
-      {qr !== undefined && <QrCode text={qr} label={shared.showQr} />}
+      {qr !== undefined && <QrCode text={qr} label="QR code" />}
       <div class="dialog-actions">
         <Button kind="primary" onClick={onClose}>
-          {gateway.form.done}
+          Done
         </Button>
       </div>
     </Dialog>

@@ -1,12 +1,10 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useId } from 'preact/hooks';
-import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Checked, Choice, Notes, NumberField, TextArea, TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { type FormField, linesOf, type Option } from './form.ts';
-import { gateway } from './strings.ts';
 
 export interface FormFieldInputProps {
   field: FormField;
@@ -65,8 +63,8 @@ function ItemField({ field, value, onInput, problem: wrong }: FormFieldInputProp
       },
     );
   }, []);
-  if (problem.value) return <ProblemNotice title={gateway.list.failed} problem={problem.value} />;
-  if (options.value === null) return <p class="with-spinner">{shared.loading}</p>;
+  if (problem.value) return <ProblemNotice title="The list could not be loaded" problem={problem.value} />;
+  if (options.value === null) return <p class="with-spinner">Loading…</p>;
   // What is chosen but no longer listed, such as a deleted item, stays visible.
   const missing = linesOf(value).filter((id) => !options.value?.some((option) => option.value === id));
   const all = [...options.value, ...missing.map((id) => ({ value: id, label: id }))];
@@ -90,7 +88,7 @@ function Select({ field: { label, hint }, options, value, onInput, problem }: It
         aria-describedby={`${id}-hint ${id}-problem`}
         onInput={(event) => onInput(event.currentTarget.value)}
       >
-        <option value="">{gateway.form.nothing}</option>
+        <option value="">None</option>
         {options.map((option) => (
           <option key={option.value} value={option.value}>
             {[option.label, option.hint].filter(Boolean).join(' – ')}
@@ -122,7 +120,7 @@ function Checkboxes({ field: { label, hint }, options, value, onInput, problem }
             </span>
           </label>
         ))}
-        {options.length === 0 && <p class="hint">{gateway.form.noOptions}</p>}
+        {options.length === 0 && <p class="hint">There is nothing to choose yet.</p>}
       </div>
       <Notes id={id} hint={hint} problem={problem} />
     </fieldset>

@@ -2,7 +2,6 @@ import type { JSX } from 'preact';
 import { Button } from '../ui/button.tsx';
 import { linkTo } from '../ui/router.ts';
 import type { Action, Column, Item, SectionName } from './section.ts';
-import { gateway } from './strings.ts';
 
 export interface ItemTableProps<T extends Item> {
   title: string;
@@ -30,7 +29,7 @@ export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element
             ))}
             {actions && (
               <th scope="col">
-                <span class="visually-hidden">{gateway.list.actions}</span>
+                <span class="visually-hidden">Actions</span>
               </th>
             )}
           </tr>

@@ -1,16 +1,14 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { shared } from '../strings.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { goTo, linkTo, route } from '../ui/router.ts';
 import { useTitle } from '../ui/title.ts';
 import { forgetNames } from './item-link.tsx';
-import type { Fact, Item, Section } from './section.ts';
+import { type Fact, type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
 import { api } from './session.ts';
-import { gateway } from './strings.ts';
 
 export interface ItemViewProps<T extends Item> {
   section: Section<T>;
@@ -49,19 +47,21 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
   };
   const found = item.value;
   const name = found ? section.nameOf(found) : id;
-  useTitle(gateway.pageTitle(`${name} – ${gateway.sections[section.name]}`));
+  useTitle(pageTitle(`${name} – ${SECTION_TITLES[section.name]}`));
   return (
     <section aria-labelledby="item">
       <a class="back" href={linkTo(section.name)}>
-        {gateway.sections[section.name]}
+        {SECTION_TITLES[section.name]}
       </a>
       <div class="section-head">
         <Heading text={name} />
         {found && <Actions section={section} item={found} />}
       </div>
-      {problem.value && <ProblemNotice title={gateway.item.failed} problem={problem.value} />}
-      {problem.value?.status === 404 && <p class="hint">{gateway.item.gone}</p>}
-      {!found && !problem.value && <p class="with-spinner">{shared.loading}</p>}
+      {problem.value && <ProblemNotice title="It could not be loaded" problem={problem.value} />}
+      {problem.value?.status === 404 && (
+        <p class="hint">Somebody has deleted it, or it went offline. Go back to the list.</p>
+      )}
+      {!found && !problem.value && <p class="with-spinner">Loading…</p>}
       {found && <FactList facts={section.facts(found)} />}
       {found && section.more?.(found, () => void load())}
       {found &&

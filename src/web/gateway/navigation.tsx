@@ -1,39 +1,39 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { linkTo } from '../ui/router.ts';
-import { gateway } from './strings.ts';
+import { SECTION_TITLES } from './section.ts';
 
-export type ViewName = keyof typeof gateway.sections;
+export type ViewName = keyof typeof SECTION_TITLES;
 
-const GROUPS: readonly { name: keyof typeof gateway.groups | null; views: readonly ViewName[] }[] = [
+const GROUPS: readonly { name: string | null; title?: string; views: readonly ViewName[] }[] = [
   { name: null, views: ['overview', 'add-site'] },
-  { name: 'fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
-  { name: 'names', views: ['domains', 'certificates'] },
-  { name: 'traffic', views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'authorities'] },
-  { name: 'access', views: ['bot-users', 'authtokens', 'api-keys'] },
+  { name: 'fleet', title: 'Fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
+  { name: 'names', title: 'Names', views: ['domains', 'certificates'] },
+  { name: 'traffic', title: 'Traffic', views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'authorities'] },
+  { name: 'access', title: 'Access', views: ['bot-users', 'authtokens', 'api-keys'] },
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */
 export function Navigation({ view }: { view: ViewName }): JSX.Element {
   const isOpen = useSignal(false);
   return (
-    <nav class="views" aria-label={gateway.menu.label}>
+    <nav class="views" aria-label="Dashboard">
       <button
         type="button"
         class="button views-toggle"
         aria-expanded={isOpen.value}
         aria-controls="views"
-        aria-label={`${gateway.menu.open}: ${gateway.sections[view]}`}
+        aria-label={`Menu: ${SECTION_TITLES[view]}`}
         onClick={() => {
           isOpen.value = !isOpen.value;
         }}
       >
-        {gateway.sections[view]}
+        {SECTION_TITLES[view]}
       </button>
       <div id="views" class={isOpen.value ? 'groups open' : 'groups'}>
-        {GROUPS.map(({ name, views }) => (
+        {GROUPS.map(({ name, title, views }) => (
           <div key={name} class="group">
-            {name !== null && <h2 id={`group-${name}`}>{gateway.groups[name]}</h2>}
+            {name !== null && <h2 id={`group-${name}`}>{title}</h2>}
             <ul aria-labelledby={name === null ? undefined : `group-${name}`}>
               {views.map((each) => (
                 <li key={each}>
@@ -44,7 +44,7 @@ export function Navigation({ view }: { view: ViewName }): JSX.Element {
                       isOpen.value = false;
                     }}
                   >
-                    {gateway.sections[each]}
+                    {SECTION_TITLES[each]}
                   </a>
                 </li>
               ))}

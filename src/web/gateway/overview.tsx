@@ -11,10 +11,9 @@ import { linkTo } from '../ui/router.ts';
 import { useTitle } from '../ui/title.ts';
 import { paced } from './paced.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
+import { pageTitle, SECTION_TITLES } from './section.ts';
 import { api } from './session.ts';
-import { gateway } from './strings.ts';
 
-const text = gateway.overview;
 const PATH = '/dashboard/overview';
 
 let early: Promise<DashboardOverview | null> | null = null;
@@ -38,7 +37,7 @@ export function Overview({
   figures: ReadonlySignal<Figures | null>;
   stamp: ReadonlySignal<string>;
 }): JSX.Element {
-  useTitle(gateway.pageTitle(gateway.sections.overview));
+  useTitle(pageTitle(SECTION_TITLES.overview));
   const overview = useSignal<DashboardOverview | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const [refresh] = useState(() =>
@@ -61,10 +60,10 @@ export function Overview({
   return (
     <>
       <section aria-labelledby="problems">
-        <h2 id="problems">{text.problems}</h2>
-        {problem.value && <ProblemNotice title={gateway.list.failed} problem={problem.value} />}
-        {!known && !problem.value && <p class="with-spinner">{text.checking}</p>}
-        {groups?.length === 0 && <Notice tone="good">{text.sound}</Notice>}
+        <h2 id="problems">Needs attention</h2>
+        {problem.value && <ProblemNotice title="The list could not be loaded" problem={problem.value} />}
+        {!known && !problem.value && <p class="with-spinner">Checking devices, certificates and edges…</p>}
+        {groups?.length === 0 && <Notice tone="good">No problems found.</Notice>}
         <ul class="problems">
           {groups?.map((group) => (
             <Group key={group.kind} group={group} />
@@ -73,11 +72,11 @@ export function Overview({
       </section>
       {figures.value && <FigureList figures={figures.value} />}
       {known?.devices === 0 && known.domains === 0 && (
-        <EmptyState title={text.newTitle}>
-          <p>{text.newText}</p>
+        <EmptyState title="Start here">
+          <p>A site is a place with devices: a domain, and the permission to use its names.</p>
           <ButtonLink kind="primary" href={linkTo('add-site')}>
             <PlusIcon />
-            {gateway.sections['add-site']}
+            {SECTION_TITLES['add-site']}
           </ButtonLink>
         </EmptyState>
       )}
@@ -95,14 +94,16 @@ function Group({ group: { tone, label, first, more, all, where } }: { group: Pro
             <strong>{title}</strong>
             <p>{detail}</p>
           </div>
-          <ButtonLink href={link} label={`${text.open}: ${title}`}>
-            {text.open}
+          <ButtonLink href={link} label={`Open: ${title}`}>
+            Open
           </ButtonLink>
         </li>
       ))}
       {more > 0 && (
         <li>
-          <a href={all}>{text.more(more, where)}</a>
+          <a href={all}>
+            And {more.toLocaleString('en')} more: {where}
+          </a>
         </li>
       )}
     </>
@@ -111,17 +112,17 @@ function Group({ group: { tone, label, first, more, all, where } }: { group: Pro
 
 function FigureList({ figures }: { figures: Figures }): JSX.Element {
   const all: [string, number][] = [
-    [text.agents, figures.agents],
-    [text.endpoints, figures.endpoints],
-    [text.connections, figures.connections],
-    [text.responses, figures.responses],
-    [text.errors, figures.errors],
-    [text.upstreamFailures, figures.upstreamFailures],
-    [text.refused, figures.refusedByPolicy],
+    ['Agents online', figures.agents],
+    ['Endpoints online', figures.endpoints],
+    ['Open connections', figures.connections],
+    ['Responses', figures.responses],
+    ['Server errors (5xx)', figures.errors],
+    ['Upstream failures', figures.upstreamFailures],
+    ['Refused by policies', figures.refusedByPolicy],
   ];
   return (
     <section aria-labelledby="figures">
-      <h2 id="figures">{text.figures}</h2>
+      <h2 id="figures">Right now</h2>
       <dl class="card figures">
         {all.map(([label, value]) => (
           <div key={label}>
@@ -130,7 +131,7 @@ function FigureList({ figures }: { figures: Figures }): JSX.Element {
           </div>
         ))}
       </dl>
-      <p class="hint">{text.sinceStart}</p>
+      <p class="hint">Counted since the gateway started.</p>
     </section>
   );
 }

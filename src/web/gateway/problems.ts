@@ -3,17 +3,13 @@ import type { Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
-import { fleet } from './fleet-strings.ts';
 import { searchLink } from './search-address.ts';
-import type { SectionName } from './section.ts';
+import { SECTION_TITLES, type SectionName } from './section.ts';
 import { nameOfAuthority } from './sections/certificate-authorities.tsx';
-import { DEVICE_TONES } from './sections/devices.tsx';
-import { certificateOf } from './sections/domains.tsx';
+import { DEVICE_STATES, DEVICE_TONES } from './sections/devices.tsx';
+import { certificateOf, NEEDS_ATTENTION } from './sections/domains.tsx';
 import { nameOfCertificate } from './sections/tls-certificates.tsx';
 import { nameOfEdge } from './sections/tls-edges.tsx';
-import { gateway } from './strings.ts';
-
-const text = gateway.overview;
 
 /** What an operator should do something about. */
 export interface Problem {
@@ -56,84 +52,94 @@ interface Words<Item> {
   of: (item: Item) => { title: string; detail: string };
 }
 
-const { status } = fleet.devices;
-
 const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   expired: {
     tone: 'bad',
-    label: text.label.expired,
+    label: 'Expired',
     section: 'certificates',
     of: (certificate) => {
       const date = dateOf(certificate.not_after);
-      const detail = certificate.issued_at === null ? text.expiredDetail(date) : text.notRenewed(date);
-      return { title: text.expired(nameOfCertificate(certificate)), detail };
+      const detail =
+        certificate.issued_at === null
+          ? `It was valid until ${date}. Clients refuse it: upload a new one.`
+          : `It was valid until ${date}, and was not renewed. See its domain.`;
+      return { title: `The certificate ${nameOfCertificate(certificate)} has expired`, detail };
     },
   },
   expiredAuthorities: {
     tone: 'bad',
-    label: text.label.expired,
+    label: 'Expired',
     section: 'authorities',
     of: (authority) => ({
-      title: text.expired(nameOfAuthority(authority)),
-      detail: text.authorityDetail(dateOf(authority.not_after)),
+      title: `The certificate ${nameOfAuthority(authority)} has expired`,
+      detail: `It was valid until ${dateOf(authority.not_after)}. Clients with its certificates are refused.`,
     }),
   },
   failedDomains: {
     tone: 'bad',
-    label: fleet.domains.certificateState.failed,
+    label: NEEDS_ATTENTION,
     section: 'domains',
-    search: fleet.domains.certificateState.failed,
+    search: NEEDS_ATTENTION,
     of: (domain) => ({
-      title: domain.certificate === null ? text.noCertificate(domain.domain) : text.noRenewal(domain.domain),
+      title:
+        domain.certificate === null
+          ? `No certificate for ${domain.domain}`
+          : `The certificate of ${domain.domain} cannot be renewed`,
       detail: certificateOf(domain).detail ?? '',
     }),
   },
   idleEdges: {
     tone: 'bad',
-    label: text.label.offline,
+    label: 'Offline',
     section: 'edges',
     of: (edge) => {
       const name = nameOfEdge(edge);
       return edge.hasGroup
-        ? { title: text.noTunnels(name), detail: text.noTunnelsDetail }
-        : { title: text.noBackend(name), detail: text.noBackendDetail };
+        ? {
+            title: `${name} has no tunnel online`,
+            detail: 'Its tunnel group matches no tunnel, so clients get no answer.',
+          }
+        : { title: `${name} has no backend`, detail: 'Its backend was deleted. Choose another one.' };
     },
   },
   offline: {
     tone: DEVICE_TONES.offline,
-    label: status.offline,
+    label: DEVICE_STATES.offline,
     section: 'devices',
-    search: status.offline,
+    search: DEVICE_STATES.offline,
     of: ({ name, last_seen_at, created_at }) => ({
-      title: text.offline(name),
-      detail: text.offlineSince(spanSince(last_seen_at ?? created_at)),
+      title: `${name} is offline`,
+      detail: `Last seen ${spanSince(last_seen_at ?? created_at)} ago. Check its power and network.`,
     }),
   },
   expiring: {
     tone: 'warning',
-    label: text.label.expires,
+    label: 'Expires soon',
     section: 'certificates',
     of: (certificate) => ({
-      title: text.expires(nameOfCertificate(certificate)),
-      detail: text.expiresDetail(dateOf(certificate.not_after)),
+      title: `The certificate ${nameOfCertificate(certificate)} expires soon`,
+      detail: `It is valid until ${dateOf(certificate.not_after)}. Upload a new one before.`,
     }),
   },
   neverOnline: {
     tone: DEVICE_TONES.never,
-    label: status.never,
+    label: DEVICE_STATES.never,
     section: 'devices',
-    search: status.never,
-    of: ({ name }) => ({ title: text.offline(name), detail: text.neverOnline }),
+    search: DEVICE_STATES.never,
+    of: ({ name }) => ({
+      title: `${name} is offline`,
+      detail: 'It has joined, but was never online. Check that the agent runs on it.',
+    }),
   },
   pending: {
     tone: DEVICE_TONES.pending,
-    label: status.pending,
+    label: DEVICE_STATES.pending,
     section: 'devices',
-    search: status.pending,
+    search: DEVICE_STATES.pending,
     action: 'approve',
     of: ({ name, created_at }) => ({
-      title: text.pending(name),
-      detail: text.pendingDetail(spanSince(created_at)),
+      title: `${name} waits for approval`,
+      detail: `It asked ${spanSince(created_at)} ago. Approve it only if you know the device.`,
     }),
   },
 };
@@ -152,6 +158,6 @@ function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: Needs
     })),
     more: total - first.length,
     all: searchLink(section, search),
-    where: text.where(gateway.sections[section], search),
+    where: search === '' ? SECTION_TITLES[section] : `${SECTION_TITLES[section]}, “${search}”`,
   };
 }

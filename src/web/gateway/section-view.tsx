@@ -1,7 +1,6 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { shared } from '../strings.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { focusHeading } from '../ui/dialog.tsx';
 import { TextField } from '../ui/field.tsx';
@@ -14,10 +13,8 @@ import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
 import { keepSearch, searchInAddress } from './search-address.ts';
-import type { Item, Section } from './section.ts';
-import { gateway } from './strings.ts';
+import { type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
 
-const text = gateway.list;
 /** A search reads so many items at most. */
 const MOST = 20_000;
 /** Rows in the document; more are shown on demand. */
@@ -45,7 +42,7 @@ export function SectionView<T extends Item>({ section, stamp }: SectionViewProps
     if (wasItem.current && !isItem) focusHeading(document.getElementById('section'));
     wasItem.current = isItem;
   }, [isItem]);
-  useTitle(isItem ? null : gateway.pageTitle(gateway.sections[section.name]));
+  useTitle(isItem ? null : pageTitle(SECTION_TITLES[section.name]));
   return (
     <>
       {/* Stays, so that the search and the place in the list are there again after a look at one item. */}
@@ -91,7 +88,8 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
     if (filter.value.trim() !== '') void list.loadUpTo(MOST);
   });
   const isLoading = list.state.value === 'loading';
-  const title = gateway.sections[section.name];
+  const title = SECTION_TITLES[section.name];
+  const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
   const isEmpty = items.length === 0 && list.state.value === 'complete' && list.problem.value === null;
   const hasMore = matching.length > rows.value || list.state.value === 'more';
   return (
@@ -107,10 +105,10 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
       </div>
       {!isEmpty && (
         <TextField
-          label={text.filter(title)}
+          label={searchLabel}
           hiddenLabel
           type="search"
-          placeholder={text.filter(title)}
+          placeholder={searchLabel}
           value={filter.value}
           onInput={(value) => {
             filter.value = value;
@@ -120,16 +118,16 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
         />
       )}
       <div role="status">
-        {isLoading && items.length === 0 && <p class="with-spinner">{shared.loading}</p>}
-        {isLoading && wanted !== '' && <p class="with-spinner">{text.searching(matching.length)}</p>}
+        {isLoading && items.length === 0 && <p class="with-spinner">Loading…</p>}
+        {isLoading && wanted !== '' && <p class="with-spinner">Searching… {matching.length} so far</p>}
         {!isLoading && !isEmpty && matching.length === 0 && wanted !== '' && (
-          <p class="hint">{text.noMatch(filter.value)}</p>
+          <p class="hint">Nothing matches “{filter.value}”.</p>
         )}
       </div>
       {list.problem.value && (
         <>
-          <ProblemNotice title={text.failed} problem={list.problem.value} />
-          <Button onClick={() => void list.reload()}>{text.again}</Button>
+          <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />
+          <Button onClick={() => void list.reload()}>Try again</Button>
         </>
       )}
       {isEmpty && (
@@ -153,7 +151,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
             if (matching.length < rows.value) void list.loadMore();
           }}
         >
-          {text.more}
+          Show more
         </Button>
       )}
     </>

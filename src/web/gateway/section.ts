@@ -1,9 +1,31 @@
 import type { ComponentChildren, JSX } from 'preact';
 import type { ItemForm } from './form.ts';
-import type { gateway } from './strings.ts';
+
+/** What the views are called. */
+export const SECTION_TITLES = {
+  overview: 'Overview',
+  'add-site': 'Add a site',
+  devices: 'Devices',
+  invites: 'Invites',
+  agents: 'Agents',
+  endpoints: 'Endpoints',
+  domains: 'Domains',
+  certificates: 'Certificates',
+  edges: 'TLS edges',
+  'tunnel-groups': 'Tunnel groups',
+  responses: 'Fixed responses',
+  'ip-policies': 'IP policies',
+  authorities: 'Client CAs',
+  'bot-users': 'Bot users',
+  authtokens: 'Authtokens',
+  'api-keys': 'API keys',
+} as const;
+
+/** The title of the browser's tab. */
+export const pageTitle = (view: string): string => `${view} – ${window.location.hostname.replace(/^api\./, '')}`;
 
 /** The views that are lists of the management API's resources. */
-export type SectionName = Exclude<keyof typeof gateway.sections, 'overview' | 'add-site'>;
+export type SectionName = Exclude<keyof typeof SECTION_TITLES, 'overview' | 'add-site'>;
 
 export interface Item {
   id: string;

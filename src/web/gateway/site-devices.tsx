@@ -9,27 +9,39 @@ import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { linkTo } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
-import { addSite as text } from './add-site-strings.ts';
 import { type FormField, type FormValues, placedIn, type ShownOnce } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
+import { SECTION_TITLES } from './section.ts';
 import { AGENTS_ADDRESS } from './sections/agents.tsx';
 import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
 import { api } from './session.ts';
 import { Step } from './site-step.tsx';
-import { gateway } from './strings.ts';
 
-type Way = keyof typeof text.devices.ways;
-const WAYS = ['invite', 'authtoken'] as const;
+type Way = 'invite' | 'authtoken';
+/** What the devices run. */
+const WAYS: readonly { value: Way; label: string; hint: string }[] = [
+  {
+    value: 'invite',
+    label: 'This agent',
+    hint: 'One code, with which each device joins and gets an authtoken of its own.',
+  },
+  {
+    value: 'authtoken',
+    label: 'Another client',
+    hint: 'A bot user and an authtoken, to copy into the settings of one device.',
+  },
+];
+const NO_CA = "# NGROK_CA_CERT=gateway-ca.pem  (a copy of the gateway's ca.pem, if it has no public certificate)";
 const FIELDS: Record<Way, readonly FormField[]> = {
   invite: INVITE_FIELDS,
   authtoken: [
     {
       name: 'bot',
       member: 'name',
-      label: text.devices.bot,
-      hint: text.devices.botHint,
+      label: 'Name of the bot user',
+      hint: 'It owns the authtoken. Deactivating it blocks the whole site.',
       kind: 'text',
-      required: text.devices.botRequired,
+      required: 'Enter a name, such as that of the site.',
     },
   ],
 };
@@ -63,12 +75,12 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
   };
   return (
     <>
-      <Step number={3} title={text.devices.title}>
+      <Step number={3} title="Permission for devices">
         <form onSubmit={onSubmit(create)} noValidate>
           <Choice
-            label={text.devices.way}
+            label="Devices run"
             value={way.value}
-            options={WAYS.map((value) => ({ value, ...text.devices.ways[value] }))}
+            options={WAYS}
             onChange={(value) => {
               way.value = value;
               secret.value = null;
@@ -86,13 +98,13 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
           ))}
           {problem && (
             <ProblemNotice
-              title={text.devices.failed[way.value]}
+              title={way.value === 'invite' ? 'The code was not created' : 'The authtoken was not created'}
               problem={problem}
               isMarked={(place) => fields.some(({ name }) => name === place)}
             />
           )}
           <Button kind="primary" type="submit" busy={busy}>
-            {text.devices.submit[way.value]}
+            {way.value === 'invite' ? 'Create code' : 'Create authtoken'}
           </Button>
         </form>
       </Step>
@@ -103,21 +115,21 @@ export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }):
 
 function Lines({ way, secret: { text: lines, qr } }: { way: Way; secret: ShownOnce }): JSX.Element {
   return (
-    <Step number={4} title={text.lines.title}>
-      <Notice tone="warning">{text.lines.once}</Notice>
-      <p>{text.lines[way]}</p>
+    <Step number={4} title="Set up the devices">
+      <Notice tone="warning">Copy it now: it is shown only once.</Notice>
+      <p>{way === 'invite' ? 'Run this on each device:' : 'Put these lines into the file .env of the device:'}</p>
       <div class="with-copy">
         <pre>{lines}</pre>
-        <CopyButton text={lines} what={text.lines.qr} />
+        <CopyButton text={lines} what="Lines for the device" />
       </div>
-      {way === 'invite' && <p class="hint">{text.lines.inviteQr}</p>}
-      {qr !== undefined && <QrCode text={qr} label={text.lines.qr} />}
-      <p class="hint">{text.lines.waiting}</p>
+      {way === 'invite' && <p class="hint">Or scan the code:</p>}
+      {qr !== undefined && <QrCode text={qr} label="Lines for the device" />}
+      <p class="hint">The device appears here when it has joined:</p>
       <div class="actions">
         <ButtonLink href={linkTo(way === 'invite' ? 'devices' : 'agents')}>
-          {gateway.sections[way === 'invite' ? 'devices' : 'agents']}
+          {SECTION_TITLES[way === 'invite' ? 'devices' : 'agents']}
         </ButtonLink>
-        <ButtonLink href={linkTo('add-site')}>{text.lines.another}</ButtonLink>
+        <ButtonLink href={linkTo('add-site')}>Add another site</ButtonLink>
       </div>
     </Step>
   );
@@ -126,5 +138,5 @@ function Lines({ way, secret: { text: lines, qr } }: { way: Way; secret: ShownOn
 /** What `device-agent setup` prints for a device. */
 function envLines(token: string, domain: string): string {
   const agentDomain = domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.replace(/^\*/, 'agent')}`] : [];
-  return [`NGROK_AUTHTOKEN=${token}`, `NGROK_SERVER_ADDR=${AGENTS_ADDRESS}`, text.lines.ca, ...agentDomain].join('\n');
+  return [`NGROK_AUTHTOKEN=${token}`, `NGROK_SERVER_ADDR=${AGENTS_ADDRESS}`, NO_CA, ...agentDomain].join('\n');
 }

@@ -1,5 +1,4 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { addSite as text } from './add-site-strings.ts';
 
 /** A step of adding a site. */
 export function Step({
@@ -13,7 +12,9 @@ export function Step({
 }): JSX.Element {
   return (
     <section class="card step" aria-labelledby={`step-${number}`}>
-      <h3 id={`step-${number}`}>{text.step(number, title)}</h3>
+      <h3 id={`step-${number}`}>
+        {number}. {title}
+      </h3>
       {children}
     </section>
   );

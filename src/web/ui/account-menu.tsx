@@ -1,5 +1,4 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { shared } from '../strings.ts';
 import type { BrowserSession } from './browser-session.ts';
 import { Button } from './button.tsx';
 import { SignOutIcon } from './icons.tsx';
@@ -17,15 +16,15 @@ export function AccountMenu({
     <details class="menu">
       <summary class="button quiet">
         <SignOutIcon />
-        {shared.signOut}
+        Sign out
       </summary>
       <div class="menu-items">
         {children}
         <Button kind="quiet" onClick={() => void session.signOut(false)}>
-          {shared.signOutHere}
+          Sign out here
         </Button>
         <Button kind="quiet" onClick={() => void session.signOut(true)}>
-          {shared.signOutEverywhere}
+          Sign out everywhere
         </Button>
       </div>
     </details>

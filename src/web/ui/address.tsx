@@ -1,5 +1,4 @@
 import type { JSX } from 'preact';
-import { shared } from '../strings.ts';
 import { unicodeForm } from './unicode-form.ts';
 
 /**
@@ -19,7 +18,7 @@ export function Address({ url }: { url: string }): JSX.Element {
     <p>
       <a class="url" href={url} target="_blank" rel="noopener noreferrer">
         {url}
-        <span class="visually-hidden"> ({shared.openInNewTab})</span>
+        <span class="visually-hidden"> (opens in a new tab)</span>
       </a>
       <UnicodeForm of={url} />
     </p>

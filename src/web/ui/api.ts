@@ -1,5 +1,3 @@
-import { shared } from '../strings.ts';
-
 /** An error that the API answered with, or that kept it from answering. */
 export class ApiProblem extends Error {
   /**
@@ -62,7 +60,7 @@ async function exchange(
       const response = await fetch(path, { ...options, signal });
       return { response, text: await response.text() };
     } catch {
-      if (left === 0 || signal.aborted) throw new ApiProblem(0, null, shared.noAnswer);
+      if (left === 0 || signal.aborted) throw new ApiProblem(0, null, 'no answer: check the network, then try again');
       await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
     }
   }
@@ -79,7 +77,7 @@ function parse(text: string): unknown {
 function problemIn(status: number, answer: unknown): ApiProblem {
   const { error_code, msg, details } = (answer ?? {}) as { error_code?: unknown; msg?: unknown; details?: object };
   if (typeof error_code !== 'string' || typeof msg !== 'string') {
-    return new ApiProblem(status, null, shared.unexpectedAnswer(status));
+    return new ApiProblem(status, null, `unexpected answer with status ${status}: try again, then see the log`);
   }
   // The gateway's log has its operation id, which helps where the message cannot say more.
   const { operation_id: operation, ...problems } = (details ?? {}) as Record<string, unknown>;

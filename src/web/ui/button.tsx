@@ -1,5 +1,4 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { shared } from '../strings.ts';
 
 export interface ButtonProps {
   children: ComponentChildren;
@@ -32,7 +31,7 @@ export function Button({
         else onClick?.();
       }}
     >
-      {busy && <span class="spinner" role="img" aria-label={shared.working} />}
+      {busy && <span class="spinner" role="img" aria-label="Working…" />}
       {children}
     </button>
   );

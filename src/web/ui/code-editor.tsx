@@ -1,6 +1,5 @@
 import type { JSX } from 'preact';
 import { useId, useRef } from 'preact/hooks';
-import { shared } from '../strings.ts';
 
 /** A problem at its place; lines and columns count from 1. */
 export interface PlacedProblem {
@@ -72,7 +71,7 @@ export function CodeEditor({ label, value, onInput, problems, hint, rows = 14 }:
         {problems.map((problem) => (
           <li key={`${problem.line}:${problem.column} ${problem.message}`}>
             <button type="button" class="link" onClick={() => goTo(problem)}>
-              {shared.line(problem.line)}
+              Line {problem.line}
             </button>{' '}
             {problem.message}
           </li>

@@ -1,6 +1,5 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
-import { shared } from '../strings.ts';
 import { CheckIcon, CopyIcon } from './icons.tsx';
 
 const SHOWN_MS = 2_000;
@@ -27,14 +26,14 @@ export function CopyButton({
     <button
       type="button"
       class={children === undefined ? 'button quiet icon-only' : 'button'}
-      aria-label={children === undefined ? `${shared.copy}: ${what}` : undefined}
-      title={shared.copy}
+      aria-label={children === undefined ? `Copy: ${what}` : undefined}
+      title="Copy"
       onClick={copy}
     >
       {isCopied ? <CheckIcon /> : <CopyIcon />}
       {children}
       <span role="status" class={result.value === '' ? 'visually-hidden' : 'toast'}>
-        {result.value !== '' && (isCopied ? shared.copied : shared.copyFailed)}
+        {result.value !== '' && (isCopied ? 'Copied' : 'Copying failed; select the text instead')}
       </span>
     </button>
   );

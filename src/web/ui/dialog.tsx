@@ -1,6 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
-import { shared } from '../strings.ts';
 import { CloseIcon } from './icons.tsx';
 
 /** Moves the focus to a heading, so that screen readers say where one is. */
@@ -54,7 +53,7 @@ export function Dialog({ title, children, onClose, wide = false, hasFocusField =
         <h2 id={id} tabindex={-1} autofocus={!hasFocusField}>
           {title}
         </h2>
-        <button type="button" class="button quiet icon-only" aria-label={shared.close} onClick={onClose}>
+        <button type="button" class="button quiet icon-only" aria-label="Close" onClick={onClose}>
           <CloseIcon />
         </button>
       </header>

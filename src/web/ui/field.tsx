@@ -1,7 +1,9 @@
 import { useSignal } from '@preact/signals';
 import type { InputHTMLAttributes, JSX } from 'preact';
 import { useId, useLayoutEffect, useRef } from 'preact/hooks';
-import { shared } from '../strings.ts';
+
+const wholeNumber = (min: number, max: number) =>
+  `Enter a whole number from ${min.toLocaleString('en')} to ${max.toLocaleString('en')}.`;
 
 export interface FieldProps {
   label: string;
@@ -107,8 +109,8 @@ export function NumberField({
 
 function numberProblem(value: string, { min, max, canBeEmpty = false }: NumberBounds): string | undefined {
   const text = value.trim();
-  if (text === '') return canBeEmpty ? undefined : shared.wholeNumber(min, max);
-  return /^\d+$/.test(text) && Number(text) >= min && Number(text) <= max ? undefined : shared.wholeNumber(min, max);
+  if (text === '') return canBeEmpty ? undefined : wholeNumber(min, max);
+  return /^\d+$/.test(text) && Number(text) >= min && Number(text) <= max ? undefined : wholeNumber(min, max);
 }
 
 /** Whether all fields of a form are valid; if not, each shows its problem, and the first one takes the focus. */

@@ -1,5 +1,4 @@
 import type { JSX } from 'preact';
-import { shared } from '../strings.ts';
 import type { LiveConnection } from './live-connection.ts';
 import { Badge } from './notice.tsx';
 import { ago } from './time-span.ts';
@@ -9,9 +8,9 @@ export function LiveBadge({ connection }: { connection: LiveConnection }): JSX.E
   const state = connection.state.value;
   return (
     <span role="status">
-      {state === 'live' && <Badge tone="good">{shared.live}</Badge>}
-      {state === 'connecting' && <Badge tone="busy">{shared.connecting}</Badge>}
-      {state === 'lost' && <Badge tone="warning">{shared.reconnectingShort}</Badge>}
+      {state === 'live' && <Badge tone="good">Live</Badge>}
+      {state === 'connecting' && <Badge tone="busy">Connecting…</Badge>}
+      {state === 'lost' && <Badge tone="warning">Reconnecting…</Badge>}
     </span>
   );
 }
@@ -21,7 +20,7 @@ export function StaleNotice({ connection }: { connection: LiveConnection }): JSX
   if (connection.state.value !== 'lost') return null;
   return (
     <div class="stale" role="alert">
-      {shared.reconnecting(ago(connection.lastEvent.value))}
+      No connection. Showing what was known {ago(connection.lastEvent.value)}; reconnecting…
     </div>
   );
 }

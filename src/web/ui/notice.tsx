@@ -1,5 +1,4 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { shared } from '../strings.ts';
 import type { ApiProblem } from './api.ts';
 
 export type Tone = 'good' | 'busy' | 'warning' | 'bad' | 'neutral';
@@ -32,7 +31,7 @@ export function ProblemNotice({ title, problem, isMarked = () => false }: Proble
     <div class="notice bad" role="alert">
       <strong>{title}</strong>
       {!isSummary && <p>{message}</p>}
-      {isSummary && more.length < details.length && <p>{shared.correctMarked}</p>}
+      {isSummary && more.length < details.length && <p>Correct what is marked below.</p>}
       {more.length > 0 && (
         <ul>
           {more.map(([place, text]) => (

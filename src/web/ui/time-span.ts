@@ -1,5 +1,4 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { shared } from '../strings.ts';
 
 const TICK_MS = 5_000;
 const time = signal(Date.now());
@@ -16,10 +15,10 @@ export const present: ReadonlySignal<number> = time;
 /** A duration in its largest unit. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));
-  if (seconds < 120) return shared.seconds(seconds);
-  if (seconds < 7_200) return shared.minutes(Math.floor(seconds / 60));
-  if (seconds < 172_800) return shared.hours(Math.floor(seconds / 3_600));
-  return shared.days(Math.floor(seconds / 86_400));
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.floor(seconds / 3_600)} h`;
+  return `${Math.floor(seconds / 86_400)} days`;
 }
 
 /** How long it is since a moment, as an ISO date or in milliseconds. */
@@ -30,5 +29,5 @@ export function spanSince(moment: string | number): string {
 /** How long ago a moment was. */
 export function ago(moment: string | number): string {
   const ms = present.value - new Date(moment).getTime();
-  return ms < TICK_MS ? shared.now : shared.ago(span(ms));
+  return ms < TICK_MS ? 'just now' : `${span(ms)} ago`;
 }

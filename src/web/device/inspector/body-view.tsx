@@ -4,9 +4,7 @@ import { useMemo } from 'preact/hooks';
 import type { BodyReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { byteSize } from '../../ui/byte-size.ts';
 import { indentedJson } from './indented-json.ts';
-import { inspector } from './strings.ts';
 
-const text = inspector.body;
 /** More text is shown on demand; in characters. */
 const MAX_SHOWN = 32 * 1024;
 /** The types that the agent serves as they are. */
@@ -19,17 +17,18 @@ const IMAGE = /^image\/(?:png|jpeg|gif|webp|avif)\b/i;
  */
 export function BodyView({ body, href }: { body: BodyReport; href: string }): JSX.Element {
   const { bytes, decoded_bytes: decoded, content_type: type, content_encoding: encoding, truncated, error } = body;
-  const facts = [type, text.size(byteSize(bytes), byteSize(decoded)), encoding && text.encoding(encoding)];
+  const [sent, whole] = [byteSize(bytes), byteSize(decoded)];
+  const facts = [type, sent === whole ? sent : `${sent}, ${whole} decoded`, encoding && `${encoding} removed`];
   return (
     <div class="body">
       <div class="body-head">
         <p class="hint">{facts.filter(Boolean).join(' · ')}</p>
         <a href={href} download>
-          {text.download}
+          Download
         </a>
       </div>
-      {error !== null && <p class="reason">{text.undecodable(error)}</p>}
-      {truncated && <p class="reason">{text.truncated}</p>}
+      {error !== null && <p class="reason">Not decoded: {error}. This is what was sent.</p>}
+      {truncated && <p class="reason">Only its beginning was captured.</p>}
       <Content body={body} href={href} />
     </div>
   );
@@ -39,8 +38,11 @@ function Content({ body, href }: { body: BodyReport; href: string }): JSX.Elemen
   const { content_type: type, text: content } = body;
   if (content === null) {
     // From the agent, as the content security policy allows images of this site only.
-    if (IMAGE.test(type ?? '') && !body.truncated) return <img class="body-image" src={href} alt={text.image} />;
-    return <p class="hint">{text.binary}</p>;
+    if (IMAGE.test(type ?? '') && !body.truncated) {
+      // biome-ignore lint/a11y/noRedundantAlt: it is all that is known of a captured image
+      return <img class="body-image" src={href} alt="Image" />;
+    }
+    return <p class="hint">Binary data.</p>;
   }
   if (/^application\/x-www-form-urlencoded\b/i.test(type ?? '')) return <FormTable content={content} />;
   return <LongText content={content} />;
@@ -63,7 +65,7 @@ function LongText({ content }: { content: string }): JSX.Element {
             isWhole.value = true;
           }}
         >
-          {text.all(byteSize(pretty.length))}
+          Show all {byteSize(pretty.length)}
         </button>
       )}
     </>
@@ -76,8 +78,8 @@ function FormTable({ content }: { content: string }): JSX.Element {
     <table class="pairs">
       <thead class="visually-hidden">
         <tr>
-          <th>{text.name}</th>
-          <th>{text.value}</th>
+          <th>Name</th>
+          <th>Value</th>
         </tr>
       </thead>
       <tbody>

@@ -9,11 +9,16 @@ import { Badge, ProblemNotice } from '../../ui/notice.tsx';
 import { useSubmission } from '../../ui/submission.ts';
 import { present, span } from '../../ui/time-span.ts';
 import { queryOf } from './request-filter.ts';
-import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
-const text = inspector.switch;
-const DURATIONS = Object.entries(text.durations).map(([value, label]) => ({ value, label }));
+/** In seconds. */
+const DURATIONS = [
+  { value: '300', label: '5 minutes' },
+  { value: '900', label: '15 minutes' },
+  { value: '3600', label: '1 hour' },
+  { value: '28800', label: '8 hours' },
+  { value: '86400', label: '24 hours' },
+];
 
 /** Switches inspection on for a time, and off; says what is held. */
 export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Element | null {
@@ -28,15 +33,16 @@ export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Elemen
   return (
     <div class={`card switch ${report.state}`}>
       <p role="status" class="switch-state">
-        <Badge tone={isOn ? 'good' : 'neutral'}>{isOn ? text.on : text.off}</Badge> <Remaining report={report} />
+        <Badge tone={isOn ? 'good' : 'neutral'}>{isOn ? 'Inspecting' : 'Not inspecting'}</Badge>{' '}
+        <Remaining report={report} />
       </p>
       <div class="switch-actions">
         {isOn ? (
-          <Button onClick={() => void act('DELETE', 'inspection')}>{text.stop}</Button>
+          <Button onClick={() => void act('DELETE', 'inspection')}>Stop</Button>
         ) : (
           <>
             <SelectField
-              label={text.duration}
+              label="Inspect for"
               value={seconds.value}
               options={DURATIONS}
               onChange={(value) => {
@@ -44,23 +50,24 @@ export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Elemen
               }}
             />
             <Button kind="primary" onClick={start}>
-              {text.start}
+              Start inspecting
             </Button>
           </>
         )}
         {report.requests > 0 && (
           <>
-            <Button onClick={() => void act('DELETE', 'requests')}>{text.clear}</Button>
+            <Button onClick={() => void act('DELETE', 'requests')}>Clear</Button>
             <ButtonLink href={`${model.path}/requests.har${query && `?${query}`}`} download>
-              {text.export}
+              Export HAR
             </ButtonLink>
           </>
         )}
       </div>
-      {problem && <ProblemNotice title={text.failed} problem={problem} />}
+      {problem && <ProblemNotice title="That did not work" problem={problem} />}
       <p class="hint">
-        {text.held(inspector.requests(report.requests), byteSize(report.held_bytes), byteSize(report.max_bytes))}{' '}
-        {!isOn && report.requests > 0 && text.stays}
+        {report.requests === 1 ? '1 request' : `${report.requests.toLocaleString('en')} requests`} kept. Memory of all
+        tunnels: {byteSize(report.held_bytes)} of {byteSize(report.max_bytes)}.{' '}
+        {!isOn && report.requests > 0 && 'What was captured stays for an hour.'}
       </p>
     </div>
   );
@@ -70,5 +77,9 @@ function Remaining({ report: { until } }: { report: InspectionReport }): JSX.Ele
   if (until === null) return null;
   const end = new Date(until);
   const time = end.toLocaleTimeString('en-GB', { timeStyle: 'short' });
-  return <span>{text.until(time, span(end.getTime() - present.value))}</span>;
+  return (
+    <span>
+      until {time}, {span(end.getTime() - present.value)} left
+    </span>
+  );
 }

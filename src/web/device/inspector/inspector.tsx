@@ -11,7 +11,6 @@ import { RequestDialog } from './request-dialog.tsx';
 import { filterOf, queryOf } from './request-filter.ts';
 import { RequestFilters } from './request-filters.tsx';
 import { RequestList } from './request-list.tsx';
-import { inspector as text } from './strings.ts';
 import { openTraffic } from './traffic-model.ts';
 
 export interface InspectorProps {
@@ -48,18 +47,23 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
       <div class="inspector-head">
         <ButtonLink kind="quiet" href="#/">
           <BackIcon />
-          {text.back}
+          All tunnels
         </ButtonLink>
         <h2 id="traffic" ref={heading} tabindex={-1}>
-          {text.title(tunnel.url_part)}
+          Traffic of {tunnel.url_part}
         </h2>
       </div>
       <InspectionSwitch model={model} />
       {report?.requests !== 0 && <RequestFilters filter={model.filter} />}
       <RequestList model={model} tunnel={tunnel} />
       <p class="hint">
-        {text.intro} {report?.gateway_reports === 'unavailable' && text.policyHint}{' '}
-        {report !== null && report.gateway_missed > 0 && text.missed(report.gateway_missed.toLocaleString('en'))}
+        Shows requests that reach the upstream, with headers and bodies. They stay in the memory of the agent and are
+        never written to disk.{' '}
+        {report?.gateway_reports === 'unavailable' &&
+          'The gateway does not report which rules of the traffic policy act: requests that a rule answers do not appear here.'}{' '}
+        {report !== null &&
+          report.gateway_missed > 0 &&
+          `The gateway has not reported ${report.gateway_missed.toLocaleString('en')} requests: too many came at a time.`}
       </p>
       {requestId !== undefined && (
         <RequestDialog key={String(isEditing)} model={model} tunnel={tunnel} id={requestId} isEditing={isEditing} />

@@ -5,9 +5,10 @@ import type { MessageReport } from '../../../agent/api/inspection/inspection-rep
 import { ApiProblem, call } from '../../ui/api.ts';
 import { byteSize } from '../../ui/byte-size.ts';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
-import { inspector } from './strings.ts';
 
-const text = inspector.messages;
+const TYPES = { text: '', binary: 'binary', close: 'close', event: '' } as const;
+const SENDERS = { client: 'Client', upstream: 'Upstream' } as const;
+
 /** As many as the agent keeps. */
 const MAX_SHOWN = 1_000;
 
@@ -51,25 +52,25 @@ export function MessageList({
   const oldest = shown.at(-1)?.number ?? 1;
   return (
     <section class="exchange" aria-labelledby="messages">
-      <h3 id="messages">{text.heading}</h3>
-      {problem.value && <ProblemNotice title={inspector.detail.gone} problem={problem.value} />}
-      {shown.length === 0 && <p class="hint">{text.none}</p>}
+      <h3 id="messages">Messages</h3>
+      {problem.value && <ProblemNotice title="The request could not be loaded" problem={problem.value} />}
+      {shown.length === 0 && <p class="hint">None so far.</p>}
       <ol class="messages" tabindex={0} aria-labelledby="messages">
         {shown.map((message) => (
           <Message key={message.number} message={message} />
         ))}
       </ol>
-      {oldest > 1 && <p class="hint">{text.older}</p>}
+      {oldest > 1 && <p class="hint">Only the newest are kept.</p>}
     </section>
   );
 }
 
 function Message({ message }: { message: MessageReport }): JSX.Element {
   const { from, type, at, bytes, truncated, text: content, base64, event, error } = message;
-  const facts = [event, text.type[type], byteSize(bytes), truncated && text.truncated, error].filter(Boolean);
+  const facts = [event, TYPES[type], byteSize(bytes), truncated && 'beginning only', error].filter(Boolean);
   return (
     <li>
-      <Badge tone={from === 'client' ? 'neutral' : 'busy'}>{text.from[from]}</Badge>
+      <Badge tone={from === 'client' ? 'neutral' : 'busy'}>{SENDERS[from]}</Badge>
       <time datetime={at}>{new Date(at).toLocaleTimeString('en-GB')}</time>
       <span class="hint">{facts.join(' · ')}</span>
       <pre>{content ?? base64 ?? ''}</pre>

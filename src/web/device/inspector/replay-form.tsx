@@ -1,17 +1,14 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
-import { shared } from '../../strings.ts';
 import { Button } from '../../ui/button.tsx';
 import { TextArea, TextField } from '../../ui/field.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
 import { replay } from './replay.ts';
-import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
-const text = inspector.replay;
 type Header = RequestDetail['request']['headers'][number];
 
 /** Changes a captured request, and sends it. */
@@ -36,7 +33,7 @@ export function ReplayForm({
   const submit = (event: Event) => {
     event.preventDefault();
     const parsed = parseHeaders(headers.value);
-    headerProblem.value = typeof parsed === 'number' ? text.headerProblem(parsed) : undefined;
+    headerProblem.value = typeof parsed === 'number' ? `line ${parsed}: write name: value` : undefined;
     if (typeof parsed === 'number') return;
     void run(() =>
       replay(model, tunnelId, detail.id, {
@@ -50,10 +47,10 @@ export function ReplayForm({
   const details = problem?.details ?? {};
   return (
     <form onSubmit={submit} noValidate>
-      <p class="hint">{text.intro}</p>
-      {problem && <ProblemNotice title={text.failed} problem={problem} />}
+      <p class="hint">Goes from the agent straight to the upstream: the traffic policy does not apply.</p>
+      {problem && <ProblemNotice title="The request was not sent" problem={problem} />}
       <TextField
-        label={text.method}
+        label="Method"
         value={method.value}
         onInput={(value) => {
           method.value = value;
@@ -61,7 +58,7 @@ export function ReplayForm({
         problem={details.method}
       />
       <TextField
-        label={text.path}
+        label="Path and query"
         value={path.value}
         onInput={(value) => {
           path.value = value;
@@ -69,20 +66,20 @@ export function ReplayForm({
         problem={details.path}
       />
       <TextArea
-        label={text.headers}
+        label="Headers"
         value={headers.value}
         onInput={(value) => {
           headers.value = value;
         }}
-        hint={text.headersHint}
+        hint="One per line: name: value. A masked value that stays unchanged is sent as it was."
         problem={headerProblem.value ?? details.headers}
         rows={8}
       />
       {isBinary ? (
-        <p class="hint">{text.binaryBody}</p>
+        <p class="hint">The body is binary; it is sent as it was.</p>
       ) : (
         <TextArea
-          label={text.body}
+          label="Body"
           value={content.value}
           onInput={(value) => {
             content.value = value;
@@ -92,9 +89,9 @@ export function ReplayForm({
         />
       )}
       <div class="dialog-actions">
-        <Button onClick={close}>{shared.cancel}</Button>
+        <Button onClick={close}>Cancel</Button>
         <Button kind="primary" type="submit" busy={busy}>
-          {text.submit}
+          Send
         </Button>
       </div>
     </form>

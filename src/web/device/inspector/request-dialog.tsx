@@ -11,10 +11,7 @@ import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
 import { ReplayForm } from './replay-form.tsx';
 import { RequestView } from './request-view.tsx';
-import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
-
-const text = inspector.detail;
 
 export interface RequestDialogProps {
   model: TrafficModel;
@@ -54,10 +51,10 @@ export function RequestDialog({ model, tunnel, id, isEditing }: RequestDialogPro
   const title = detail ?? summary;
   const close = () => goTo('tunnels', tunnel.id, 'traffic');
   return (
-    <Dialog title={title ? `${title.method} ${readablePath(title.path)}` : text.unknown} onClose={close} wide>
-      {detail === null && !(found instanceof ApiProblem) && <p class="with-spinner">{text.loading}</p>}
+    <Dialog title={title ? `${title.method} ${readablePath(title.path)}` : 'Request'} onClose={close} wide>
+      {detail === null && !(found instanceof ApiProblem) && <p class="with-spinner">Loading…</p>}
       {!isEditing && <Neighbours model={model} tunnelId={tunnel.id} id={id} />}
-      {found instanceof ApiProblem && <ProblemNotice title={text.gone} problem={found} />}
+      {found instanceof ApiProblem && <ProblemNotice title="The request could not be loaded" problem={found} />}
       {detail && isEditing && <ReplayForm model={model} tunnelId={tunnel.id} detail={detail} />}
       {detail && !isEditing && (
         <RequestView
@@ -89,8 +86,8 @@ function Neighbours({
   const [newer, older] = [listed[at - 1], listed[at + 1]];
   return (
     <div class="request-actions">
-      {newer && <Button onClick={show(newer)}>{text.newer}</Button>}
-      {older && <Button onClick={show(older)}>{text.older}</Button>}
+      {newer && <Button onClick={show(newer)}>Newer</Button>}
+      {older && <Button onClick={show(older)}>Older</Button>}
     </div>
   );
 }

@@ -1,17 +1,17 @@
 import type { JSX } from 'preact';
 import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
 import { Badge, type Tone } from '../../ui/notice.tsx';
-import { inspector } from './strings.ts';
+
+const STATES = { open: 'Open', complete: 'No status', aborted: 'Aborted', failed: 'Failed' } as const;
 
 /** The status of the response, or why there is none. */
 export function StatusBadge({ request: { status, state } }: { request: RequestSummary }): JSX.Element {
-  const states = inspector.list.state;
   if (state === 'failed' || state === 'aborted') {
     // Cut off by one side, as a download is; nothing has failed.
     const tone = state === 'aborted' && status !== null ? 'warning' : 'bad';
-    return <Badge tone={tone}>{status === null ? states[state] : `${status} ${states[state].toLowerCase()}`}</Badge>;
+    return <Badge tone={tone}>{status === null ? STATES[state] : `${status} ${STATES[state].toLowerCase()}`}</Badge>;
   }
-  if (status === null) return <Badge tone="busy">{states[state]}</Badge>;
+  if (status === null) return <Badge tone="busy">{STATES[state]}</Badge>;
   return <Badge tone={toneOf(status)}>{status}</Badge>;
 }
 

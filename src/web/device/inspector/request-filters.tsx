@@ -2,12 +2,24 @@ import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { SelectField, TextField } from '../../ui/field.tsx';
 import type { RequestFilter } from './request-filter.ts';
-import { inspector } from './strings.ts';
 
-const text = inspector.filters;
-const STATUSES = Object.entries(text.statuses).map(([value, label]) => ({ value, label }));
+const STATUSES = [
+  { value: 'any', label: 'Any status' },
+  { value: '2xx', label: '2xx' },
+  { value: '3xx', label: '3xx' },
+  { value: '4xx', label: '4xx' },
+  { value: '5xx', label: '5xx' },
+  { value: 'none', label: 'No response' },
+];
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
-const DURATIONS = Object.entries(text.durations).map(([value, label]) => ({ value, label }));
+/** In milliseconds. */
+const DURATIONS = [
+  { value: '0', label: 'Any duration' },
+  { value: '100', label: '100 ms or more' },
+  { value: '500', label: '500 ms or more' },
+  { value: '1000', label: '1 s or more' },
+  { value: '5000', label: '5 s or more' },
+];
 
 /** Narrows the list by path, method, status and duration. */
 export function RequestFilters({ filter }: { filter: Signal<RequestFilter> }): JSX.Element {
@@ -17,31 +29,31 @@ export function RequestFilters({ filter }: { filter: Signal<RequestFilter> }): J
   };
   return (
     <fieldset class="filters">
-      <legend class="visually-hidden">{text.label}</legend>
+      <legend class="visually-hidden">Filters</legend>
       <TextField
-        label={text.path}
+        label="Path contains"
         hiddenLabel
-        placeholder={text.path}
+        placeholder="Path contains"
         type="search"
         value={path}
         onInput={(value) => change({ path: value })}
       />
       <SelectField
-        label={text.method}
+        label="Method"
         hiddenLabel
         value={method}
-        options={withValue([{ value: '', label: text.anyMethod }, ...METHODS.map(own)], method)}
+        options={withValue([{ value: '', label: 'Any method' }, ...METHODS.map(own)], method)}
         onChange={(value) => change({ method: value })}
       />
       <SelectField
-        label={text.status}
+        label="Status"
         hiddenLabel
         value={status}
         options={withValue(STATUSES, status)}
         onChange={(value) => change({ status: value })}
       />
       <SelectField
-        label={text.duration}
+        label="Duration"
         hiddenLabel
         value={String(minDurationMs)}
         options={withValue(DURATIONS, String(minDurationMs))}

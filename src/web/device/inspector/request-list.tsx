@@ -11,10 +11,10 @@ import { EmptyState, ProblemNotice } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { duration, StatusBadge } from './request-facts.tsx';
 import { queryOf } from './request-filter.ts';
-import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
-const text = inspector.list;
+const ANSWERED_BY = { upstream: null, gateway: 'Gateway', endpoint: 'Internal endpoint' } as const;
+
 /** More rows are shown on demand. */
 const PAGE = 100;
 const TYPING_MS = 250;
@@ -57,12 +57,12 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
     return () => window.clearTimeout(timer);
   }, [filter, isKnown]);
   const report = model.inspection.value;
-  if (report === null) return <p class="loading">{text.loading}</p>;
+  if (report === null) return <p class="loading">Loading…</p>;
   if (report.requests === 0 && matching.length === 0) {
     const isOn = report.state === 'on';
     return (
-      <EmptyState title={isOn ? text.emptyOn : text.emptyOff}>
-        <p>{isOn ? text.emptyOnHint : text.emptyOffHint}</p>
+      <EmptyState title={isOn ? 'Waiting for requests' : 'Nothing captured'}>
+        <p>{isOn ? 'Each request appears here at once. Try it:' : 'Start inspecting, then send a request to:'}</p>
         <pre>{tunnel.url}</pre>
       </EmptyState>
     );
@@ -70,13 +70,13 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
   const hasMore = matching.length > shown.value || model.hasOlder.value;
   return (
     <>
-      <h3 class="visually-hidden">{text.heading}</h3>
-      {matching.length === 0 && <p class="hint">{text.noMatch}</p>}
+      <h3 class="visually-hidden">Requests</h3>
+      {matching.length === 0 && <p class="hint">No captured request matches the filters.</p>}
       <ol class="requests">{matching.slice(0, shown.value).map(row)}</ol>
-      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {problem.value && <ProblemNotice title="Older requests could not be loaded" problem={problem.value} />}
       {hasMore && (
         <Button busy={busy.value} onClick={() => void more()}>
-          {text.more}
+          Show more
         </Button>
       )}
     </>
@@ -85,7 +85,7 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
 
 function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string }): JSX.Element {
   const { id, method, path, started_at: started, duration_ms: ms, response_bytes: bytes, client } = request;
-  const note = request.replay_of !== null ? text.replayed : request.answered_by && text.answeredBy[request.answered_by];
+  const note = request.replay_of !== null ? 'Replay' : request.answered_by && ANSWERED_BY[request.answered_by];
   return (
     <li>
       <a class="request" href={linkTo('tunnels', tunnelId, 'traffic', id)}>

@@ -14,10 +14,8 @@ import { MessageList } from './message-list.tsx';
 import { replay } from './replay.ts';
 import { duration, StatusBadge } from './request-facts.tsx';
 import { RulesView } from './rules-view.tsx';
-import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
-const text = inspector.detail;
 const MAX_TITLE = 60;
 
 export interface RequestViewProps {
@@ -40,7 +38,7 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
       {detail.captured ? (
         <Captured model={model} detail={detail} revealed={revealed} />
       ) : (
-        <p class="hint">{text.onlyReported}</p>
+        <p class="hint">The request did not reach the agent. It has only what the gateway reports.</p>
       )}
     </>
   );
@@ -54,19 +52,19 @@ function Captured({ model, detail, revealed }: Omit<RequestViewProps, 'tunnel'>)
   return (
     <>
       <section class="exchange" aria-labelledby="request">
-        <h3 id="request">{text.request}</h3>
+        <h3 id="request">Request</h3>
         <Headers message={request} />
         {request.body === null ? (
-          <p class="hint">{text.noBody}</p>
+          <p class="hint">No body.</p>
         ) : (
           <BodyView body={request.body} href={bodyAt('request')} />
         )}
       </section>
       <section class="exchange" aria-labelledby="response">
-        <h3 id="response">
-          {text.response} {response && `${detail.status} ${response.status_text}`}
-        </h3>
-        {response === null && <p class="hint">{detail.state === 'open' ? text.noResponse : text.neverResponse}</p>}
+        <h3 id="response">Response {response && `${detail.status} ${response.status_text}`}</h3>
+        {response === null && (
+          <p class="hint">{detail.state === 'open' ? 'No response yet.' : 'There was no response.'}</p>
+        )}
         {response && <Headers message={response} />}
         {response?.body && (kind !== 'events' || messages === 0) && (
           <BodyView body={response.body} href={bodyAt('response')} />
@@ -95,34 +93,36 @@ function LongPath({ path }: { path: string }): JSX.Element {
 function Facts({ detail, tunnelId }: { detail: RequestDetail; tunnelId: string }): JSX.Element {
   const { timing, replay_of: original } = detail;
   const timings: [string, number | null][] = [
-    [text.sending, timing.sending_ms],
-    [text.waiting, timing.waiting_ms],
-    [text.receiving, timing.receiving_ms],
+    ['Request sent', timing.sending_ms],
+    ['Waited for the response', timing.waiting_ms],
+    ['Response received', timing.receiving_ms],
   ];
   return (
     <dl class="facts request-details">
       <div>
-        <dt>{inspector.filters.status}</dt>
+        <dt>Status</dt>
         <dd>
           <StatusBadge request={detail} />
         </dd>
       </div>
       <div>
-        <dt>{text.started}</dt>
+        <dt>Received</dt>
         <dd>
           <time datetime={detail.started_at}>{new Date(detail.started_at).toLocaleTimeString('en-GB')}</time>
         </dd>
       </div>
       <div>
-        <dt>{text.client}</dt>
-        <dd>{detail.client ?? text.noClient}</dd>
+        <dt>Client</dt>
+        <dd>{detail.client ?? 'unknown'}</dd>
       </div>
       <div>
-        <dt>{text.size}</dt>
-        <dd>{text.sizes(byteSize(detail.request_bytes), byteSize(detail.response_bytes))}</dd>
+        <dt>Size</dt>
+        <dd>
+          {byteSize(detail.request_bytes)} in, {byteSize(detail.response_bytes)} out
+        </dd>
       </div>
       <div>
-        <dt>{text.duration}</dt>
+        <dt>Duration</dt>
         <dd>{duration(detail.duration_ms)}</dd>
       </div>
       {timings.map(
@@ -136,9 +136,9 @@ function Facts({ detail, tunnelId }: { detail: RequestDetail; tunnelId: string }
       )}
       {original !== null && (
         <div>
-          <dt>{text.replayOf}</dt>
+          <dt>Replay of</dt>
           <dd>
-            <a href={linkTo('tunnels', tunnelId, 'traffic', original)}>{text.show(original)}</a>
+            <a href={linkTo('tunnels', tunnelId, 'traffic', original)}>request {original}</a>
           </dd>
         </div>
       )}
@@ -154,15 +154,15 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
       <div class="request-actions">
         {detail.replayable && (
           <Button busy={busy} onClick={() => void run(() => replay(model, tunnel.id, detail.id, {}))}>
-            {text.replay}
+            Replay
           </Button>
         )}
         {isHttp && (
-          <ButtonLink href={linkTo('tunnels', tunnel.id, 'traffic', detail.id, 'edit')}>{text.edit}</ButtonLink>
+          <ButtonLink href={linkTo('tunnels', tunnel.id, 'traffic', detail.id, 'edit')}>Edit and replay</ButtonLink>
         )}
         {isHttp && (
           <CopyButton text={curlCommand(detail, tunnel.url)} what="curl">
-            {text.curl}
+            Copy as curl
           </CopyButton>
         )}
         {(detail.masked || revealed.value) && (
@@ -171,11 +171,11 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
               revealed.value = !revealed.value;
             }}
           >
-            {revealed.value ? text.mask : text.reveal}
+            {revealed.value ? 'Mask secrets' : 'Reveal secrets'}
           </Button>
         )}
       </div>
-      {problem && <ProblemNotice title={text.actionFailed} problem={problem} />}
+      {problem && <ProblemNotice title="The request was not replayed" problem={problem} />}
     </>
   );
 }
@@ -186,12 +186,12 @@ function Headers({ message: { headers, trailers } }: { message: Message }): JSX.
   return (
     <>
       <details open>
-        <summary>{text.headers(headers.length)}</summary>
+        <summary>{headers.length === 1 ? '1 header' : `${headers.length} headers`}</summary>
         <Pairs pairs={headers} />
       </details>
       {trailers.length > 0 && (
         <details open>
-          <summary>{text.trailers}</summary>
+          <summary>Trailers</summary>
           <Pairs pairs={trailers} />
         </details>
       )}

@@ -1,9 +1,6 @@
 import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import { outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/rule-text.ts';
-import { inspector } from './strings.ts';
-
-const text = inspector.detail;
 
 /** Which rules of the traffic policy acted, and who answered; nothing while the gateway has not reported it. */
 export function RulesView({ detail }: { detail: RequestDetail }): JSX.Element | null {
@@ -13,9 +10,9 @@ export function RulesView({ detail }: { detail: RequestDetail }): JSX.Element | 
   const verdict = verdictText(detail);
   return (
     <section class="exchange" aria-labelledby="gateway">
-      <h3 id="gateway">{text.gateway}</h3>
+      <h3 id="gateway">Traffic policy</h3>
       {verdict !== null && <p class="verdict">{verdict}</p>}
-      {rules.length === 0 && verdict === null && <p class="hint">{text.noRules}</p>}
+      {rules.length === 0 && verdict === null && <p class="hint">No rule acted.</p>}
       {rules.length > 0 && (
         <ol class="rules">
           {rules.map((rule, at) => (
@@ -28,7 +25,7 @@ export function RulesView({ detail }: { detail: RequestDetail }): JSX.Element | 
       {upstreamPath !== null && upstreamPath !== path && (
         <dl class="pairs">
           <div>
-            <dt>{text.asked}</dt>
+            <dt>Path the client asked for</dt>
             <dd>{path}</dd>
           </div>
         </dl>

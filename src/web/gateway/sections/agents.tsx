@@ -7,16 +7,12 @@ import { ProblemNotice } from '../../ui/notice.tsx';
 import { For, Named } from '../cells.tsx';
 import { confirmed } from '../confirm-dialog.tsx';
 import { commonFacts, optional } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import { ItemLink } from '../item-link.tsx';
 import { PagedList } from '../paged-list.ts';
 import type { Section } from '../section.ts';
 import { api } from '../session.ts';
-import { gateway } from '../strings.ts';
 import { TunnelTable } from '../tunnel-table.tsx';
 
-const text = fleet.agents;
-const { none } = gateway.list;
 /** The API lists the tunnels of all agents together. */
 const MOST_TUNNELS = 10_000;
 
@@ -35,36 +31,42 @@ export const agentsSection: Section<TunnelSession> = {
   tables: ['devices'],
   nameOf,
   columns: [
-    { head: text.agent, cell: (agent) => <Named name={nameOf(agent)} below={agent.id} /> },
-    { head: text.address, cell: ({ ip }) => ip },
-    { head: text.version, cell: ({ agent_version }) => agent_version || text.unknownVersion },
-    { head: text.os, cell: ({ os }) => os || none },
-    { head: text.since, cell: ({ started_at }) => <For moment={started_at} /> },
-    { head: text.authtoken, cell: ({ credential }) => <code>{credential?.id ?? none}</code> },
+    { head: 'Agent', cell: (agent) => <Named name={nameOf(agent)} below={agent.id} /> },
+    { head: 'Address', cell: ({ ip }) => ip },
+    { head: 'Version', cell: ({ agent_version }) => agent_version || 'unknown' },
+    { head: 'System', cell: ({ os }) => os || '–' },
+    { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
+    { head: 'Authtoken', cell: ({ credential }) => <code>{credential?.id ?? '–'}</code> },
   ],
   searchText: ({ ip, id, agent_version, os, credential, device, metadata }) =>
     [ip, id, agent_version, os, credential?.id, device?.name, device?.id, metadata].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty, command: text.command(AGENTS_ADDRESS) },
+  empty: {
+    title: 'No agents online',
+    text: 'An agent connects with an authtoken. Add a site, or run an agent with an authtoken:',
+    command: `NGROK_AUTHTOKEN=<authtoken> NGROK_SERVER_ADDR=${AGENTS_ADDRESS} device-agent`,
+  },
   create: null,
   facts: (agent) => [
-    ...optional(text.device, agent.device && <ItemLink section="devices" id={agent.device.id} />),
-    { label: text.address, value: agent.ip },
-    { label: text.version, value: agent.agent_version || text.unknownVersion },
-    ...optional(text.os, agent.os),
-    { label: text.since, value: <For moment={agent.started_at} /> },
-    ...optional(text.authtoken, agent.credential && <ItemLink section="authtokens" id={agent.credential.id} />),
+    ...optional('Device', agent.device && <ItemLink section="devices" id={agent.device.id} />),
+    { label: 'Address', value: agent.ip },
+    { label: 'Version', value: agent.agent_version || 'unknown' },
+    ...optional('System', agent.os),
+    { label: 'Online for', value: <For moment={agent.started_at} /> },
+    ...optional('Authtoken', agent.credential && <ItemLink section="authtokens" id={agent.credential.id} />),
     ...commonFacts({ id: agent.id, created_at: agent.started_at, metadata: agent.metadata }),
   ],
   more: ({ id }) => <AgentTunnels key={id} agent={id} />,
   actions: (agent) => {
-    const { label, title, effect, hint, submit } = text.disconnect;
     return [
       confirmed({
         name: 'disconnect',
-        label,
-        title: title(nameOf(agent)),
-        effects: [effect, hint],
-        submit,
+        label: 'Disconnect',
+        title: `Disconnect ${nameOf(agent)}?`,
+        effects: [
+          'All of its endpoints go offline. They come back when the agent reconnects, usually within seconds.',
+          'To keep it out, revoke its authtoken instead.',
+        ],
+        submit: 'Disconnect agent',
         isDestructive: true,
         run: () => api('POST', `/tunnel_sessions/${agent.id}/restart`),
       }),
@@ -78,7 +80,7 @@ function AgentTunnels({ agent }: { agent: string }): JSX.Element {
   const tunnels = list.items.value.filter(({ tunnel_session }) => tunnel_session.id === agent);
   return (
     <>
-      {list.problem.value && <ProblemNotice title={gateway.list.failed} problem={list.problem.value} />}
+      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
       <TunnelTable tunnels={tunnels} />
     </>
   );

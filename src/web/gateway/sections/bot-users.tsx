@@ -8,14 +8,24 @@ import { edited } from '../form-dialog.tsx';
 import { loadOptions } from '../options.ts';
 import type { Action, Section } from '../section.ts';
 import { api } from '../session.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 
-const text = traffic.botUsers;
-const NAME: FormField = { name: 'name', label: text.name, hint: gateway.form.optional, kind: 'text' };
-const nameOf = ({ name }: BotUser): string => name || text.unnamed;
+const DEACTIVATE = {
+  label: 'Deactivate',
+  title: (name: string) => `Deactivate ${name}?`,
+  tokens: 'All sessions of its authtokens end, and its API keys are refused, until you activate it again.',
+  submit: 'Deactivate bot user',
+} as const;
+const ACTIVATE = {
+  label: 'Activate',
+  title: (name: string) => `Activate ${name}?`,
+  tokens: 'Its authtokens and API keys work again.',
+  submit: 'Activate bot user',
+} as const;
+
+const NAME: FormField = { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' };
+const nameOf = ({ name }: BotUser): string => name || '(no name)';
 const state = ({ active }: BotUser) => (
-  <Badge tone={active ? 'good' : 'neutral'}>{active ? text.active : text.inactive}</Badge>
+  <Badge tone={active ? 'good' : 'neutral'}>{active ? 'Active' : 'Inactive'}</Badge>
 );
 
 export const botUsersSection: Section<BotUser> = {
@@ -26,22 +36,25 @@ export const botUsersSection: Section<BotUser> = {
   tables: ['bot_users'],
   nameOf,
   columns: [
-    { head: text.name, cell: (bot) => <Named name={nameOf(bot)} /> },
-    { head: text.state, cell: state },
-    { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'Name', cell: (bot) => <Named name={nameOf(bot)} /> },
+    { head: 'State', cell: state },
+    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchText: ({ name, id, active }) => [name, id, active ? text.active : text.inactive].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
-  create: { label: text.newLabel, fields: [NAME], body: ({ name }) => filled({ name }) },
-  facts: (bot) => [{ label: text.state, value: state(bot) }, ...commonFacts(bot)],
+  searchText: ({ name, id, active }) => [name, id, active ? 'Active' : 'Inactive'].join(' '),
+  empty: {
+    title: 'No bot users yet',
+    text: 'A bot user owns the authtokens of a site, so that all of them can be blocked at once.',
+  },
+  create: { label: 'Create bot user', fields: [NAME], body: ({ name }) => filled({ name }) },
+  facts: (bot) => [{ label: 'State', value: state(bot) }, ...commonFacts(bot)],
   actions: actionsOf,
 };
 
 /** The owner of what a form creates. */
 export const OWNER_FIELD: FormField = {
   name: 'owner_id',
-  label: gateway.form.owner,
-  hint: gateway.form.ownerHint,
+  label: 'Bot user',
+  hint: 'Optional. Deactivating it blocks this token.',
   kind: 'one-of',
   load: () => loadOptions(botUsersSection, ({ active }) => active),
 };
@@ -50,14 +63,19 @@ function actionsOf(bot: BotUser): Action[] {
   const { id, name, active } = bot;
   const path = `/bot_users/${id}`;
   const shown = name || id;
-  const change = active ? text.deactivate : text.activate;
+  const change = active ? DEACTIVATE : ACTIVATE;
   return [
     edited({
       name: 'edit',
-      label: gateway.item.edit,
+      label: 'Edit',
       method: 'PATCH',
       path,
-      form: { label: text.edit, fields: [NAME], values: { name }, body: (values) => ({ name: values.name?.trim() }) },
+      form: {
+        label: 'Rename bot user',
+        fields: [NAME],
+        values: { name },
+        body: (values) => ({ name: values.name?.trim() }),
+      },
     }),
     confirmed({
       name: active ? 'deactivate' : 'activate',
@@ -69,9 +87,9 @@ function actionsOf(bot: BotUser): Action[] {
       run: () => api('PATCH', path, { active: !active }),
     }),
     removal({
-      title: text.remove.title(shown),
-      effects: [text.remove.tokens],
-      submit: text.remove.submit,
+      title: `Delete ${shown}?`,
+      effects: ['A bot user that still owns authtokens, API keys or devices cannot be deleted.'],
+      submit: 'Delete bot user',
       path,
     }),
   ];

@@ -7,17 +7,22 @@ import { ANNOTATION_FIELDS, annotationValues, changedAnnotations } from '../anno
 import { Ago, For, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
 import { commonFacts, linesOfPairs, optional, Pairs } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import { pairsOf } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import { ItemLink } from '../item-link.tsx';
 import type { Action, Section } from '../section.ts';
 import { api } from '../session.ts';
-import { gateway } from '../strings.ts';
 import { TunnelTable } from '../tunnel-table.tsx';
 
-const text = fleet.devices;
-export const DEVICE_TONES: Record<keyof typeof text.status, Tone> = {
+export const DEVICE_STATES = {
+  pending: 'Waits for approval',
+  revoked: 'Revoked',
+  online: 'Online',
+  offline: 'Offline',
+  never: 'Never online',
+} as const;
+
+export const DEVICE_TONES: Record<keyof typeof DEVICE_STATES, Tone> = {
   pending: 'warning',
   revoked: 'neutral',
   online: 'good',
@@ -29,7 +34,7 @@ export const DEVICE_TONES: Record<keyof typeof text.status, Tone> = {
 const urlAt = (host: string): string => `https://${host}${window.location.port && `:${window.location.port}`}`;
 
 /** What the dashboard calls the state of a device. */
-export function stateOf({ status, online_since, last_seen_at }: Device): keyof typeof text.status {
+export function stateOf({ status, online_since, last_seen_at }: Device): keyof typeof DEVICE_STATES {
   if (status !== 'enrolled') return status;
   if (online_since !== null) return 'online';
   return last_seen_at === null ? 'never' : 'offline';
@@ -43,12 +48,12 @@ export const devicesSection: Section<Device> = {
   tables: ['devices'],
   nameOf: ({ name }) => name,
   columns: [
-    { head: text.name, cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },
-    { head: text.state, cell: (device) => <State device={device} /> },
-    { head: text.since, cell: (device) => <Since device={device} /> },
-    { head: text.version, cell: ({ agent_version }) => agent_version || gateway.list.none },
-    { head: text.address, cell: ({ ip }) => ip ?? gateway.list.none },
-    { head: text.tunnels, cell: ({ tunnels }) => tunnels.length },
+    { head: 'Device', cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },
+    { head: 'State', cell: (device) => <State device={device} /> },
+    { head: 'Since', cell: (device) => <Since device={device} /> },
+    { head: 'Version', cell: ({ agent_version }) => agent_version || '–' },
+    { head: 'Address', cell: ({ ip }) => ip ?? '–' },
+    { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
   ],
   searchText: (device) =>
     [
@@ -59,29 +64,26 @@ export const devicesSection: Section<Device> = {
       device.domain,
       device.ip,
       device.agent_version,
-      text.status[stateOf(device)],
+      DEVICE_STATES[stateOf(device)],
       device.description,
       linesOfPairs(device.labels),
     ].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: { title: 'No devices yet', text: 'Add a site: it ends with a code with which devices join.' },
   create: null,
   facts: (device) => [
-    { label: text.state, value: <State device={device} /> },
+    { label: 'State', value: <State device={device} /> },
     device.online_since === null
-      ? { label: text.lastSeen, value: device.last_seen_at ? <Ago moment={device.last_seen_at} /> : text.never }
-      : { label: text.online, value: <For moment={device.online_since} /> },
-    { label: text.site, value: `*.${device.site}` },
-    { label: text.domain, value: <Address url={urlAt(device.domain)} /> },
-    ...optional(text.version, device.agent_version),
-    ...optional(text.address, device.ip),
-    ...optional(text.labels, Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
-    ...optional(text.names, device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
-    ...optional(text.ports, device.tcp_ports),
-    { label: gateway.form.owner, value: <ItemLink section="bot-users" id={device.owner_id} /> },
-    ...optional(
-      fleet.agents.authtoken,
-      device.credential && <ItemLink section="authtokens" id={device.credential.id} />,
-    ),
+      ? { label: 'Last seen', value: device.last_seen_at ? <Ago moment={device.last_seen_at} /> : 'never' }
+      : { label: 'Online for', value: <For moment={device.online_since} /> },
+    { label: 'Site', value: `*.${device.site}` },
+    { label: 'Its API', value: <Address url={urlAt(device.domain)} /> },
+    ...optional('Version', device.agent_version),
+    ...optional('Address', device.ip),
+    ...optional('Labels', Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
+    ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
+    ...optional('TCP ports', device.tcp_ports),
+    { label: 'Bot user', value: <ItemLink section="bot-users" id={device.owner_id} /> },
+    ...optional('Authtoken', device.credential && <ItemLink section="authtokens" id={device.credential.id} />),
     ...commonFacts(device),
   ],
   more: (device) => <More device={device} />,
@@ -91,41 +93,44 @@ export const devicesSection: Section<Device> = {
 function actionsOf(device: Device): Action[] {
   const { id, name, site, status, tunnels } = device;
   const path = `/devices/${id}`;
-  const stops = tunnels.map((tunnel) => text.revoke.tunnel(tunnel.public_url ?? tunnel.forwards_to));
+  const stops = tunnels.map((tunnel) => `${tunnel.public_url ?? tunnel.forwards_to} goes offline.`);
   const approve = confirmed({
     name: 'approve',
-    label: text.approve.label,
-    title: text.approve.title(name),
-    effects: [text.approve.effect(`*.${site}`)],
-    submit: text.approve.label,
+    label: 'Approve',
+    title: `Approve ${name}?`,
+    effects: [`The device gets an authtoken for its own names below *.${site}.`],
+    submit: 'Approve',
     isDestructive: false,
     run: () => api('POST', `${path}/approve`),
   });
   const edit = edited({
     name: 'edit',
-    label: gateway.item.edit,
+    label: 'Edit',
     method: 'PATCH',
     path,
     form: {
-      label: text.edit,
-      fields: [...ANNOTATION_FIELDS, { name: 'labels', label: text.labels, hint: text.labelsHint, kind: 'lines' }],
+      label: 'Edit device',
+      fields: [
+        ...ANNOTATION_FIELDS,
+        { name: 'labels', label: 'Labels', hint: 'Optional, name=value on each line.', kind: 'lines' },
+      ],
       values: { ...annotationValues(device), labels: linesOfPairs(device.labels) },
       body: ({ labels, ...values }) => ({ ...changedAnnotations(values), labels: pairsOf(labels) }),
     },
   });
   const revoke = confirmed({
     name: 'revoke',
-    label: text.revoke.label,
-    title: text.revoke.title(name),
-    effects: [text.revoke.session, ...stops],
-    submit: text.revoke.label,
+    label: 'Revoke',
+    title: `Revoke ${name}?`,
+    effects: ['Its session ends, and it cannot join again.', ...stops],
+    submit: 'Revoke',
     isDestructive: true,
     run: () => api('POST', `${path}/revoke`),
   });
   const remove = removal({
-    title: text.remove.title(name),
-    effects: [text.remove.session, ...stops],
-    submit: text.remove.submit,
+    title: `Delete ${name}?`,
+    effects: ['Its session ends, and its name becomes free. With a valid code, it can join again.', ...stops],
+    submit: 'Delete device',
     path,
   });
   return [...(status === 'pending' ? [approve] : []), edit, ...(status === 'revoked' ? [] : [revoke]), remove];
@@ -133,7 +138,7 @@ function actionsOf(device: Device): Action[] {
 
 function State({ device }: { device: Device }): JSX.Element {
   const state = stateOf(device);
-  return <Badge tone={DEVICE_TONES[state]}>{text.status[state]}</Badge>;
+  return <Badge tone={DEVICE_TONES[state]}>{DEVICE_STATES[state]}</Badge>;
 }
 
 function Since({ device: { online_since, last_seen_at, created_at } }: { device: Device }): JSX.Element {
@@ -145,11 +150,11 @@ function More({ device: { tunnels, history } }: { device: Device }): JSX.Element
     <>
       <TunnelTable tunnels={tunnels.map((each, at) => ({ ...each, id: `${at}` }))} />
       <section class="part" aria-labelledby="history">
-        <h3 id="history">{text.history}</h3>
+        <h3 id="history">History</h3>
         <ul class="plain">
           {history.toReversed().map(({ at, what, by }) => (
             <li key={`${at}${what}`}>
-              {text.event(what, by)}
+              {what} by {by}
               <span class="below">
                 <Ago moment={at} />
               </span>

@@ -8,20 +8,19 @@ import { Ago, dateOf, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
 import { DnsRecords } from '../dns-records.tsx';
 import { commonFacts, optional } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import { filled } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../options.ts';
-import type { Action, Section } from '../section.ts';
+import { type Action, SECTION_TITLES, type Section } from '../section.ts';
 import { api } from '../session.ts';
-import { gateway } from '../strings.ts';
 import { certificatesSection } from './tls-certificates.tsx';
 
-const text = fleet.domains;
+/** The state of a certificate that cannot be issued or renewed; a search for it finds them. */
+export const NEEDS_ATTENTION = 'Needs attention';
+
 /** What new domains get. */
 export const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
-const AUTOMATIC = ['yes', 'no'] as const;
 
 export const domainsSection: Section<ReservedDomain> = {
   name: 'domains',
@@ -31,10 +30,10 @@ export const domainsSection: Section<ReservedDomain> = {
   tables: ['reserved_domains'],
   nameOf: ({ domain }) => domain,
   columns: [
-    { head: text.domain, cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
-    { head: text.certificate, cell: (domain) => <Certificate domain={domain} /> },
-    { head: text.description, cell: ({ description }) => description || gateway.list.none },
-    { head: text.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'Domain', cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
+    { head: 'Certificate', cell: (domain) => <Certificate domain={domain} /> },
+    { head: 'Description', cell: ({ description }) => description || '–' },
+    { head: 'Reserved', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: (domain) =>
     [
@@ -45,21 +44,29 @@ export const domainsSection: Section<ReservedDomain> = {
       domain.id,
       certificateOf(domain).label,
     ].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No reserved domains yet',
+    text: 'Reserve a domain to give devices names of your own, with certificates.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Reserve domain',
     fields: [
-      { name: 'domain', label: text.name, hint: text.nameHint, kind: 'text', required: text.nameRequired },
+      {
+        name: 'domain',
+        label: 'Domain',
+        hint: 'A hostname such as cam.example.com, or *.example.com for all names below it.',
+        kind: 'text',
+        required: 'Enter a domain, such as cam.example.com.',
+      },
       {
         name: 'automatic',
         member: 'certificate_management_policy',
-        label: text.automatic,
+        label: 'Certificate',
         kind: 'choice',
-        options: AUTOMATIC.map((value) => ({
-          value,
-          label: text.automaticOptions[value],
-          hint: text.automaticHints[value],
-        })),
+        options: [
+          { value: 'yes', label: 'Automatic', hint: 'Issued and renewed once its DNS records are in place.' },
+          { value: 'no', label: 'None', hint: 'You can upload one later.' },
+        ],
       },
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],
@@ -70,10 +77,10 @@ export const domainsSection: Section<ReservedDomain> = {
     }),
   },
   facts: (domain) => [
-    ...optional(text.unicode, unicodeForm(domain.domain)),
-    { label: text.certificate, value: <Certificate domain={domain} /> },
+    ...optional('In Unicode', unicodeForm(domain.domain)),
+    { label: 'Certificate', value: <Certificate domain={domain} /> },
     ...optional(
-      gateway.sections.certificates,
+      SECTION_TITLES.certificates,
       domain.certificate && <ItemLink section="certificates" id={domain.certificate.id} />,
     ),
     ...commonFacts(domain),
@@ -87,36 +94,41 @@ function actionsOf(domain: ReservedDomain): Action[] {
   const path = `/reserved_domains/${id}`;
   const start = confirmed({
     name: 'start-automatic',
-    label: text.startAutomatic.label,
-    title: text.startAutomatic.title(domain.domain),
-    effects: [text.startAutomatic.effect, ...(certificate ? [text.startAutomatic.replaces] : [])],
-    submit: text.startAutomatic.submit,
+    label: 'Automatic certificate',
+    title: `Get a certificate for ${domain.domain} automatically?`,
+    effects: [
+      'The gateway requests a certificate once the DNS records are in place, and renews it.',
+      ...(certificate ? ['The uploaded certificate is no longer used.'] : []),
+    ],
+    submit: 'Start',
     isDestructive: false,
     run: () => api('PATCH', path, { certificate_management_policy: CERTIFICATE_POLICY }),
   });
   const stop = confirmed({
     name: 'stop-automatic',
-    label: text.stopAutomatic.label,
-    title: text.stopAutomatic.title(domain.domain),
-    effects: [text.stopAutomatic.effect],
-    submit: text.stopAutomatic.submit,
+    label: 'Stop renewal',
+    title: `Stop renewing the certificate of ${domain.domain}?`,
+    effects: [
+      'It loses its certificate at once: clients get one of the gateway’s own CA, until you choose another one.',
+    ],
+    submit: 'Stop renewal',
     isDestructive: true,
     run: () => api('DELETE', `${path}/certificate_management_policy`),
   });
   return [
     edited({
       name: 'edit',
-      label: gateway.item.edit,
+      label: 'Edit',
       method: 'PATCH',
       path,
       form: {
-        label: text.edit,
+        label: 'Edit domain',
         fields: [
           ...ANNOTATION_FIELDS,
           {
             name: 'certificate_id',
-            label: text.certificate,
-            hint: text.certificateHint,
+            label: 'Certificate',
+            hint: 'One of the uploaded certificates, in place of the present one.',
             kind: 'one-of',
             load: () => loadOptions<TlsCertificate>(certificatesSection, ({ issued_at }) => issued_at === null),
           },
@@ -128,9 +140,12 @@ function actionsOf(domain: ReservedDomain): Action[] {
     // Names below the gateway's own domain have its certificate.
     ...(cname_target === null ? [] : [policy === null ? start : stop]),
     removal({
-      title: text.remove.title(domain.domain),
-      effects: [text.remove.endpoints(domain.domain), ...(policy ? [text.remove.certificate] : [])],
-      submit: text.remove.submit,
+      title: `Delete ${domain.domain}?`,
+      effects: [
+        `All endpoints at ${domain.domain} go offline at once.`,
+        ...(policy ? ['Its automatic certificate is no longer renewed.'] : []),
+      ],
+      submit: 'Delete domain',
       path,
     }),
   ];
@@ -142,18 +157,17 @@ export function certificateOf({
   certificate_management_policy: policy,
   certificate_management_status: status,
 }: ReservedDomain): { tone: Tone; label: string; detail: string | null } {
-  const labels = text.certificateState;
   if (policy === null) {
-    return { tone: 'neutral', label: certificate === null ? labels.none : labels.uploaded, detail: null };
+    return { tone: 'neutral', label: certificate === null ? 'The gateway’s own' : 'Uploaded', detail: null };
   }
   const job = status?.provisioning_job ?? null;
   if (job?.error_code) {
-    const next = job.retries_at === null ? [] : [text.records.retries(dateOf(job.retries_at))];
-    return { tone: 'bad', label: labels.failed, detail: [job.msg, ...next].join(' ') };
+    const next = job.retries_at === null ? [] : [`Next attempt: ${dateOf(job.retries_at)}.`];
+    return { tone: 'bad', label: NEEDS_ATTENTION, detail: [job.msg, ...next].join(' ') };
   }
   const renews = status?.renews_at ?? null;
-  if (renews === null) return { tone: 'busy', label: labels.busy, detail: job?.msg ?? null };
-  return { tone: 'good', label: labels.issued(dateOf(renews)), detail: job?.msg ?? null };
+  if (renews === null) return { tone: 'busy', label: 'Being issued', detail: job?.msg ?? null };
+  return { tone: 'good', label: `Renews ${dateOf(renews)}`, detail: job?.msg ?? null };
 }
 
 function Certificate({ domain }: { domain: ReservedDomain }): JSX.Element {

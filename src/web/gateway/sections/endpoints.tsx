@@ -2,18 +2,13 @@ import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
 import { For } from '../cells.tsx';
-import { TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
+import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import { commonFacts, optional } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import { ItemLink } from '../item-link.tsx';
-import type { Section } from '../section.ts';
-import { gateway } from '../strings.ts';
+import { SECTION_TITLES, type Section } from '../section.ts';
 
-const text = fleet.endpoints;
-const { none } = gateway.list;
-
-const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? none;
-const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? text.internal : text.public);
+const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
+const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
 
 /** The traffic of TLS edges counts for the tunnels behind them. */
 const isCounted = ({ type }: Endpoint): boolean => type !== 'edge';
@@ -28,7 +23,7 @@ export const endpointsSection: Section<Endpoint> = {
   nameOf: urlOf,
   columns: [
     {
-      head: text.url,
+      head: 'URL',
       cell: (endpoint) => (
         <>
           <span class="url">{urlOf(endpoint)}</span>
@@ -36,12 +31,12 @@ export const endpointsSection: Section<Endpoint> = {
         </>
       ),
     },
-    { head: text.device, cell: ({ device }) => device?.name ?? none },
-    { head: text.since, cell: ({ created_at }) => <For moment={created_at} /> },
-    ...(['requests', 'errors', 'sent', 'received'] as const).map((figure) => ({
-      head: text[figure],
+    { head: 'Device', cell: ({ device }) => device?.name ?? '–' },
+    { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
+    ...FIGURES.map(({ figure, label }) => ({
+      head: label,
       cell: (endpoint: Endpoint) =>
-        isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : none,
+        isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : '–',
     })),
   ],
   searchText: ({ id, url, hostport, proto, principal, device, name, description, metadata }) =>
@@ -49,20 +44,24 @@ export const endpointsSection: Section<Endpoint> = {
       ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
       ...[device?.name, device?.id, name, description, metadata],
     ].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty, command: text.command },
+  empty: {
+    title: 'No endpoints online',
+    text: 'An endpoint comes online when an agent starts a tunnel. On a device, run:',
+    command: 'device-agent tunnels start 8080',
+  },
   create: null,
   facts: (endpoint) => [
-    { label: text.url, value: <Address url={urlOf(endpoint)} /> },
-    ...optional(text.device, endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
-    { label: text.protocol, value: endpoint.proto.toUpperCase() },
-    { label: text.reach, value: reachOf(endpoint) },
-    ...optional(text.forwardsTo, endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
-    ...optional(text.agent, endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
-    ...optional(text.edge, endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
-    ...optional(text.owner, endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
-    ...optional(gateway.sections.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
-    ...optional(text.name, endpoint.name),
-    { label: text.pooled, value: endpoint.pooling_enabled ? text.yes : text.no },
+    { label: 'URL', value: <Address url={urlOf(endpoint)} /> },
+    ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
+    { label: 'Protocol', value: endpoint.proto.toUpperCase() },
+    { label: 'Reach', value: reachOf(endpoint) },
+    ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
+    ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
+    ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
+    ...optional('Bot user', endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
+    ...optional(SECTION_TITLES.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
+    ...optional('Name', endpoint.name),
+    { label: 'Shares its address', value: endpoint.pooling_enabled ? 'Yes' : 'No' },
     ...commonFacts(endpoint),
   ],
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),

@@ -5,44 +5,56 @@ import { ANNOTATION_FIELDS, newAnnotations } from '../annotations.ts';
 import { dateOf, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
 import { commonFacts, optional, Pairs } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import type { FormField, FormValues, ShownOnce } from '../form.ts';
 import { ItemLink } from '../item-link.tsx';
 import type { Section } from '../section.ts';
 import { api } from '../session.ts';
 
-const text = fleet.invites;
+const APPROVAL_HINT = 'Anyone with the code can join until it expires.';
+const usedBy = (uses: number, most: number | null) => (most === null ? `${uses} joined` : `${uses} of ${most} joined`);
+const EFFECT = 'No further device can join with it. Devices that have joined stay.';
+
 const DAY_MS = 86_400_000;
 const OPTIONAL = { min: 1, canBeEmpty: true };
 
 /** The fields of a new invite, without its site. */
 export const INVITE_FIELDS: readonly FormField[] = [
-  { name: 'max_uses', label: text.uses, hint: text.usesHint, kind: 'number', bounds: { ...OPTIONAL, max: 1_000_000 } },
+  {
+    name: 'max_uses',
+    label: 'Number of devices',
+    hint: 'How many devices can join with it. Empty: any number.',
+    kind: 'number',
+    bounds: { ...OPTIONAL, max: 1_000_000 },
+  },
   {
     name: 'days',
     member: 'expires_at',
-    label: text.days,
-    hint: text.daysHint,
+    label: 'Valid for days',
+    hint: 'Empty: it does not expire.',
     kind: 'number',
     bounds: { ...OPTIONAL, max: 36_500 },
   },
   {
     name: 'approval',
-    label: text.approval,
-    hint: text.approvalHint,
+    label: 'New devices',
+    hint: APPROVAL_HINT,
     kind: 'choice',
     options: [
-      { value: 'no', label: text.approvalOptions.no, hint: text.approvalHint },
-      { value: 'yes', label: text.approvalOptions.yes },
+      { value: 'no', label: 'Join at once', hint: APPROVAL_HINT },
+      { value: 'yes', label: 'Wait for approval' },
     ],
   },
   {
     name: 'names',
-    label: text.names,
+    label: 'Names of tunnels',
     kind: 'choice',
     options: [
-      { value: 'any', label: text.namesOptions.any, hint: text.namesHints.any },
-      { value: 'own', label: text.namesOptions.own, hint: text.namesHints.own },
+      {
+        value: 'any',
+        label: 'Any free name of the site',
+        hint: 'Such as camera.site-a.example.com: the first device that asks gets it.',
+      },
+      { value: 'own', label: 'Own names only', hint: 'Such as camera-cabinet-7.site-a.example.com.' },
     ],
   },
 ];
@@ -68,16 +80,16 @@ export function joinCommand({ code }: Readonly<Record<string, unknown>>): ShownO
 }
 
 function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKey): { tone: Tone; label: string } {
-  if (revoked_at !== null) return { tone: 'neutral', label: text.revoked };
+  if (revoked_at !== null) return { tone: 'neutral', label: 'Revoked' };
   if (expires_at !== null && new Date(expires_at).getTime() <= present.value)
-    return { tone: 'neutral', label: text.expired };
-  if (max_uses !== null && uses >= max_uses) return { tone: 'neutral', label: text.usedUp };
-  return { tone: 'good', label: text.valid };
+    return { tone: 'neutral', label: 'Expired' };
+  if (max_uses !== null && uses >= max_uses) return { tone: 'neutral', label: 'Used up' };
+  return { tone: 'good', label: 'Valid' };
 }
 
 const state = (key: EnrolmentKey) => <Badge tone={stateOf(key).tone}>{stateOf(key).label}</Badge>;
 const nameOf = ({ site }: EnrolmentKey): string => `*.${site}`;
-const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? text.never : dateOf(expires_at));
+const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? 'never' : dateOf(expires_at));
 
 export const invitesSection: Section<EnrolmentKey> = {
   name: 'invites',
@@ -87,17 +99,26 @@ export const invitesSection: Section<EnrolmentKey> = {
   tables: ['enrolment_keys'],
   nameOf,
   columns: [
-    { head: text.site, cell: (key) => <Named name={nameOf(key)} below={key.description} unicode={key.site} /> },
-    { head: text.state, cell: state },
-    { head: text.uses, cell: ({ uses, max_uses }) => text.usedBy(uses, max_uses) },
-    { head: text.expires, cell: expiry },
+    { head: 'Site', cell: (key) => <Named name={nameOf(key)} below={key.description} unicode={key.site} /> },
+    { head: 'State', cell: state },
+    { head: 'Number of devices', cell: ({ uses, max_uses }) => usedBy(uses, max_uses) },
+    { head: 'Expires', cell: expiry },
   ],
   searchText: (key) => [key.id, nameOf(key), key.description, stateOf(key).label].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No invites yet',
+    text: 'With the code of an invite, devices join a site. One code serves many devices.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Create invite',
     fields: [
-      { name: 'site', label: text.site, hint: text.siteHint, kind: 'text', required: text.siteRequired },
+      {
+        name: 'site',
+        label: 'Site',
+        hint: 'The wildcard domain of the site: *.site-a.example.com. It is reserved if it is not yet.',
+        kind: 'text',
+        required: 'Enter the domain of the site, such as *.site-a.example.com.',
+      },
       ...INVITE_FIELDS,
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],
@@ -106,29 +127,29 @@ export const invitesSection: Section<EnrolmentKey> = {
     once: joinCommand,
   },
   facts: (key) => [
-    { label: text.state, value: state(key) },
-    { label: text.uses, value: text.usedBy(key.uses, key.max_uses) },
-    { label: text.expires, value: expiry(key) },
-    { label: text.approval, value: key.needs_approval ? text.approvalOptions.yes : text.approvalOptions.no },
-    { label: text.names, value: key.own_names_only ? text.namesOptions.own : text.namesOptions.any },
-    { label: text.owner, value: <ItemLink section="bot-users" id={key.owner_id} /> },
-    ...optional(fleet.devices.ports, key.tcp_ports),
-    ...optional(fleet.devices.labels, Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
+    { label: 'State', value: state(key) },
+    { label: 'Number of devices', value: usedBy(key.uses, key.max_uses) },
+    { label: 'Expires', value: expiry(key) },
+    { label: 'New devices', value: key.needs_approval ? 'Wait for approval' : 'Join at once' },
+    { label: 'Names of tunnels', value: key.own_names_only ? 'Own names only' : 'Any free name of the site' },
+    { label: 'Bot user', value: <ItemLink section="bot-users" id={key.owner_id} /> },
+    ...optional('TCP ports', key.tcp_ports),
+    ...optional('Labels', Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
     ...commonFacts(key),
   ],
   actions: (key) => {
     const path = `/enrolment_keys/${key.id}`;
-    const { label, title, effect, submit } = text.revoke;
+
     const revoke = confirmed({
       name: 'revoke',
-      label,
-      title,
-      effects: [effect],
-      submit,
+      label: 'Revoke',
+      title: 'Revoke this invite?',
+      effects: [EFFECT],
+      submit: 'Revoke invite',
       isDestructive: true,
       run: () => api('PATCH', path, { revoked: true }),
     });
-    const remove = removal({ title: text.remove.title, effects: [effect], submit: text.remove.submit, path });
+    const remove = removal({ title: 'Delete this invite?', effects: [EFFECT], submit: 'Delete invite', path });
     return key.revoked_at === null ? [revoke, remove] : [remove];
   },
 };

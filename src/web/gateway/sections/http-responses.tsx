@@ -6,20 +6,17 @@ import { commonFacts, linesOfPairs, optional } from '../facts.tsx';
 import { type FormField, type FormValues, pairsOf } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import type { Section } from '../section.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 
-const text = traffic.responses;
 const FIELDS: readonly FormField[] = [
-  { name: 'body', label: text.body, kind: 'code' },
+  { name: 'body', label: 'Body', kind: 'code' },
   {
     name: 'status_code',
-    label: text.status,
-    hint: text.statusHint,
+    label: 'Status',
+    hint: 'From 200 to 599. Default: 200.',
     kind: 'number',
     bounds: { min: 200, max: 599, canBeEmpty: true },
   },
-  { name: 'headers', label: text.headers, hint: text.headersHint, kind: 'lines' },
+  { name: 'headers', label: 'Headers', hint: 'Optional, name: value on each line.', kind: 'lines' },
   ...ANNOTATION_FIELDS,
 ];
 const LONGEST = 40;
@@ -39,35 +36,38 @@ export const responsesSection: Section<HttpResponseBackend> = {
   tables: ['http_response_backends'],
   nameOf,
   columns: [
-    { head: text.name, cell: (each) => <Named name={nameOf(each)} below={each.id} /> },
-    { head: text.status, cell: ({ status_code }) => status_code },
-    { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'Response', cell: (each) => <Named name={nameOf(each)} below={each.id} /> },
+    { head: 'Status', cell: ({ status_code }) => status_code },
+    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: ({ id, description, body, status_code }) => [id, description, body, status_code].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No fixed responses yet',
+    text: 'A fixed response is the backend of a TLS edge: the same answer to each request, such as a notice.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Create fixed response',
     fields: FIELDS,
     body: (values) => ({ ...bodyOf(values), ...newAnnotations(values) }),
   },
   facts: (each) => [
-    { label: text.status, value: each.status_code },
-    ...optional(text.headers, each.headers && <pre>{linesOfPairs(each.headers, ': ')}</pre>),
-    ...optional(text.body, each.body && <pre>{each.body}</pre>),
+    { label: 'Status', value: each.status_code },
+    ...optional('Headers', each.headers && <pre>{linesOfPairs(each.headers, ': ')}</pre>),
+    ...optional('Body', each.body && <pre>{each.body}</pre>),
     ...commonFacts(each),
   ],
   actions: (each) => {
     const path = `/backends/http_response/${each.id}`;
-    const { title, effect, submit } = text.remove;
+
     const { body, status_code, headers } = each;
     return [
       edited({
         name: 'edit',
-        label: gateway.item.edit,
+        label: 'Edit',
         method: 'PATCH',
         path,
         form: {
-          label: text.edit,
+          label: 'Edit fixed response',
           fields: FIELDS,
           values: {
             ...annotationValues(each),
@@ -78,7 +78,12 @@ export const responsesSection: Section<HttpResponseBackend> = {
           body: (values) => ({ ...bodyOf(values), ...changedAnnotations(values) }),
         },
       }),
-      removal({ title: title(nameOf(each)), effects: [effect], submit, path }),
+      removal({
+        title: `Delete the fixed response ${nameOf(each)}?`,
+        effects: ['TLS edges that use it no longer answer.'],
+        submit: 'Delete fixed response',
+        path,
+      }),
     ];
   },
 };

@@ -13,11 +13,8 @@ import { edited } from '../form-dialog.tsx';
 import { ItemTable } from '../item-table.tsx';
 import { PagedList } from '../paged-list.ts';
 import type { Action, Column, Section } from '../section.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 
-const text = traffic.ipPolicies;
-const nameOf = ({ description }: IpPolicy): string => description || gateway.item.unnamed;
+const nameOf = ({ description }: IpPolicy): string => description || '(no description)';
 /** The API lists the rules of all policies together. */
 const MOST_RULES = 10_000;
 
@@ -29,46 +26,51 @@ export const ipPoliciesSection: Section<IpPolicy> = {
   tables: ['ip_policies', 'ip_policy_rules'],
   nameOf,
   columns: [
-    { head: text.name, cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> },
-    { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'IP policy', cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> },
+    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: ({ id, description, metadata }) => [id, description, metadata].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
-  create: { label: text.newLabel, fields: ANNOTATION_FIELDS, body: newAnnotations },
+  empty: {
+    title: 'No IP policies yet',
+    text: 'An IP policy is a set of address ranges that TLS edges and traffic policies allow or deny.',
+  },
+  create: { label: 'Create IP policy', fields: ANNOTATION_FIELDS, body: newAnnotations },
   facts: commonFacts,
   more: (policy) => <Rules key={policy.id} policy={policy} />,
   actions: (policy) => {
     const path = `/ip_policies/${policy.id}`;
-    const { title, used, rules, submit } = text.remove;
     return [
       edited({
         name: 'edit',
-        label: gateway.item.edit,
+        label: 'Edit',
         method: 'PATCH',
         path,
         form: {
-          label: text.edit,
+          label: 'Edit IP policy',
           fields: ANNOTATION_FIELDS,
           values: annotationValues(policy),
           body: changedAnnotations,
         },
       }),
-      removal({ title: title(nameOf(policy)), effects: [rules, used], submit, path }),
+      removal({
+        title: `Delete the IP policy ${nameOf(policy)}?`,
+        effects: ['Its rules are deleted with it.', 'An IP policy that a TLS edge uses cannot be deleted.'],
+        submit: 'Delete IP policy',
+        path,
+      }),
     ];
   },
 };
 
 const COLUMNS: readonly Column<IpPolicyRule>[] = [
-  { head: text.range, cell: ({ cidr }) => <code>{cidr}</code> },
+  { head: 'Address range', cell: ({ cidr }) => <code>{cidr}</code> },
   {
-    head: text.action,
+    head: 'Action',
     cell: ({ action }) => (
-      <Badge tone={action === 'allow' ? 'good' : 'bad'}>
-        {action === 'allow' ? text.actions.allow : text.actions.deny}
-      </Badge>
+      <Badge tone={action === 'allow' ? 'good' : 'bad'}>{action === 'allow' ? 'Allow' : 'Deny'}</Badge>
     ),
   },
-  { head: gateway.item.description, cell: ({ description }) => description || gateway.list.none },
+  { head: 'Description', cell: ({ description }) => description || '–' },
 ];
 
 function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
@@ -87,20 +89,22 @@ function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
   return (
     <section class="part" aria-labelledby="rules">
       <div class="section-head">
-        <h3 id="rules">{text.rules}</h3>
+        <h3 id="rules">Rules</h3>
         <Button
           onClick={() => {
             open.value = addRule(policy);
           }}
         >
-          {text.addRule}
+          Add rule
         </Button>
       </div>
-      {list.problem.value && <ProblemNotice title={gateway.list.failed} problem={list.problem.value} />}
-      {rules.length === 0 && list.state.value !== 'loading' && <Notice tone="warning">{text.noRules}</Notice>}
+      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
+      {rules.length === 0 && list.state.value !== 'loading' && (
+        <Notice tone="warning">No rules yet: it allows nobody.</Notice>
+      )}
       {rules.length > 0 && (
         <ItemTable
-          title={text.rules}
+          title="Rules"
           columns={COLUMNS}
           items={rules}
           actions={(rule) => [removeRule(rule)]}
@@ -119,20 +123,26 @@ function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
 function addRule(policy: IpPolicy): Action {
   return edited({
     name: 'add-rule',
-    label: text.addRule,
+    label: 'Add rule',
     method: 'POST',
     path: '/ip_policy_rules',
     form: {
-      label: text.addRule,
+      label: 'Add rule',
       fields: [
-        { name: 'cidr', label: text.range, hint: text.rangeHint, kind: 'text', required: text.rangeRequired },
+        {
+          name: 'cidr',
+          label: 'Address range',
+          hint: 'Such as 203.0.113.0/24 or 2001:db8::/32.',
+          kind: 'text',
+          required: 'Enter an address range.',
+        },
         {
           name: 'action',
-          label: text.action,
+          label: 'Action',
           kind: 'choice',
           options: [
-            { value: 'allow', label: text.actions.allow },
-            { value: 'deny', label: text.actions.deny },
+            { value: 'allow', label: 'Allow' },
+            { value: 'deny', label: 'Deny' },
           ],
         },
         ...ANNOTATION_FIELDS.slice(0, 1),
@@ -148,7 +158,15 @@ function addRule(policy: IpPolicy): Action {
 }
 
 function removeRule({ id, cidr, action }: IpPolicyRule): Action {
-  const { title, allow, deny, submit } = text.removeRule;
-  const effects = [action === 'allow' ? allow(cidr) : deny(cidr)];
-  return removal({ title: title(cidr), effects, submit, path: `/ip_policy_rules/${id}` });
+  const effects = [
+    action === 'allow'
+      ? `Clients of ${cidr} may no longer connect, unless another rule allows it.`
+      : `Clients of ${cidr} may connect where another rule allows it.`,
+  ];
+  return removal({
+    title: `Delete the rule for ${cidr}?`,
+    effects,
+    submit: 'Delete rule',
+    path: `/ip_policy_rules/${id}`,
+  });
 }

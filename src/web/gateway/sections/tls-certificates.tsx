@@ -7,12 +7,9 @@ import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations
 import { dateOf, Named } from '../cells.tsx';
 import { removal } from '../confirm-dialog.tsx';
 import { commonFacts, optional } from '../facts.tsx';
-import { fleet } from '../fleet-strings.ts';
 import { edited } from '../form-dialog.tsx';
 import type { Section } from '../section.ts';
-import { gateway } from '../strings.ts';
 
-const text = fleet.certificates;
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 
@@ -31,14 +28,14 @@ const TONES: Record<Validity, Tone> = { expired: 'bad', soon: 'warning', valid: 
 export function ValidUntil({ of }: { of: { not_after: string } }): JSX.Element {
   const validity = validityOf(of);
   const date = dateOf(of.not_after);
-  return <Badge tone={TONES[validity]}>{validity === 'expired' ? text.expired(date) : date}</Badge>;
+  return <Badge tone={TONES[validity]}>{validity === 'expired' ? `Expired ${date}` : date}</Badge>;
 }
 
 /** A PEM to look at and copy. */
 export function Pem({ pem, name }: { pem: string; name: string }): JSX.Element {
   return (
     <details class="pem">
-      <summary>{text.pem}</summary>
+      <summary>Certificate</summary>
       <div class="with-copy">
         <pre>{pem}</pre>
         <CopyButton text={pem} what={name} />
@@ -55,7 +52,7 @@ export function nameOfCertificate(certificate: WithNames): string {
   return certificate.subject_common_name || namesOf(certificate)[0] || certificate.id;
 }
 
-const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? text.uploaded : text.automatic);
+const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? 'Uploaded' : 'Automatic');
 
 export const certificatesSection: Section<TlsCertificate> = {
   name: 'certificates',
@@ -66,32 +63,35 @@ export const certificatesSection: Section<TlsCertificate> = {
   nameOf: nameOfCertificate,
   columns: [
     {
-      head: text.names,
+      head: 'Names',
       cell: (each) => <Named name={nameOfCertificate(each)} below={namesOf(each).slice(1, 4).join(', ')} />,
     },
-    { head: text.valid, cell: (each) => <ValidUntil of={each} /> },
-    { head: text.kind, cell: source },
-    { head: text.issuer, cell: ({ issuer_common_name }) => issuer_common_name || gateway.list.none },
+    { head: 'Valid until', cell: (each) => <ValidUntil of={each} /> },
+    { head: 'Source', cell: source },
+    { head: 'Issued by', cell: ({ issuer_common_name }) => issuer_common_name || '–' },
   ],
   searchText: (each) =>
     [each.id, ...namesOf(each), nameOfCertificate(each), each.issuer_common_name, each.description].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No certificates yet',
+    text: 'Certificates of domains with automatic renewal appear here. You can upload others.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Upload certificate',
     fields: [
       {
         name: 'certificate_pem',
-        label: text.chain,
-        hint: text.chainHint,
+        label: 'Certificate chain (PEM)',
+        hint: 'The certificate of the domain first, then the intermediates.',
         kind: 'code',
-        required: text.chainRequired,
+        required: 'Paste the certificate chain.',
       },
       {
         name: 'private_key_pem',
-        label: text.privateKey,
-        hint: text.privateKeyHint,
+        label: 'Private key (PEM)',
+        hint: 'Without a password. It is stored encrypted, and never shown again.',
         kind: 'code',
-        required: text.privateKeyRequired,
+        required: 'Paste the private key.',
       },
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],
@@ -102,14 +102,14 @@ export const certificatesSection: Section<TlsCertificate> = {
     }),
   },
   facts: (each) => [
-    { label: text.names, value: namesOf(each).join(', ') || nameOfCertificate(each) },
-    { label: text.valid, value: <ValidUntil of={each} /> },
-    { label: text.from, value: dateOf(each.not_before) },
-    { label: text.kind, value: source(each) },
-    ...optional(text.issuer, each.issuer_common_name),
-    ...optional(text.organization, each.subject_organization),
-    { label: text.key, value: each.private_key_type.toUpperCase() },
-    { label: text.serial, value: <code>{each.serial_number}</code> },
+    { label: 'Names', value: namesOf(each).join(', ') || nameOfCertificate(each) },
+    { label: 'Valid until', value: <ValidUntil of={each} /> },
+    { label: 'Valid from', value: dateOf(each.not_before) },
+    { label: 'Source', value: source(each) },
+    ...optional('Issued by', each.issuer_common_name),
+    ...optional('Organization', each.subject_organization),
+    { label: 'Key', value: each.private_key_type.toUpperCase() },
+    { label: 'Serial number', value: <code>{each.serial_number}</code> },
     ...commonFacts(each),
   ],
   more: (each) => <Pem pem={each.certificate_pem} name={nameOfCertificate(each)} />,
@@ -117,20 +117,28 @@ export const certificatesSection: Section<TlsCertificate> = {
     const path = `/tls_certificates/${each.id}`;
     const edit = edited({
       name: 'edit',
-      label: gateway.item.edit,
+      label: 'Edit',
       method: 'PATCH',
       path,
       form: {
-        label: text.edit,
+        label: 'Edit certificate',
         fields: ANNOTATION_FIELDS,
         values: annotationValues(each),
         body: changedAnnotations,
       },
     });
-    const { title, used, submit } = text.remove;
+
     // Those of domains with automatic renewal end with the renewal.
     return each.issued_at !== null
       ? [edit]
-      : [edit, removal({ title: title(nameOfCertificate(each)), effects: [used], submit, path })];
+      : [
+          edit,
+          removal({
+            title: `Delete the certificate ${nameOfCertificate(each)}?`,
+            effects: ['A certificate that a domain uses cannot be deleted.'],
+            submit: 'Delete certificate',
+            path,
+          }),
+        ];
   },
 };

@@ -7,17 +7,14 @@ import { commonFacts } from '../facts.tsx';
 import { type FormField, linesOf } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import type { Section } from '../section.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 
-const text = traffic.edges;
 const FIELDS: readonly FormField[] = [
   {
     name: 'hostports',
-    label: text.hostports,
-    hint: text.hostportsHint,
+    label: 'Addresses',
+    hint: 'One per line, such as cam.example.com:443. The host can be a wildcard of a reserved domain.',
     kind: 'lines',
-    required: text.hostportsRequired,
+    required: 'Enter at least one address, such as cam.example.com:443.',
   },
   ...ANNOTATION_FIELDS,
 ];
@@ -25,7 +22,7 @@ const FIELDS: readonly FormField[] = [
 /** The addresses of an edge; a description stands for an edge without any. */
 export function nameOfEdge({ hostports, description }: Pick<TlsEdge, 'hostports' | 'description'>): string {
   const [first, ...others] = hostports ?? [];
-  if (first === undefined) return description || text.noAddresses;
+  if (first === undefined) return description || '(no addresses)';
   return others.length === 0 ? first : `${first} +${others.length}`;
 }
 
@@ -37,43 +34,45 @@ export const edgesSection: Section<TlsEdge> = {
   tables: ['tls_edges'],
   nameOf: nameOfEdge,
   columns: [
-    { head: text.name, cell: (edge) => <Named name={nameOfEdge(edge)} below={edge.description} /> },
-    { head: text.modules, cell: (edge) => modulesOf(edge).join(', ') || gateway.list.none },
-    { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'Addresses', cell: (edge) => <Named name={nameOfEdge(edge)} below={edge.description} /> },
+    { head: 'Modules', cell: (edge) => modulesOf(edge).join(', ') || '–' },
+    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: (edge) => [edge.id, edge.description, edge.metadata, ...(edge.hostports ?? [])].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No TLS edges yet',
+    text: 'A TLS edge serves addresses of your own from many agents, or with a fixed response.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Create TLS edge',
     fields: FIELDS.slice(0, 2),
     body: ({ hostports, ...values }) => ({ hostports: linesOf(hostports), ...newAnnotations(values) }),
   },
   facts: (edge) => [
-    { label: text.serves, value: <pre>{(edge.hostports ?? []).join('\n') || text.noAddresses}</pre> },
+    { label: 'Serves', value: <pre>{(edge.hostports ?? []).join('\n') || '(no addresses)'}</pre> },
     ...commonFacts(edge),
   ],
   more: (edge) => <EdgeModules edge={edge} />,
   actions: (edge) => {
     const path = `/edges/tls/${edge.id}`;
-    const { title, address, nothing, submit } = text.remove;
-    const stops = (edge.hostports ?? []).map(address);
+    const stops = (edge.hostports ?? []).map((address) => `${address} goes offline for all clients.`);
     return [
       edited({
         name: 'edit',
-        label: gateway.item.edit,
+        label: 'Edit',
         method: 'PATCH',
         path,
         form: {
-          label: text.edit,
+          label: 'Edit TLS edge',
           fields: FIELDS,
           values: { ...annotationValues(edge), hostports: (edge.hostports ?? []).join('\n') },
           body: ({ hostports, ...values }) => ({ hostports: linesOf(hostports), ...changedAnnotations(values) }),
         },
       }),
       removal({
-        title: title(nameOfEdge(edge)),
-        effects: stops.length > 0 ? stops : [nothing],
-        submit,
+        title: `Delete ${nameOfEdge(edge)}?`,
+        effects: stops.length > 0 ? stops : ['It serves no address.'],
+        submit: 'Delete TLS edge',
         path,
       }),
       ...moduleActions(edge),

@@ -9,43 +9,43 @@ import { edited } from '../form-dialog.tsx';
 import { ItemLink, ItemName } from '../item-link.tsx';
 import type { Column, Section } from '../section.ts';
 import { session } from '../session.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 import { OWNER_FIELD } from './bot-users.tsx';
 
-const text = traffic.tokens;
 type Token = Pick<ApiKey, 'id' | 'description' | 'owner_id' | 'created_at'>;
 
-const nameOf = ({ description }: Token): string => description || gateway.item.unnamed;
+const nameOf = ({ description }: Token): string => description || '(no description)';
 const ownerOf = ({ owner_id }: Token) => owner_id && <ItemLink section="bot-users" id={owner_id} />;
-const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</code> : text.anything);
+const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</code> : 'anything');
 const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null =>
   typeof token === 'string' ? { text: token } : null;
 
-const NAME: Column<Token> = { head: text.name, cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
+const NAME: Column<Token> = { head: 'Description', cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
 const OWNER: Column<Token> = {
-  head: text.owner,
-  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : gateway.list.none),
+  head: 'Bot user',
+  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
 };
-const CREATED: Column<Token> = { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> };
+const CREATED: Column<Token> = { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> };
 /** What an authtoken may bind: without a rule everything, which nobody gets by leaving a field empty. */
 const RULES: readonly FormField[] = [
   {
     name: 'scope',
-    label: traffic.authtokens.scope,
+    label: 'May bind',
     kind: 'choice',
-    options: (['some', 'all'] as const).map((value) => ({
-      value,
-      label: traffic.authtokens.scopes[value],
-      hint: traffic.authtokens.scopeHints[value],
-    })),
+    options: [
+      { value: 'some', label: 'Some addresses', hint: 'The addresses of its rules.' },
+      {
+        value: 'all',
+        label: 'Anything',
+        hint: 'Any free address of this gateway, of all sites. For tests, or a gateway with a single user.',
+      },
+    ],
   },
   {
     name: 'acl',
-    label: traffic.authtokens.rules,
-    hint: traffic.authtokens.rulesHint,
+    label: 'Rules',
+    hint: 'One per line, such as bind:*.site-a.example.com.',
     kind: 'lines',
-    required: traffic.authtokens.rulesRequired,
+    required: 'Enter at least one rule, such as bind:*.site-a.example.com.',
     isShown: ({ scope }) => scope !== 'all',
   },
 ];
@@ -58,28 +58,28 @@ export const authtokensSection: Section<Credential> = {
   isLive: false,
   tables: ['credentials'],
   nameOf,
-  columns: [NAME, { head: text.rules, cell: rulesOf }, OWNER, CREATED],
+  columns: [NAME, { head: 'May bind', cell: rulesOf }, OWNER, CREATED],
   searchText: ({ id, description, owner_id, acl }) => [id, description, owner_id, ...(acl ?? [])].join(' '),
-  empty: { title: traffic.authtokens.emptyTitle, text: traffic.authtokens.empty },
+  empty: { title: 'No authtokens yet', text: 'An agent signs in with an authtoken. Give each device one of its own.' },
   create: {
-    label: traffic.authtokens.newLabel,
+    label: 'Create authtoken',
     fields: [...ANNOTATION_FIELDS.slice(0, 1), ...RULES, OWNER_FIELD],
     body: ({ owner_id, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }), acl: aclOf(values) }),
     once: tokenOf,
   },
   facts: (token) => [
-    { label: text.rules, value: rulesOf(token) },
-    ...optional(text.owner, ownerOf(token)),
+    { label: 'May bind', value: rulesOf(token) },
+    ...optional('Bot user', ownerOf(token)),
     ...commonFacts(token),
   ],
   actions: (token) => [
     edited({
       name: 'edit',
-      label: gateway.item.edit,
+      label: 'Edit',
       method: 'PATCH',
       path: `/credentials/${token.id}`,
       form: {
-        label: traffic.authtokens.edit,
+        label: 'Edit authtoken',
         fields: [...ANNOTATION_FIELDS, ...RULES],
         values: {
           ...annotationValues(token),
@@ -90,10 +90,10 @@ export const authtokensSection: Section<Credential> = {
       },
     }),
     removal({
-      label: traffic.authtokens.remove.label,
-      title: traffic.authtokens.remove.title(nameOf(token)),
-      effects: [traffic.authtokens.remove.sessions],
-      submit: traffic.authtokens.remove.submit,
+      label: 'Revoke',
+      title: `Revoke ${nameOf(token)}?`,
+      effects: ['All agents that use it are disconnected at once; their endpoints go offline.'],
+      submit: 'Revoke authtoken',
       path: `/credentials/${token.id}`,
     }),
   ],
@@ -108,35 +108,35 @@ export const apiKeysSection: Section<ApiKey> = {
   nameOf,
   columns: [NAME, OWNER, CREATED],
   searchText: ({ id, description, owner_id }) => [id, description, owner_id].join(' '),
-  empty: { title: traffic.apiKeys.emptyTitle, text: traffic.apiKeys.empty },
+  empty: { title: 'No API keys yet', text: 'A program calls the management API with an API key.' },
   create: {
-    label: traffic.apiKeys.newLabel,
+    label: 'Create API key',
     fields: [...ANNOTATION_FIELDS.slice(0, 1), OWNER_FIELD],
     body: ({ owner_id, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }) }),
     once: tokenOf,
   },
-  facts: (key) => [...optional(text.owner, ownerOf(key)), ...commonFacts(key)],
+  facts: (key) => [...optional('Bot user', ownerOf(key)), ...commonFacts(key)],
   actions: (key) => [
     edited({
       name: 'edit',
-      label: gateway.item.edit,
+      label: 'Edit',
       method: 'PATCH',
       path: `/api_keys/${key.id}`,
       form: {
-        label: traffic.apiKeys.edit,
+        label: 'Edit API key',
         fields: ANNOTATION_FIELDS,
         values: annotationValues(key),
         body: changedAnnotations,
       },
     }),
     removal({
-      label: traffic.apiKeys.remove.label,
-      title: traffic.apiKeys.remove.title(nameOf(key)),
+      label: 'Revoke',
+      title: `Revoke ${nameOf(key)}?`,
       effects: [
-        traffic.apiKeys.remove.programs,
-        ...(session.access.value?.holder === key.id ? [traffic.apiKeys.remove.own] : []),
+        'Programs that use it, and browsers that signed in with it, are refused at once.',
+        ...(session.access.value?.holder === key.id ? ['You signed in with this key: you are signed out.'] : []),
       ],
-      submit: traffic.apiKeys.remove.submit,
+      submit: 'Revoke API key',
       path: `/api_keys/${key.id}`,
     }),
   ],

@@ -7,16 +7,19 @@ import { commonFacts, linesOfPairs, Pairs } from '../facts.tsx';
 import { type FormField, pairsOf } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
 import type { Section } from '../section.ts';
-import { gateway } from '../strings.ts';
-import { traffic } from '../traffic-strings.ts';
 
-const text = traffic.tunnelGroups;
 const FIELDS: readonly FormField[] = [
-  { name: 'labels', label: text.labels, hint: text.labelsHint, kind: 'lines', required: text.labelsRequired },
+  {
+    name: 'labels',
+    label: 'Labels',
+    hint: 'name=value on each line. A tunnel needs all of them.',
+    kind: 'lines',
+    required: 'Enter at least one label, such as app=camera.',
+  },
   ...ANNOTATION_FIELDS,
 ];
 const nameOf = ({ labels, description }: TunnelGroupBackend): string =>
-  description || linesOfPairs(labels).replaceAll('\n', ', ') || text.noLabels;
+  description || linesOfPairs(labels).replaceAll('\n', ', ') || '(no labels: matches no tunnel)';
 const tunnels = ({ tunnels: online }: TunnelGroupBackend) => (
   <Badge tone={online.length > 0 ? 'good' : 'warning'}>{online.length}</Badge>
 );
@@ -29,40 +32,48 @@ export const tunnelGroupsSection: Section<TunnelGroupBackend> = {
   tables: ['tunnel_group_backends'],
   nameOf,
   columns: [
-    { head: text.name, cell: (group) => <Named name={nameOf(group)} below={group.id} /> },
-    { head: text.labels, cell: ({ labels }) => <Pairs of={labels} /> },
-    { head: text.tunnels, cell: tunnels },
-    { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
+    { head: 'Labels', cell: (group) => <Named name={nameOf(group)} below={group.id} /> },
+    { head: 'Labels', cell: ({ labels }) => <Pairs of={labels} /> },
+    { head: 'Tunnels online', cell: tunnels },
+    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchText: (group) => [group.id, group.description, linesOfPairs(group.labels)].join(' '),
-  empty: { title: text.emptyTitle, text: text.empty },
+  empty: {
+    title: 'No tunnel groups yet',
+    text: 'A tunnel group is the backend of a TLS edge: all tunnels that agents bind under its labels.',
+  },
   create: {
-    label: text.newLabel,
+    label: 'Create tunnel group',
     fields: FIELDS,
     body: ({ labels, ...values }) => ({ labels: pairsOf(labels), ...newAnnotations(values) }),
   },
   facts: (group) => [
-    { label: text.labels, value: <Pairs of={group.labels} /> },
-    { label: text.tunnels, value: tunnels(group) },
+    { label: 'Labels', value: <Pairs of={group.labels} /> },
+    { label: 'Tunnels online', value: tunnels(group) },
     ...commonFacts(group),
   ],
   actions: (group) => {
     const path = `/backends/tunnel_group/${group.id}`;
-    const { title, effect, submit } = text.remove;
+
     return [
       edited({
         name: 'edit',
-        label: gateway.item.edit,
+        label: 'Edit',
         method: 'PATCH',
         path,
         form: {
-          label: text.edit,
+          label: 'Edit tunnel group',
           fields: FIELDS,
           values: { ...annotationValues(group), labels: linesOfPairs(group.labels) },
           body: ({ labels, ...values }) => ({ labels: pairsOf(labels), ...changedAnnotations(values) }),
         },
       }),
-      removal({ title: title(nameOf(group)), effects: [effect], submit, path }),
+      removal({
+        title: `Delete the tunnel group ${nameOf(group)}?`,
+        effects: ['TLS edges that use it no longer answer.'],
+        submit: 'Delete tunnel group',
+        path,
+      }),
     ];
   },
 };
