@@ -1,15 +1,15 @@
+import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { AccountMenu } from '../ui/account-menu.tsx';
-import { ButtonLink } from '../ui/button.tsx';
+import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
+import { Button, ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
-import { goHome, linkTo, route } from '../ui/router.ts';
-import { EndedGate, Gate, SignInForm } from '../ui/sign-in-form.tsx';
-import { useTitle } from '../ui/title.ts';
+import { Notice } from '../ui/notice.tsx';
+import { goHome, linkTo, route, useTitle } from '../ui/router.ts';
 import { Doctor } from './doctor.tsx';
-import { LazyInspector } from './lazy-inspector.tsx';
+import type { InspectorProps } from './inspector/inspector.tsx';
 import { LogSection } from './log-section.tsx';
 import { type DeviceModel, openModel } from './model.ts';
 import { session } from './session.ts';
@@ -142,4 +142,33 @@ function Dialogs({ model }: { model: DeviceModel }): JSX.Element | null {
   if (view === 'doctor') return <Doctor onClose={goHome} />;
   const tunnel = view === 'tunnels' ? model.tunnels.value.find((each) => each.id === id) : undefined;
   return tunnel ? <TunnelDialogs key={id} tunnel={tunnel} action={action} forget={() => model.forget(id)} /> : null;
+}
+
+type Component = (props: InspectorProps) => JSX.Element;
+
+/** The traffic inspector, loaded when it is opened. */
+function LazyInspector(props: InspectorProps): JSX.Element {
+  const loaded = useSignal<{ Inspector: Component } | 'failed' | null>(null);
+  useEffect(() => {
+    import('./inspector/inspector.tsx').then(
+      (module) => {
+        loaded.value = module;
+      },
+      () => {
+        loaded.value = 'failed';
+      },
+    );
+  }, []);
+  if (loaded.value === null) return <p class="loading">Loading…</p>;
+  if (loaded.value === 'failed') {
+    // Such as after an update of the agent, which has files of other names.
+    return (
+      <Notice tone="warning">
+        <p>The inspector could not be loaded.</p>
+        <Button onClick={() => window.location.reload()}>Reload the page</Button>
+      </Notice>
+    );
+  }
+  const { Inspector } = loaded.value;
+  return <Inspector {...props} />;
 }

@@ -1,11 +1,11 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { ApiProblem } from '../ui/api.ts';
+import type { PageFinding } from '../../agent/api/page/page-routes.ts';
+import { ApiProblem, call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { Badge, ProblemNotice, type Tone } from '../ui/notice.tsx';
-import { type Finding, runDoctor } from './doctor-call.ts';
 
 const STATUS = { ok: 'OK', failed: 'Problem', skipped: 'Skipped' } as const;
 
@@ -59,4 +59,11 @@ export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
 function summary(findings: readonly Finding[]): string {
   const count = findings.filter(({ status }) => status === 'failed').length;
   return count === 0 ? 'No problems found.' : count === 1 ? '1 problem found.' : `${count} problems found.`;
+}
+
+export type Finding = PageFinding;
+
+/** Runs the checks of `device-agent doctor` on the device; takes up to ten seconds. */
+export async function runDoctor(): Promise<Finding[]> {
+  return (await call<{ findings: Finding[] }>('POST', '/page/doctor')).findings;
 }

@@ -1,10 +1,10 @@
 import { render } from 'preact';
+import { App } from './app.tsx';
+import { session } from './session.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
 import './device.css';
-import { App } from './app.tsx';
-import { session } from './session.ts';
 
 const root = document.getElementById('page');
 if (root) {

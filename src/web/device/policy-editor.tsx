@@ -2,7 +2,6 @@ import type { JSX } from 'preact';
 import { CodeEditor } from '../ui/code-editor.tsx';
 import { Choice } from '../ui/field.tsx';
 import type { PolicyDraft } from './policy-draft.ts';
-import { POLICY_EXAMPLES } from './policy-examples.ts';
 
 /** Writes a policy, in YAML or JSON, with examples to begin with. */
 export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
@@ -37,3 +36,48 @@ export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
     </div>
   );
 }
+
+/** Policies to begin with. */
+const POLICY_EXAMPLES: readonly { name: string; policy: object }[] = [
+  {
+    name: 'Password',
+    policy: {
+      on_http_request: [
+        { actions: [{ type: 'basic-auth', config: { credentials: ['user:choose-a-long-password'] } }] },
+      ],
+    },
+  },
+  {
+    name: 'Allowed addresses',
+    policy: {
+      on_http_request: [{ actions: [{ type: 'restrict-ips', config: { allow: ['203.0.113.0/24'] } }] }],
+    },
+  },
+  {
+    name: 'Rate limit',
+    policy: {
+      on_http_request: [
+        {
+          actions: [
+            {
+              type: 'rate-limit',
+              config: {
+                name: 'per client',
+                algorithm: 'sliding_window',
+                capacity: 60,
+                rate: '1m',
+                bucket_key: ['conn.client_ip'],
+              },
+            },
+          ],
+        },
+      ],
+    },
+  },
+  {
+    name: 'Response header',
+    policy: {
+      on_http_response: [{ actions: [{ type: 'add-headers', config: { headers: { 'x-served-by': 'my device' } } }] }],
+    },
+  },
+];

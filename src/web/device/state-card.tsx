@@ -1,10 +1,12 @@
+import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
 import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
 import { Address } from '../ui/address.tsx';
-import { CopyButton } from '../ui/copy-button.tsx';
+import { CopyButton } from '../ui/button.tsx';
 import { spanSince } from '../ui/time-span.ts';
+import { type Finding, runDoctor } from './doctor.tsx';
 import type { DeviceModel } from './model.ts';
-import { Remedy } from './remedy.tsx';
 import { verdictOn } from './verdict.ts';
 
 /** The device's state, large, with what to do about it. */
@@ -63,5 +65,48 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
         </div>
       )}
     </section>
+  );
+}
+
+/** Brief outages need no diagnosis. */
+const PATIENCE_MS = 3_000;
+const MAX_SHOWN = 3;
+
+/**
+ * Runs the diagnosis and shows what it advises.
+ *
+ * @param known what the page says already
+ */
+function Remedy({ known }: { known: string | null }): JSX.Element | null {
+  const findings = useSignal<readonly Finding[] | null>(null);
+  useEffect(() => {
+    const timer = window.setTimeout(() => {
+      void runDoctor().then(
+        (found) => {
+          findings.value = found;
+        },
+        () => {
+          findings.value = [];
+        },
+      );
+    }, PATIENCE_MS);
+    return () => window.clearTimeout(timer);
+  }, []);
+
+  if (findings.value === null) return <p class="remedy hint">Looking for the cause…</p>;
+  const problems = findings.value.filter(({ status }) => status === 'failed').slice(0, MAX_SHOWN);
+  if (problems.length === 0) return null;
+  return (
+    <div class="remedy">
+      <h3>What to do</h3>
+      <ul>
+        {problems.map(({ check, detail, advice }) => (
+          <li key={check + detail}>
+            {!(known !== null && advice !== null && detail.includes(known)) && <p>{detail}</p>}
+            {advice !== null && <p class="advice">{advice}</p>}
+          </li>
+        ))}
+      </ul>
+    </div>
   );
 }

@@ -1,12 +1,15 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import { Button, ButtonLink } from '../ui/button.tsx';
+import { Address } from '../ui/address.tsx';
+import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
+import { byteSize } from '../ui/byte-size.ts';
 import { TextField } from '../ui/field.tsx';
-import { PlusIcon } from '../ui/icons.tsx';
-import { EmptyState } from '../ui/notice.tsx';
+import { ArrowIcon, ListIcon, PlusIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
+import { Badge, EmptyState, type Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
-import { TunnelCard } from './tunnel-card.tsx';
+import { ago, spanSince } from '../ui/time-span.ts';
+import { errorText } from './verdict.ts';
 
 /** More tunnels get a filter. */
 const FEW = 8;
@@ -73,4 +76,100 @@ function StartLink(): JSX.Element {
       Start tunnel
     </ButtonLink>
   );
+}
+
+const STATES = {
+  online: 'Online',
+  degraded: 'Upstream down',
+  connecting: 'Connecting',
+  offline: 'Offline',
+  failed: 'Failed',
+} as const;
+const UPSTREAM_STATES = {
+  answers: 'answers',
+  refused: 'refuses connections',
+  unreachable: 'does not answer',
+  wrong_protocol: 'speaks another protocol',
+  hangs: 'hangs: keeps connections open after clients have left',
+  unknown: 'not checked yet',
+} as const;
+
+const TONES: Record<FeedTunnel['status'], Tone> = {
+  online: 'good',
+  degraded: 'warning',
+  connecting: 'busy',
+  offline: 'warning',
+  failed: 'bad',
+};
+
+/** A tunnel: where it leads, how it is, and what can be done with it. */
+function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
+  const { id, url, url_part: name, status, since, forwards_to: upstream, last_error: error } = tunnel;
+  const policyText = tunnel.own_policy ? 'own policy' : 'default policies';
+  return (
+    <li class="card tunnel">
+      <div class="tunnel-head">
+        <h3>{name}</h3>
+        <Badge tone={TONES[status]}>
+          {STATES[status]} <span class="since">for {spanSince(since)}</span>
+        </Badge>
+      </div>
+      <Address url={url} />
+      <p class="upstream">
+        <ArrowIcon />
+        <span class="visually-hidden">Forwards to</span> <code>{upstream}</code>
+        <span>{UPSTREAM_STATES[tunnel.upstream.state]}</span>
+      </p>
+      <p class="hint">{[trafficText(tunnel), policyText].join(' · ')}</p>
+      {error && status !== 'online' && (
+        <p class="reason">
+          {errorText(error)} {status === 'failed' && 'The agent keeps trying.'}
+        </p>
+      )}
+      <div class="actions">
+        <CopyButton text={url} what={url} />
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={`QR code: ${name}`}>
+          <QrIcon />
+        </ButtonLink>
+        {tunnel.protocol === 'http' && (
+          <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'traffic')} label={`Traffic: ${name}`}>
+            <ListIcon />
+            Traffic
+          </ButtonLink>
+        )}
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'change')} label={`Change: ${name}`}>
+          <ArrowIcon />
+          Change
+        </ButtonLink>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`Policy: ${name}`}>
+          <ShieldIcon />
+          Policy
+        </ButtonLink>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'delete')} label={`Delete: ${name}`}>
+          <TrashIcon />
+          Delete
+        </ButtonLink>
+      </div>
+    </li>
+  );
+}
+
+/** What passed since the agent started. */
+function trafficText({ protocol, traffic }: FeedTunnel): string {
+  if (traffic === null) return 'Traffic bypasses the agent, so it is not counted';
+  // Of other protocols, the agent counts connections as requests.
+  const { requests: count, bytes_in: received, bytes_out: sent, last_at: last } = traffic;
+  const isHttp = protocol === 'http';
+  if (count === 0) return isHttp ? 'No requests yet' : 'No connections yet';
+  return [
+    isHttp
+      ? count === 1
+        ? '1 request'
+        : `${count.toLocaleString('en')} requests`
+      : count === 1
+        ? '1 connection'
+        : `${count.toLocaleString('en')} connections`,
+    `${byteSize(received)} in, ${byteSize(sent)} out`,
+    ...(last === null ? [] : [`last ${ago(last)}`]),
+  ].join(' · ');
 }

@@ -1,14 +1,11 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { AccountMenu } from '../ui/account-menu.tsx';
+import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
-import { route } from '../ui/router.ts';
-import { EndedGate, Gate, SignInForm } from '../ui/sign-in-form.tsx';
-import { useTitle } from '../ui/title.ts';
+import { route, useTitle } from '../ui/router.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
-import { type LiveFigures, openFigures, type Watched } from './live-figures.ts';
 import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
 import { pageTitle, type Section, type SectionName } from './section.ts';
@@ -26,7 +23,7 @@ import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
 import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
-import { session } from './session.ts';
+import { type LiveFigures, openFigures, session, type Watched } from './session.ts';
 
 const SIGN_IN = {
   title: 'Sign in',

@@ -1,7 +1,8 @@
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
 import { UnicodeForm } from '../ui/address.tsx';
-import { CopyButton } from '../ui/copy-button.tsx';
+import { CopyButton } from '../ui/button.tsx';
 import { span, spanSince } from '../ui/time-span.ts';
+import type { Fact } from './section.ts';
 
 /** How long ago a moment was; its date on hover. */
 export function Ago({ moment }: { moment: string }): JSX.Element {
@@ -40,7 +41,7 @@ export function Named({ name, below, unicode = '' }: NamedProps): JSX.Element {
 }
 
 /** An id to copy. */
-export function Id({ id }: { id: string }): JSX.Element {
+function Id({ id }: { id: string }): JSX.Element {
   return (
     <span class="with-copy">
       <code>{id}</code>
@@ -56,4 +57,45 @@ export function dateOf(moment: string): string {
   return away > 0 && away < 172_800_000
     ? `in ${span(away)}`
     : date.toLocaleDateString('en-GB', { dateStyle: 'medium' });
+}
+
+export interface Annotated {
+  id: string;
+  created_at: string;
+  description?: string | null | undefined;
+  metadata?: string | null | undefined;
+}
+
+/** The members that most resources have; empty ones are left out. */
+export function commonFacts({ id, created_at, description, metadata }: Annotated): Fact[] {
+  return [
+    ...optional('Description', description),
+    ...optional('Metadata', metadata && <pre>{metadata}</pre>),
+    { label: 'Id', value: <Id id={id} /> },
+    { label: 'Created', value: <Ago moment={created_at} /> },
+  ];
+}
+
+/** A fact, if it has a value. */
+export function optional(label: string, value: ComponentChildren): Fact[] {
+  return value === undefined || value === null || value === false || value === '' ? [] : [{ label, value }];
+}
+
+/** Labels or headers, each as a code. */
+export function Pairs({ of }: { of: Readonly<Record<string, string>> }): JSX.Element {
+  const pairs = Object.entries(of).map(([name, value]) => `${name}=${value}`);
+  return (
+    <span class="pairs">
+      {pairs.map((pair) => (
+        <code key={pair}>{pair}</code>
+      ))}
+    </span>
+  );
+}
+
+/** `name=value` lines, as {@link pairsOf} reads them. */
+export function linesOfPairs(pairs: Readonly<Record<string, string>>, separator = '='): string {
+  return Object.entries(pairs)
+    .map(([name, value]) => `${name}${separator}${value}`)
+    .join('\n');
 }

@@ -3,11 +3,10 @@ import type { TlsEdge, TlsEdgeModuleName } from '../../management/resources/tls-
 import { ButtonLink } from '../ui/button.tsx';
 import { Badge } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
-import { confirmed } from './confirm-dialog.tsx';
-import { type FormField, type FormValues, filled, linesOf } from './form.ts';
-import { edited } from './form-dialog.tsx';
+import { confirmed, edited } from './action-dialogs.tsx';
+import { type FormField, type FormValues, filled, linesOf } from './form.tsx';
 import { ItemLink } from './item-link.tsx';
-import { loadOptions } from './options.ts';
+import { loadOptions } from './paged-list.ts';
 import type { Action, SectionName } from './section.ts';
 import { authoritiesSection } from './sections/certificate-authorities.tsx';
 import { responsesSection } from './sections/http-responses.tsx';

@@ -4,8 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
-import { goTo, linkTo, route } from '../ui/router.ts';
-import { useTitle } from '../ui/title.ts';
+import { goTo, linkTo, route, useTitle } from '../ui/router.ts';
 import { forgetNames } from './item-link.tsx';
 import { type Fact, type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
 import { api } from './session.ts';
@@ -98,7 +97,7 @@ function Actions<T extends Item>({ section, item }: { section: Section<T>; item:
 }
 
 /** Members of an item with their names. */
-export function FactList({ facts }: { facts: readonly Fact[] }): JSX.Element {
+function FactList({ facts }: { facts: readonly Fact[] }): JSX.Element {
   return (
     <dl class="card facts">
       {facts.map(({ label, value }) => (

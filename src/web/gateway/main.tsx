@@ -1,13 +1,13 @@
 import { render } from 'preact';
+import { App } from './app.tsx';
+import { askEarly } from './overview.tsx';
+import { session } from './session.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
 import './gateway.css';
 import './item.css';
 import './table.css';
-import { App } from './app.tsx';
-import { askEarly } from './overview.tsx';
-import { session } from './session.ts';
 
 const root = document.getElementById('page');
 if (root) {

@@ -1,6 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { ApiProblem } from '../ui/api.ts';
-import { paced } from './paced.ts';
+import type { Option } from './form.tsx';
+import type { Item, Section } from './section.ts';
 import { api } from './session.ts';
 
 /** Loading another page, knowing of more, or at the end. */
@@ -116,5 +117,52 @@ export class PagedList<T extends { id: string }> {
       }
     });
     return this.#running;
+  }
+}
+
+/** A field offers so many items at most. */
+const MOST = 1_000;
+
+/**
+ * The items of a section that a field offers.
+ *
+ * @throws {ApiProblem}
+ */
+export async function loadOptions<T extends Item>(
+  { path, listKey, nameOf }: Pick<Section<T>, 'path' | 'listKey' | 'nameOf'>,
+  isOffered: (item: T) => boolean = () => true,
+): Promise<readonly Option[]> {
+  const list = new PagedList<T>(path, listKey);
+  await list.loadUpTo(MOST);
+  if (list.problem.value) throw list.problem.value;
+  return list.items.value.filter(isOffered).map((item) => ({ value: item.id, label: nameOf(item), hint: item.id }));
+}
+
+const PAUSE_FACTOR = 5;
+
+/**
+ * Work that runs soon after each call, once at a time. What is asked for all the time runs again and again, with pauses that are
+ * longer than it took, so that it costs the gateway little.
+ */
+export function paced(work: () => Promise<void>): () => Promise<void> {
+  let state: 'idle' | 'running' | 'again' = 'idle';
+  return async () => {
+    if (state !== 'idle') {
+      state = 'again';
+      return;
+    }
+    do {
+      state = 'running';
+      const began = performance.now();
+      await work();
+      const pause = PAUSE_FACTOR * (performance.now() - began);
+      await new Promise((resolve) => window.setTimeout(resolve, pause));
+    } while (isAsked());
+    state = 'idle';
+  };
+
+  /** Other calls change it while one waits. */
+  function isAsked(): boolean {
+    return state === 'again';
   }
 }

@@ -6,14 +6,12 @@ import { focusHeading } from '../ui/dialog.tsx';
 import { TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
-import { linkTo, route } from '../ui/router.ts';
-import { useTitle } from '../ui/title.ts';
-import { FormDialog } from './form-dialog.tsx';
+import { linkTo, route, useTitle } from '../ui/router.ts';
+import { FormDialog } from './action-dialogs.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
-import { keepSearch, searchInAddress } from './search-address.ts';
-import { type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
+import { type Item, keepSearch, pageTitle, SECTION_TITLES, type Section, searchInAddress } from './section.ts';
 
 /** A search reads so many items at most. */
 const MOST = 20_000;
@@ -160,7 +158,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
 
 /** Kept for each item, as a search reads all of them with each key. */
 function searchText<T extends Item>(section: Section<T>, texts: WeakMap<T, string>, item: T): string {
-  const known = texts.get(item) ?? section.searchText(item).toLowerCase();
+  const known = texts.get(item) ?? section.searchTexts(item).join(' ').toLowerCase();
   texts.set(item, known);
   return known;
 }

@@ -1,5 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
-import type { ItemForm } from './form.ts';
+import { keepInAddress, linkTo, queryInAddress } from '../ui/router.ts';
+import type { ItemForm } from './form.tsx';
 
 /** What the views are called. */
 export const SECTION_TITLES = {
@@ -62,15 +63,31 @@ export interface Section<T extends Item = Item> {
   nameOf: (item: T) => string;
   /** The first one leads to the item's page. */
   columns: readonly Column<T>[];
-  searchText: (item: T) => string;
+  /** What a search finds it by. */
+  searchTexts: (item: T) => readonly (string | number | null | undefined)[];
   /** Whether it changes as agents come and go. */
-  isLive: boolean;
+  isLive?: boolean;
   /** The tables of the gateway's database whose changes it shows. */
   tables: readonly string[];
   empty: { title: string; text: string; command?: string };
-  create: ItemForm | null;
+  create?: ItemForm;
   facts: (item: T) => readonly Fact[];
   /** What else the item's page shows. Call `changed` after a change. */
   more?: (item: T, changed: () => void) => JSX.Element | null;
   actions: (item: T) => readonly Action[];
+}
+
+/** The link to what a search finds in a list. */
+export function searchLink(section: SectionName, text: string): string {
+  return linkTo(section) + (text === '' ? '' : `?${new URLSearchParams({ search: text })}`);
+}
+
+/** The search in the address. */
+export function searchInAddress(): string {
+  return queryInAddress().get('search') ?? '';
+}
+
+/** Puts a search into the address, so that it is there again after a reload. */
+export function keepSearch(text: string): void {
+  keepInAddress(new URLSearchParams(text === '' ? {} : { search: text }));
 }

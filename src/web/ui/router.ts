@@ -1,4 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 
 /** The parts of the fragment: `#/tunnels/cam/delete` is `['tunnels', 'cam', 'delete']`. */
 export type Route = readonly string[];
@@ -56,4 +57,15 @@ function decode(part: string): string {
   } catch {
     return part;
   }
+}
+
+/**
+ * Names what the page shows, for tabs, history and bookmarks.
+ *
+ * @param title null: another component names it
+ */
+export function useTitle(title: string | null): void {
+  useEffect(() => {
+    if (title !== null) document.title = title;
+  }, [title]);
 }

@@ -3,7 +3,6 @@ import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { BodyReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { byteSize } from '../../ui/byte-size.ts';
-import { indentedJson } from './indented-json.ts';
 
 /** More text is shown on demand; in characters. */
 const MAX_SHOWN = 32 * 1024;
@@ -92,4 +91,35 @@ function FormTable({ content }: { content: string }): JSX.Element {
       </tbody>
     </table>
   );
+}
+
+/** A string, a bracket, a comma or colon, or anything else up to the next of them. */
+const TOKEN = /"(?:\\.|[^"\\])*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+/** JSON with line breaks and indentation; all else is as it was sent, also numbers too large for JavaScript. Other text stays. */
+export function indentedJson(text: string): string {
+  if (!/^\s*[[{]/.test(text) || !isJson(text)) return text;
+  const parts: string[] = [];
+  let depth = 0;
+  const newLine = () => `\n${'  '.repeat(depth)}`;
+  let before = '';
+  for (const token of text.match(TOKEN) ?? []) {
+    const isClosing = token === '}' || token === ']';
+    if (isClosing) depth--;
+    const wasOpening = before === '{' || before === '[';
+    if (isClosing !== wasOpening || before === ',') parts.push(newLine());
+    parts.push(token === ':' ? ': ' : token);
+    if (token === '{' || token === '[') depth++;
+    before = token;
+  }
+  return parts.join('');
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -8,8 +8,7 @@ import { SelectField } from '../../ui/field.tsx';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
 import { useSubmission } from '../../ui/submission.ts';
 import { present, span } from '../../ui/time-span.ts';
-import { queryOf } from './request-filter.ts';
-import type { TrafficModel } from './traffic-model.ts';
+import { queryOf, type TrafficModel } from './traffic-model.ts';
 
 /** In seconds. */
 const DURATIONS = [

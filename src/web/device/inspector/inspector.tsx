@@ -6,12 +6,11 @@ import { ButtonLink } from '../../ui/button.tsx';
 import { BackIcon } from '../../ui/icons.tsx';
 import { keepInAddress, queryInAddress, route } from '../../ui/router.ts';
 import { InspectionSwitch } from './inspection-switch.tsx';
-import './inspector.css';
 import { RequestDialog } from './request-dialog.tsx';
-import { filterOf, queryOf } from './request-filter.ts';
 import { RequestFilters } from './request-filters.tsx';
 import { RequestList } from './request-list.tsx';
-import { openTraffic } from './traffic-model.ts';
+import { filterOf, openTraffic, queryOf } from './traffic-model.ts';
+import './inspector.css';
 
 export interface InspectorProps {
   tunnel: FeedTunnel;

@@ -1,12 +1,12 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
+import { call } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
 import { TextArea, TextField } from '../../ui/field.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
-import { replay } from './replay.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
 type Header = RequestDetail['request']['headers'][number];
@@ -108,4 +108,29 @@ function parseHeaders(lines: string): Header[] | number {
     headers.push({ name: line.slice(0, colon).trim(), value: line.slice(colon + 1).trim() });
   }
   return headers;
+}
+
+/** What differs from the captured request. */
+export interface ReplayChanges {
+  method?: string;
+  path?: string;
+  headers?: { name: string; value: string }[];
+  body?: { text: string } | null;
+}
+
+/**
+ * Sends a captured request again, and shows the new one.
+ *
+ * @throws {ApiProblem}
+ */
+export async function replay(
+  model: TrafficModel,
+  tunnelId: string,
+  requestId: string,
+  changes: ReplayChanges,
+): Promise<void> {
+  const path = `${model.path}/requests/${encodeURIComponent(requestId)}/replay`;
+  const repeated = await call<RequestDetail>('POST', path, changes);
+  model.add(repeated);
+  goTo('tunnels', tunnelId, 'traffic', repeated.id);
 }

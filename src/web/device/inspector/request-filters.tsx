@@ -1,7 +1,7 @@
 import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { SelectField, TextField } from '../../ui/field.tsx';
-import type { RequestFilter } from './request-filter.ts';
+import type { RequestFilter } from './traffic-model.ts';
 
 const STATUSES = [
   { value: 'any', label: 'Any status' },

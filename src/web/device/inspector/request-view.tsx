@@ -2,18 +2,17 @@ import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { curlCommand } from '../../../agent/api/inspection/curl-command.ts';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
+import { outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/rule-text.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
-import { Button, ButtonLink } from '../../ui/button.tsx';
+import { Button, ButtonLink, CopyButton } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
-import { CopyButton } from '../../ui/copy-button.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
 import { BodyView } from './body-view.tsx';
 import { MessageList } from './message-list.tsx';
-import { replay } from './replay.ts';
-import { duration, StatusBadge } from './request-facts.tsx';
-import { RulesView } from './rules-view.tsx';
+import { replay } from './replay-form.tsx';
+import { duration, StatusBadge } from './request-list.tsx';
 import type { TrafficModel } from './traffic-model.ts';
 
 const MAX_TITLE = 60;
@@ -209,5 +208,37 @@ function Pairs({ pairs }: { pairs: Message['headers'] }): JSX.Element {
         </div>
       ))}
     </dl>
+  );
+}
+
+/** Which rules of the traffic policy acted, and who answered; nothing while the gateway has not reported it. */
+function RulesView({ detail }: { detail: RequestDetail }): JSX.Element | null {
+  const { gateway } = detail;
+  if (gateway === null) return null;
+  const { path, upstream_path: upstreamPath, rules } = gateway;
+  const verdict = verdictText(detail);
+  return (
+    <section class="exchange" aria-labelledby="gateway">
+      <h3 id="gateway">Traffic policy</h3>
+      {verdict !== null && <p class="verdict">{verdict}</p>}
+      {rules.length === 0 && verdict === null && <p class="hint">No rule acted.</p>}
+      {rules.length > 0 && (
+        <ol class="rules">
+          {rules.map((rule, at) => (
+            <li key={at}>
+              <span>{ruleTitle(rule)}</span> <code>{rule.actions.join(', ')}</code> <em>{outcomeText(rule)}</em>
+            </li>
+          ))}
+        </ol>
+      )}
+      {upstreamPath !== null && upstreamPath !== path && (
+        <dl class="pairs">
+          <div>
+            <dt>Path the client asked for</dt>
+            <dd>{path}</dd>
+          </div>
+        </dl>
+      )}
+    </section>
   );
 }

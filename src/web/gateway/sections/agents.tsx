@@ -3,15 +3,15 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Tunnel } from '../../../management/resources/tunnel.ts';
 import type { TunnelSession } from '../../../management/resources/tunnel-session.ts';
+import { Address } from '../../ui/address.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
-import { For, Named } from '../cells.tsx';
-import { confirmed } from '../confirm-dialog.tsx';
-import { commonFacts, optional } from '../facts.tsx';
+import { confirmed } from '../action-dialogs.tsx';
+import { commonFacts, For, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
+import { ItemTable } from '../item-table.tsx';
 import { PagedList } from '../paged-list.ts';
-import type { Section } from '../section.ts';
+import type { Column, Section } from '../section.ts';
 import { api } from '../session.ts';
-import { TunnelTable } from '../tunnel-table.tsx';
 
 /** The API lists the tunnels of all agents together. */
 const MOST_TUNNELS = 10_000;
@@ -38,14 +38,21 @@ export const agentsSection: Section<TunnelSession> = {
     { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
     { head: 'Authtoken', cell: ({ credential }) => <code>{credential?.id ?? '–'}</code> },
   ],
-  searchText: ({ ip, id, agent_version, os, credential, device, metadata }) =>
-    [ip, id, agent_version, os, credential?.id, device?.name, device?.id, metadata].join(' '),
+  searchTexts: ({ ip, id, agent_version, os, credential, device, metadata }) => [
+    ip,
+    id,
+    agent_version,
+    os,
+    credential?.id,
+    device?.name,
+    device?.id,
+    metadata,
+  ],
   empty: {
     title: 'No agents online',
     text: 'An agent connects with an authtoken. Add a site, or run an agent with an authtoken:',
     command: `NGROK_AUTHTOKEN=<authtoken> NGROK_SERVER_ADDR=${AGENTS_ADDRESS} device-agent`,
   },
-  create: null,
   facts: (agent) => [
     ...optional('Device', agent.device && <ItemLink section="devices" id={agent.device.id} />),
     { label: 'Address', value: agent.ip },
@@ -83,5 +90,33 @@ function AgentTunnels({ agent }: { agent: string }): JSX.Element {
       {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
       <TunnelTable tunnels={tunnels} />
     </>
+  );
+}
+
+interface ShownTunnel {
+  id: string;
+  /** Missing for labelled tunnels. */
+  public_url?: string | null | undefined;
+  forwards_to?: string | undefined;
+  started_at: string;
+}
+
+const COLUMNS: readonly Column<ShownTunnel>[] = [
+  { head: 'URL', cell: ({ public_url }) => (public_url ? <Address url={public_url} /> : '–') },
+  { head: 'Forwards to', cell: ({ forwards_to }) => <code>{forwards_to ?? '–'}</code> },
+  { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
+];
+
+/** The tunnels of an agent or a device. */
+export function TunnelTable({ tunnels }: { tunnels: readonly ShownTunnel[] }): JSX.Element {
+  return (
+    <section class="part" aria-labelledby="tunnels">
+      <h3 id="tunnels">Tunnels</h3>
+      {tunnels.length === 0 ? (
+        <p class="hint">No tunnels online.</p>
+      ) : (
+        <ItemTable title="Tunnels" columns={COLUMNS} items={tunnels} />
+      )}
+    </section>
   );
 }

@@ -3,16 +3,13 @@ import type { Device } from '../../../management/resources/device.ts';
 import { Address } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations } from '../annotations.ts';
-import { Ago, For, Named } from '../cells.tsx';
-import { confirmed, removal } from '../confirm-dialog.tsx';
-import { commonFacts, linesOfPairs, optional, Pairs } from '../facts.tsx';
-import { pairsOf } from '../form.ts';
-import { edited } from '../form-dialog.tsx';
+import { confirmed } from '../action-dialogs.tsx';
+import { Ago, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
+import { pairsOf } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import type { Action, Section } from '../section.ts';
+import { ANNOTATIONS, resource } from '../resource.tsx';
 import { api } from '../session.ts';
-import { TunnelTable } from '../tunnel-table.tsx';
+import { TunnelTable } from './agents.tsx';
 
 export const DEVICE_STATES = {
   pending: 'Waits for approval',
@@ -40,7 +37,7 @@ export function stateOf({ status, online_since, last_seen_at }: Device): keyof t
   return last_seen_at === null ? 'never' : 'offline';
 }
 
-export const devicesSection: Section<Device> = {
+export const devicesSection = resource<Device>({
   name: 'devices',
   path: '/devices',
   listKey: 'devices',
@@ -55,21 +52,19 @@ export const devicesSection: Section<Device> = {
     { head: 'Address', cell: ({ ip }) => ip ?? '–' },
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
   ],
-  searchText: (device) =>
-    [
-      device.id,
-      device.name,
-      device.site,
-      unicodeForm(device.site),
-      device.domain,
-      device.ip,
-      device.agent_version,
-      DEVICE_STATES[stateOf(device)],
-      device.description,
-      linesOfPairs(device.labels),
-    ].join(' '),
+  searchTexts: (device) => [
+    device.id,
+    device.name,
+    device.site,
+    unicodeForm(device.site),
+    device.domain,
+    device.ip,
+    device.agent_version,
+    DEVICE_STATES[stateOf(device)],
+    device.description,
+    linesOfPairs(device.labels),
+  ],
   empty: { title: 'No devices yet', text: 'Add a site: it ends with a code with which devices join.' },
-  create: null,
   facts: (device) => [
     { label: 'State', value: <State device={device} /> },
     device.online_since === null
@@ -84,56 +79,50 @@ export const devicesSection: Section<Device> = {
     ...optional('TCP ports', device.tcp_ports),
     { label: 'Bot user', value: <ItemLink section="bot-users" id={device.owner_id} /> },
     ...optional('Authtoken', device.credential && <ItemLink section="authtokens" id={device.credential.id} />),
-    ...commonFacts(device),
   ],
   more: (device) => <More device={device} />,
-  actions: actionsOf,
-};
-
-function actionsOf(device: Device): Action[] {
-  const { id, name, site, status, tunnels } = device;
-  const path = `/devices/${id}`;
-  const stops = tunnels.map((tunnel) => `${tunnel.public_url ?? tunnel.forwards_to} goes offline.`);
-  const approve = confirmed({
-    name: 'approve',
-    label: 'Approve',
-    title: `Approve ${name}?`,
-    effects: [`The device gets an authtoken for its own names below *.${site}.`],
-    submit: 'Approve',
-    isDestructive: false,
-    run: () => api('POST', `${path}/approve`),
-  });
-  const edit = edited({
-    name: 'edit',
-    label: 'Edit',
-    method: 'PATCH',
-    path,
-    form: {
-      label: 'Edit device',
-      fields: [
-        ...ANNOTATION_FIELDS,
-        { name: 'labels', label: 'Labels', hint: 'Optional, name=value on each line.', kind: 'lines' },
-      ],
-      values: { ...annotationValues(device), labels: linesOfPairs(device.labels) },
-      body: ({ labels, ...values }) => ({ ...changedAnnotations(values), labels: pairsOf(labels) }),
-    },
-  });
-  const revoke = confirmed({
-    name: 'revoke',
-    label: 'Revoke',
-    title: `Revoke ${name}?`,
-    effects: ['Its session ends, and it cannot join again.', ...stops],
-    submit: 'Revoke',
-    isDestructive: true,
-    run: () => api('POST', `${path}/revoke`),
-  });
-  const remove = removal({
-    title: `Delete ${name}?`,
-    effects: ['Its session ends, and its name becomes free. With a valid code, it can join again.', ...stops],
+  edit: {
+    label: 'Edit device',
+    fields: [
+      ...ANNOTATIONS,
+      { name: 'labels', label: 'Labels', hint: 'Optional, name=value on each line.', kind: 'lines' },
+    ],
+    values: ({ labels }) => ({ labels: linesOfPairs(labels) }),
+    body: ({ labels }) => ({ labels: pairsOf(labels) }),
+  },
+  remove: (device) => ({
+    effects: [
+      'Its session ends, and its name becomes free. With a valid code, it can join again.',
+      ...tunnelsStopped(device),
+    ],
     submit: 'Delete device',
-    path,
-  });
-  return [...(status === 'pending' ? [approve] : []), edit, ...(status === 'revoked' ? [] : [revoke]), remove];
+  }),
+  actions: (device, { edit, remove }) => {
+    const { id, name, site, status } = device;
+    const approve = confirmed({
+      name: 'approve',
+      label: 'Approve',
+      title: `Approve ${name}?`,
+      effects: [`The device gets an authtoken for its own names below *.${site}.`],
+      submit: 'Approve',
+      isDestructive: false,
+      run: () => api('POST', `/devices/${id}/approve`),
+    });
+    const revoke = confirmed({
+      name: 'revoke',
+      label: 'Revoke',
+      title: `Revoke ${name}?`,
+      effects: ['Its session ends, and it cannot join again.', ...tunnelsStopped(device)],
+      submit: 'Revoke',
+      isDestructive: true,
+      run: () => api('POST', `/devices/${id}/revoke`),
+    });
+    return [...(status === 'pending' ? [approve] : []), ...edit, ...(status === 'revoked' ? [] : [revoke]), ...remove];
+  },
+});
+
+function tunnelsStopped({ tunnels }: Device): string[] {
+  return tunnels.map(({ public_url, forwards_to }) => `${public_url ?? forwards_to} goes offline.`);
 }
 
 function State({ device }: { device: Device }): JSX.Element {

@@ -3,16 +3,14 @@ import type { ReservedDomain } from '../../../management/resources/reserved-doma
 import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
-import { Ago, dateOf, Named } from '../cells.tsx';
-import { confirmed, removal } from '../confirm-dialog.tsx';
+import { confirmed } from '../action-dialogs.tsx';
+import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import { DnsRecords } from '../dns-records.tsx';
-import { commonFacts, optional } from '../facts.tsx';
-import { filled } from '../form.ts';
-import { edited } from '../form-dialog.tsx';
+import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { loadOptions } from '../options.ts';
-import { type Action, SECTION_TITLES, type Section } from '../section.ts';
+import { loadOptions } from '../paged-list.ts';
+import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
+import { type Action, SECTION_TITLES } from '../section.ts';
 import { api } from '../session.ts';
 import { certificatesSection } from './tls-certificates.tsx';
 
@@ -22,11 +20,10 @@ export const NEEDS_ATTENTION = 'Needs attention';
 /** What new domains get. */
 export const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
 
-export const domainsSection: Section<ReservedDomain> = {
+export const domainsSection = resource<ReservedDomain>({
   name: 'domains',
   path: '/reserved_domains',
   listKey: 'reserved_domains',
-  isLive: false,
   tables: ['reserved_domains'],
   nameOf: ({ domain }) => domain,
   columns: [
@@ -35,15 +32,14 @@ export const domainsSection: Section<ReservedDomain> = {
     { head: 'Description', cell: ({ description }) => description || '–' },
     { head: 'Reserved', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchText: (domain) =>
-    [
-      domain.domain,
-      unicodeForm(domain.domain),
-      domain.description,
-      domain.metadata,
-      domain.id,
-      certificateOf(domain).label,
-    ].join(' '),
+  searchTexts: (domain) => [
+    domain.domain,
+    unicodeForm(domain.domain),
+    domain.description,
+    domain.metadata,
+    domain.id,
+    certificateOf(domain).label,
+  ],
   empty: {
     title: 'No reserved domains yet',
     text: 'Reserve a domain to give devices names of your own, with certificates.',
@@ -68,11 +64,10 @@ export const domainsSection: Section<ReservedDomain> = {
           { value: 'no', label: 'None', hint: 'You can upload one later.' },
         ],
       },
-      ...ANNOTATION_FIELDS.slice(0, 1),
+      DESCRIPTION,
     ],
-    body: ({ domain = '', automatic, ...values }) => ({
+    body: ({ domain = '', automatic }) => ({
       domain: domain.trim(),
-      ...newAnnotations(values),
       ...(automatic !== 'no' && { certificate_management_policy: CERTIFICATE_POLICY }),
     }),
   },
@@ -83,19 +78,47 @@ export const domainsSection: Section<ReservedDomain> = {
       SECTION_TITLES.certificates,
       domain.certificate && <ItemLink section="certificates" id={domain.certificate.id} />,
     ),
-    ...commonFacts(domain),
   ],
   more: (domain, changed) => <DnsRecords key={domain.id} domain={domain} changed={changed} />,
-  actions: actionsOf,
-};
+  edit: {
+    label: 'Edit domain',
+    fields: [
+      ...ANNOTATIONS,
+      {
+        name: 'certificate_id',
+        label: 'Certificate',
+        hint: 'One of the uploaded certificates, in place of the present one.',
+        kind: 'one-of',
+        load: () => loadOptions<TlsCertificate>(certificatesSection, ({ issued_at }) => issued_at === null),
+      },
+    ],
+    values: ({ certificate, certificate_management_policy: policy }) => ({
+      certificate_id: policy === null ? (certificate?.id ?? '') : '',
+    }),
+    body: ({ certificate_id }) => filled({ certificate_id }),
+  },
+  remove: ({ domain, certificate_management_policy: policy }) => ({
+    effects: [
+      `All endpoints at ${domain} go offline at once.`,
+      ...(policy ? ['Its automatic certificate is no longer renewed.'] : []),
+    ],
+    submit: 'Delete domain',
+  }),
+  // Names below the gateway's own domain have its certificate.
+  actions: (domain, { edit, remove }) => [
+    ...edit,
+    ...(domain.cname_target === null ? [] : [switchAutomatic(domain)]),
+    ...remove,
+  ],
+});
 
-function actionsOf(domain: ReservedDomain): Action[] {
-  const { id, certificate, certificate_management_policy: policy, cname_target } = domain;
+/** The action that starts the automatic certificate of a domain, or stops it. */
+function switchAutomatic({ id, domain, certificate, certificate_management_policy: policy }: ReservedDomain): Action {
   const path = `/reserved_domains/${id}`;
   const start = confirmed({
     name: 'start-automatic',
     label: 'Automatic certificate',
-    title: `Get a certificate for ${domain.domain} automatically?`,
+    title: `Get a certificate for ${domain} automatically?`,
     effects: [
       'The gateway requests a certificate once the DNS records are in place, and renews it.',
       ...(certificate ? ['The uploaded certificate is no longer used.'] : []),
@@ -107,7 +130,7 @@ function actionsOf(domain: ReservedDomain): Action[] {
   const stop = confirmed({
     name: 'stop-automatic',
     label: 'Stop renewal',
-    title: `Stop renewing the certificate of ${domain.domain}?`,
+    title: `Stop renewing the certificate of ${domain}?`,
     effects: [
       'It loses its certificate at once: clients get one of the gateway’s own CA, until you choose another one.',
     ],
@@ -115,40 +138,7 @@ function actionsOf(domain: ReservedDomain): Action[] {
     isDestructive: true,
     run: () => api('DELETE', `${path}/certificate_management_policy`),
   });
-  return [
-    edited({
-      name: 'edit',
-      label: 'Edit',
-      method: 'PATCH',
-      path,
-      form: {
-        label: 'Edit domain',
-        fields: [
-          ...ANNOTATION_FIELDS,
-          {
-            name: 'certificate_id',
-            label: 'Certificate',
-            hint: 'One of the uploaded certificates, in place of the present one.',
-            kind: 'one-of',
-            load: () => loadOptions<TlsCertificate>(certificatesSection, ({ issued_at }) => issued_at === null),
-          },
-        ],
-        values: { ...annotationValues(domain), certificate_id: policy === null ? (certificate?.id ?? '') : '' },
-        body: ({ certificate_id, ...values }) => ({ ...changedAnnotations(values), ...filled({ certificate_id }) }),
-      },
-    }),
-    // Names below the gateway's own domain have its certificate.
-    ...(cname_target === null ? [] : [policy === null ? start : stop]),
-    removal({
-      title: `Delete ${domain.domain}?`,
-      effects: [
-        `All endpoints at ${domain.domain} go offline at once.`,
-        ...(policy ? ['Its automatic certificate is no longer renewed.'] : []),
-      ],
-      submit: 'Delete domain',
-      path,
-    }),
-  ];
+  return policy === null ? start : stop;
 }
 
 /** How the certificate of a domain is. */

@@ -1,9 +1,8 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
-import { For } from '../cells.tsx';
+import { commonFacts, For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
-import { commonFacts, optional } from '../facts.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { SECTION_TITLES, type Section } from '../section.ts';
 
@@ -39,17 +38,15 @@ export const endpointsSection: Section<Endpoint> = {
         isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : '–',
     })),
   ],
-  searchText: ({ id, url, hostport, proto, principal, device, name, description, metadata }) =>
-    [
-      ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
-      ...[device?.name, device?.id, name, description, metadata],
-    ].join(' '),
+  searchTexts: ({ id, url, hostport, proto, principal, device, name, description, metadata }) => [
+    ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
+    ...[device?.name, device?.id, name, description, metadata],
+  ],
   empty: {
     title: 'No endpoints online',
     text: 'An endpoint comes online when an agent starts a tunnel. On a device, run:',
     command: 'device-agent tunnels start 8080',
   },
-  create: null,
   facts: (endpoint) => [
     { label: 'URL', value: <Address url={urlOf(endpoint)} /> },
     ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),

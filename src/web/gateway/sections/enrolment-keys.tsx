@@ -1,13 +1,11 @@
 import type { EnrolmentKey } from '../../../management/resources/enrolment-key.ts';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
-import { ANNOTATION_FIELDS, newAnnotations } from '../annotations.ts';
-import { dateOf, Named } from '../cells.tsx';
-import { confirmed, removal } from '../confirm-dialog.tsx';
-import { commonFacts, optional, Pairs } from '../facts.tsx';
-import type { FormField, FormValues, ShownOnce } from '../form.ts';
+import { confirmed } from '../action-dialogs.tsx';
+import { dateOf, Named, optional, Pairs } from '../cells.tsx';
+import type { FormField, FormValues, ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import type { Section } from '../section.ts';
+import { DESCRIPTION, resource } from '../resource.tsx';
 import { api } from '../session.ts';
 
 const APPROVAL_HINT = 'Anyone with the code can join until it expires.';
@@ -63,14 +61,13 @@ export const INVITE_FIELDS: readonly FormField[] = [
 export const INVITE_VALUES: FormValues = { max_uses: '1', days: '7' };
 
 /** The body that creates an invite. */
-export function inviteBody({ site = '', max_uses = '', days = '', approval, names, ...values }: FormValues): object {
+export function inviteBody({ site = '', max_uses = '', days = '', approval, names }: FormValues): object {
   return {
     site: site.trim(),
     ...(max_uses.trim() !== '' && { max_uses: Number(max_uses) }),
     ...(days.trim() !== '' && { expires_at: new Date(Date.now() + Number(days) * DAY_MS).toISOString() }),
     ...(approval === 'yes' && { needs_approval: true }),
     ...(names === 'own' && { own_names_only: true }),
-    ...newAnnotations(values),
   };
 }
 
@@ -91,11 +88,10 @@ const state = (key: EnrolmentKey) => <Badge tone={stateOf(key).tone}>{stateOf(ke
 const nameOf = ({ site }: EnrolmentKey): string => `*.${site}`;
 const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? 'never' : dateOf(expires_at));
 
-export const invitesSection: Section<EnrolmentKey> = {
+export const invitesSection = resource<EnrolmentKey>({
   name: 'invites',
   path: '/enrolment_keys',
   listKey: 'enrolment_keys',
-  isLive: false,
   tables: ['enrolment_keys'],
   nameOf,
   columns: [
@@ -104,7 +100,7 @@ export const invitesSection: Section<EnrolmentKey> = {
     { head: 'Number of devices', cell: ({ uses, max_uses }) => usedBy(uses, max_uses) },
     { head: 'Expires', cell: expiry },
   ],
-  searchText: (key) => [key.id, nameOf(key), key.description, stateOf(key).label].join(' '),
+  searchTexts: (key) => [key.id, nameOf(key), key.description, stateOf(key).label],
   empty: {
     title: 'No invites yet',
     text: 'With the code of an invite, devices join a site. One code serves many devices.',
@@ -120,7 +116,7 @@ export const invitesSection: Section<EnrolmentKey> = {
         required: 'Enter the domain of the site, such as *.site-a.example.com.',
       },
       ...INVITE_FIELDS,
-      ...ANNOTATION_FIELDS.slice(0, 1),
+      DESCRIPTION,
     ],
     values: INVITE_VALUES,
     body: inviteBody,
@@ -135,11 +131,9 @@ export const invitesSection: Section<EnrolmentKey> = {
     { label: 'Bot user', value: <ItemLink section="bot-users" id={key.owner_id} /> },
     ...optional('TCP ports', key.tcp_ports),
     ...optional('Labels', Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
-    ...commonFacts(key),
   ],
-  actions: (key) => {
-    const path = `/enrolment_keys/${key.id}`;
-
+  remove: () => ({ title: 'Delete this invite?', effects: [EFFECT], submit: 'Delete invite' }),
+  actions: ({ id, revoked_at }, { remove }) => {
     const revoke = confirmed({
       name: 'revoke',
       label: 'Revoke',
@@ -147,9 +141,8 @@ export const invitesSection: Section<EnrolmentKey> = {
       effects: [EFFECT],
       submit: 'Revoke invite',
       isDestructive: true,
-      run: () => api('PATCH', path, { revoked: true }),
+      run: () => api('PATCH', `/enrolment_keys/${id}`, { revoked: true }),
     });
-    const remove = removal({ title: 'Delete this invite?', effects: [EFFECT], submit: 'Delete invite', path });
-    return key.revoked_at === null ? [revoke, remove] : [remove];
+    return revoked_at === null ? [revoke, ...remove] : remove;
   },
-};
+});

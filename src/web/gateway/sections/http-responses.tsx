@@ -1,11 +1,7 @@
 import type { HttpResponseBackend } from '../../../management/resources/http-response-backend.ts';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
-import { Ago, Named } from '../cells.tsx';
-import { removal } from '../confirm-dialog.tsx';
-import { commonFacts, linesOfPairs, optional } from '../facts.tsx';
-import { type FormField, type FormValues, pairsOf } from '../form.ts';
-import { edited } from '../form-dialog.tsx';
-import type { Section } from '../section.ts';
+import { linesOfPairs, Named, optional } from '../cells.tsx';
+import { type FormField, type FormValues, pairsOf } from '../form.tsx';
+import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';
 
 const FIELDS: readonly FormField[] = [
   { name: 'body', label: 'Body', kind: 'code' },
@@ -17,7 +13,7 @@ const FIELDS: readonly FormField[] = [
     bounds: { min: 200, max: 599, canBeEmpty: true },
   },
   { name: 'headers', label: 'Headers', hint: 'Optional, name: value on each line.', kind: 'lines' },
-  ...ANNOTATION_FIELDS,
+  ...ANNOTATIONS,
 ];
 const LONGEST = 40;
 const nameOf = ({ description, body, status_code }: HttpResponseBackend): string =>
@@ -28,62 +24,41 @@ const bodyOf = ({ body = '', status_code = '', headers }: FormValues): object =>
   headers: pairsOf(headers),
 });
 
-export const responsesSection: Section<HttpResponseBackend> = {
+export const responsesSection = resource<HttpResponseBackend>({
   name: 'responses',
   path: '/backends/http_response',
   listKey: 'backends',
-  isLive: false,
   tables: ['http_response_backends'],
   nameOf,
   columns: [
     { head: 'Response', cell: (each) => <Named name={nameOf(each)} below={each.id} /> },
     { head: 'Status', cell: ({ status_code }) => status_code },
-    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
+    CREATED,
   ],
-  searchText: ({ id, description, body, status_code }) => [id, description, body, status_code].join(' '),
+  searchTexts: ({ id, description, body, status_code }) => [id, description, body, status_code],
   empty: {
     title: 'No fixed responses yet',
     text: 'A fixed response is the backend of a TLS edge: the same answer to each request, such as a notice.',
   },
-  create: {
-    label: 'Create fixed response',
+  create: { label: 'Create fixed response', fields: FIELDS, body: bodyOf },
+  edit: {
+    label: 'Edit fixed response',
     fields: FIELDS,
-    body: (values) => ({ ...bodyOf(values), ...newAnnotations(values) }),
+    values: ({ body, status_code, headers }) => ({
+      body,
+      status_code: String(status_code),
+      headers: linesOfPairs(headers ?? {}, ': '),
+    }),
+    body: bodyOf,
   },
   facts: (each) => [
     { label: 'Status', value: each.status_code },
     ...optional('Headers', each.headers && <pre>{linesOfPairs(each.headers, ': ')}</pre>),
     ...optional('Body', each.body && <pre>{each.body}</pre>),
-    ...commonFacts(each),
   ],
-  actions: (each) => {
-    const path = `/backends/http_response/${each.id}`;
-
-    const { body, status_code, headers } = each;
-    return [
-      edited({
-        name: 'edit',
-        label: 'Edit',
-        method: 'PATCH',
-        path,
-        form: {
-          label: 'Edit fixed response',
-          fields: FIELDS,
-          values: {
-            ...annotationValues(each),
-            body,
-            status_code: String(status_code),
-            headers: linesOfPairs(headers ?? {}, ': '),
-          },
-          body: (values) => ({ ...bodyOf(values), ...changedAnnotations(values) }),
-        },
-      }),
-      removal({
-        title: `Delete the fixed response ${nameOf(each)}?`,
-        effects: ['TLS edges that use it no longer answer.'],
-        submit: 'Delete fixed response',
-        path,
-      }),
-    ];
-  },
-};
+  remove: (each) => ({
+    title: `Delete the fixed response ${nameOf(each)}?`,
+    effects: ['TLS edges that use it no longer answer.'],
+    submit: 'Delete fixed response',
+  }),
+});

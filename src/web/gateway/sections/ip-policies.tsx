@@ -5,62 +5,39 @@ import type { IpPolicy } from '../../../management/resources/ip-policy.ts';
 import type { IpPolicyRule } from '../../../management/resources/ip-policy-rule.ts';
 import { Button } from '../../ui/button.tsx';
 import { Badge, Notice, ProblemNotice } from '../../ui/notice.tsx';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
-import { Ago, Named } from '../cells.tsx';
-import { removal } from '../confirm-dialog.tsx';
-import { commonFacts } from '../facts.tsx';
-import { edited } from '../form-dialog.tsx';
+import { edited, removal } from '../action-dialogs.tsx';
+import { Named } from '../cells.tsx';
 import { ItemTable } from '../item-table.tsx';
 import { PagedList } from '../paged-list.ts';
-import type { Action, Column, Section } from '../section.ts';
+import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import type { Action, Column } from '../section.ts';
 
 const nameOf = ({ description }: IpPolicy): string => description || '(no description)';
 /** The API lists the rules of all policies together. */
 const MOST_RULES = 10_000;
 
-export const ipPoliciesSection: Section<IpPolicy> = {
+export const ipPoliciesSection = resource<IpPolicy>({
   name: 'ip-policies',
   path: '/ip_policies',
   listKey: 'ip_policies',
-  isLive: false,
   tables: ['ip_policies', 'ip_policy_rules'],
   nameOf,
-  columns: [
-    { head: 'IP policy', cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> },
-    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
-  ],
-  searchText: ({ id, description, metadata }) => [id, description, metadata].join(' '),
+  columns: [{ head: 'IP policy', cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> }, CREATED],
+  searchTexts: ({ id, description, metadata }) => [id, description, metadata],
   empty: {
     title: 'No IP policies yet',
     text: 'An IP policy is a set of address ranges that TLS edges and traffic policies allow or deny.',
   },
-  create: { label: 'Create IP policy', fields: ANNOTATION_FIELDS, body: newAnnotations },
-  facts: commonFacts,
+  create: { label: 'Create IP policy', fields: ANNOTATIONS },
+  edit: { label: 'Edit IP policy', fields: ANNOTATIONS },
+  facts: () => [],
   more: (policy) => <Rules key={policy.id} policy={policy} />,
-  actions: (policy) => {
-    const path = `/ip_policies/${policy.id}`;
-    return [
-      edited({
-        name: 'edit',
-        label: 'Edit',
-        method: 'PATCH',
-        path,
-        form: {
-          label: 'Edit IP policy',
-          fields: ANNOTATION_FIELDS,
-          values: annotationValues(policy),
-          body: changedAnnotations,
-        },
-      }),
-      removal({
-        title: `Delete the IP policy ${nameOf(policy)}?`,
-        effects: ['Its rules are deleted with it.', 'An IP policy that a TLS edge uses cannot be deleted.'],
-        submit: 'Delete IP policy',
-        path,
-      }),
-    ];
-  },
-};
+  remove: (policy) => ({
+    title: `Delete the IP policy ${nameOf(policy)}?`,
+    effects: ['Its rules are deleted with it.', 'An IP policy that a TLS edge uses cannot be deleted.'],
+    submit: 'Delete IP policy',
+  }),
+});
 
 const COLUMNS: readonly Column<IpPolicyRule>[] = [
   { head: 'Address range', cell: ({ cidr }) => <code>{cidr}</code> },
@@ -145,7 +122,7 @@ function addRule(policy: IpPolicy): Action {
             { value: 'deny', label: 'Deny' },
           ],
         },
-        ...ANNOTATION_FIELDS.slice(0, 1),
+        DESCRIPTION,
       ],
       body: ({ cidr = '', action = 'allow', ...values }) => ({
         cidr: cidr.trim(),

@@ -1,14 +1,10 @@
 import type { JSX } from 'preact';
 import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
-import { CopyButton } from '../../ui/copy-button.tsx';
+import { CopyButton } from '../../ui/button.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
-import { dateOf, Named } from '../cells.tsx';
-import { removal } from '../confirm-dialog.tsx';
-import { commonFacts, optional } from '../facts.tsx';
-import { edited } from '../form-dialog.tsx';
-import type { Section } from '../section.ts';
+import { dateOf, Named, optional } from '../cells.tsx';
+import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
 
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
@@ -16,7 +12,7 @@ const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 export type Validity = 'expired' | 'soon' | 'valid';
 
 /** Whether a certificate is still valid. */
-export function validityOf({ not_after }: { not_after: string }): Validity {
+function validityOf({ not_after }: { not_after: string }): Validity {
   const left = new Date(not_after).getTime() - present.value;
   if (left <= 0) return 'expired';
   return left < SOON_MS ? 'soon' : 'valid';
@@ -54,11 +50,10 @@ export function nameOfCertificate(certificate: WithNames): string {
 
 const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? 'Uploaded' : 'Automatic');
 
-export const certificatesSection: Section<TlsCertificate> = {
+export const certificatesSection = resource<TlsCertificate>({
   name: 'certificates',
   path: '/tls_certificates',
   listKey: 'tls_certificates',
-  isLive: false,
   tables: ['tls_certificates'],
   nameOf: nameOfCertificate,
   columns: [
@@ -70,8 +65,13 @@ export const certificatesSection: Section<TlsCertificate> = {
     { head: 'Source', cell: source },
     { head: 'Issued by', cell: ({ issuer_common_name }) => issuer_common_name || '–' },
   ],
-  searchText: (each) =>
-    [each.id, ...namesOf(each), nameOfCertificate(each), each.issuer_common_name, each.description].join(' '),
+  searchTexts: (each) => [
+    each.id,
+    ...namesOf(each),
+    nameOfCertificate(each),
+    each.issuer_common_name,
+    each.description,
+  ],
   empty: {
     title: 'No certificates yet',
     text: 'Certificates of domains with automatic renewal appear here. You can upload others.',
@@ -93,13 +93,9 @@ export const certificatesSection: Section<TlsCertificate> = {
         kind: 'code',
         required: 'Paste the private key.',
       },
-      ...ANNOTATION_FIELDS.slice(0, 1),
+      DESCRIPTION,
     ],
-    body: ({ certificate_pem = '', private_key_pem = '', ...values }) => ({
-      certificate_pem,
-      private_key_pem,
-      ...newAnnotations(values),
-    }),
+    body: ({ certificate_pem = '', private_key_pem = '' }) => ({ certificate_pem, private_key_pem }),
   },
   facts: (each) => [
     { label: 'Names', value: namesOf(each).join(', ') || nameOfCertificate(each) },
@@ -110,35 +106,14 @@ export const certificatesSection: Section<TlsCertificate> = {
     ...optional('Organization', each.subject_organization),
     { label: 'Key', value: each.private_key_type.toUpperCase() },
     { label: 'Serial number', value: <code>{each.serial_number}</code> },
-    ...commonFacts(each),
   ],
   more: (each) => <Pem pem={each.certificate_pem} name={nameOfCertificate(each)} />,
-  actions: (each) => {
-    const path = `/tls_certificates/${each.id}`;
-    const edit = edited({
-      name: 'edit',
-      label: 'Edit',
-      method: 'PATCH',
-      path,
-      form: {
-        label: 'Edit certificate',
-        fields: ANNOTATION_FIELDS,
-        values: annotationValues(each),
-        body: changedAnnotations,
-      },
-    });
-
-    // Those of domains with automatic renewal end with the renewal.
-    return each.issued_at !== null
-      ? [edit]
-      : [
-          edit,
-          removal({
-            title: `Delete the certificate ${nameOfCertificate(each)}?`,
-            effects: ['A certificate that a domain uses cannot be deleted.'],
-            submit: 'Delete certificate',
-            path,
-          }),
-        ];
-  },
-};
+  edit: { label: 'Edit certificate', fields: ANNOTATIONS },
+  remove: (each) => ({
+    title: `Delete the certificate ${nameOfCertificate(each)}?`,
+    effects: ['A certificate that a domain uses cannot be deleted.'],
+    submit: 'Delete certificate',
+  }),
+  // Those of domains with automatic renewal end with the renewal.
+  actions: ({ issued_at }, { edit, remove }) => (issued_at === null ? [...edit, ...remove] : edit),
+});

@@ -1,12 +1,8 @@
 import type { TunnelGroupBackend } from '../../../management/resources/tunnel-group-backend.ts';
 import { Badge } from '../../ui/notice.tsx';
-import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
-import { Ago, Named } from '../cells.tsx';
-import { removal } from '../confirm-dialog.tsx';
-import { commonFacts, linesOfPairs, Pairs } from '../facts.tsx';
-import { type FormField, pairsOf } from '../form.ts';
-import { edited } from '../form-dialog.tsx';
-import type { Section } from '../section.ts';
+import { linesOfPairs, Named, Pairs } from '../cells.tsx';
+import { type FormField, type FormValues, pairsOf } from '../form.tsx';
+import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';
 
 const FIELDS: readonly FormField[] = [
   {
@@ -16,15 +12,16 @@ const FIELDS: readonly FormField[] = [
     kind: 'lines',
     required: 'Enter at least one label, such as app=camera.',
   },
-  ...ANNOTATION_FIELDS,
+  ...ANNOTATIONS,
 ];
+const labelsOf = ({ labels }: FormValues): object => ({ labels: pairsOf(labels) });
 const nameOf = ({ labels, description }: TunnelGroupBackend): string =>
   description || linesOfPairs(labels).replaceAll('\n', ', ') || '(no labels: matches no tunnel)';
 const tunnels = ({ tunnels: online }: TunnelGroupBackend) => (
   <Badge tone={online.length > 0 ? 'good' : 'warning'}>{online.length}</Badge>
 );
 
-export const tunnelGroupsSection: Section<TunnelGroupBackend> = {
+export const tunnelGroupsSection = resource<TunnelGroupBackend>({
   name: 'tunnel-groups',
   path: '/backends/tunnel_group',
   listKey: 'backends',
@@ -35,45 +32,27 @@ export const tunnelGroupsSection: Section<TunnelGroupBackend> = {
     { head: 'Labels', cell: (group) => <Named name={nameOf(group)} below={group.id} /> },
     { head: 'Labels', cell: ({ labels }) => <Pairs of={labels} /> },
     { head: 'Tunnels online', cell: tunnels },
-    { head: 'Created', cell: ({ created_at }) => <Ago moment={created_at} /> },
+    CREATED,
   ],
-  searchText: (group) => [group.id, group.description, linesOfPairs(group.labels)].join(' '),
+  searchTexts: (group) => [group.id, group.description, linesOfPairs(group.labels)],
   empty: {
     title: 'No tunnel groups yet',
     text: 'A tunnel group is the backend of a TLS edge: all tunnels that agents bind under its labels.',
   },
-  create: {
-    label: 'Create tunnel group',
+  create: { label: 'Create tunnel group', fields: FIELDS, body: labelsOf },
+  edit: {
+    label: 'Edit tunnel group',
     fields: FIELDS,
-    body: ({ labels, ...values }) => ({ labels: pairsOf(labels), ...newAnnotations(values) }),
+    values: ({ labels }) => ({ labels: linesOfPairs(labels) }),
+    body: labelsOf,
   },
   facts: (group) => [
     { label: 'Labels', value: <Pairs of={group.labels} /> },
     { label: 'Tunnels online', value: tunnels(group) },
-    ...commonFacts(group),
   ],
-  actions: (group) => {
-    const path = `/backends/tunnel_group/${group.id}`;
-
-    return [
-      edited({
-        name: 'edit',
-        label: 'Edit',
-        method: 'PATCH',
-        path,
-        form: {
-          label: 'Edit tunnel group',
-          fields: FIELDS,
-          values: { ...annotationValues(group), labels: linesOfPairs(group.labels) },
-          body: ({ labels, ...values }) => ({ labels: pairsOf(labels), ...changedAnnotations(values) }),
-        },
-      }),
-      removal({
-        title: `Delete the tunnel group ${nameOf(group)}?`,
-        effects: ['TLS edges that use it no longer answer.'],
-        submit: 'Delete tunnel group',
-        path,
-      }),
-    ];
-  },
-};
+  remove: (group) => ({
+    title: `Delete the tunnel group ${nameOf(group)}?`,
+    effects: ['TLS edges that use it no longer answer.'],
+    submit: 'Delete tunnel group',
+  }),
+});

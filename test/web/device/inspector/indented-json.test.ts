@@ -1,6 +1,10 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { indentedJson } from '../../../../src/web/device/inspector/indented-json.ts';
+
+// The pages have a tsconfig.json of their own.
+const { indentedJson } = await import(
+  new URL('../../../../src/web/device/inspector/body-view.tsx', import.meta.url).href
+);
 
 it('JSON is indented as JSON.stringify does it', () => {
   fc.assert(

@@ -2,8 +2,10 @@ import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { ApiProblem } from './api.ts';
+import type { BrowserSession } from './browser-session.ts';
 import { Button } from './button.tsx';
 import { TextField } from './field.tsx';
+import { SignOutIcon } from './icons.tsx';
 import { Notice } from './notice.tsx';
 
 /** What stands in place of a page that the browser may not see yet. */
@@ -84,5 +86,33 @@ export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps):
       <p>{text.whereLink}</p>
       <pre>{text.command}</pre>
     </form>
+  );
+}
+
+/** Signing out, here and everywhere. */
+export function AccountMenu({
+  session,
+  children,
+}: {
+  session: BrowserSession<{ access: string }>;
+  /** What stands above, such as who is signed in. */
+  children?: ComponentChildren;
+}): JSX.Element {
+  return (
+    <details class="menu">
+      <summary class="button quiet">
+        <SignOutIcon />
+        Sign out
+      </summary>
+      <div class="menu-items">
+        {children}
+        <Button kind="quiet" onClick={() => void session.signOut(false)}>
+          Sign out here
+        </Button>
+        <Button kind="quiet" onClick={() => void session.signOut(true)}>
+          Sign out everywhere
+        </Button>
+      </div>
+    </details>
   );
 }
