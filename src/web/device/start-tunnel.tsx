@@ -6,7 +6,7 @@ import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
-import { Choice, TextField } from '../ui/field.tsx';
+import { Choice, setter, TextField } from '../ui/field.tsx';
 import { ShieldIcon } from '../ui/icons.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';
@@ -93,9 +93,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
         <TextField
           label="Forward to"
           value={upstream.value}
-          onInput={(value) => {
-            upstream.value = value;
-          }}
+          onInput={setter(upstream)}
           hint={FORWARDS_TO_HINT}
           problem={details.forwards_to}
           autofocus
@@ -128,20 +126,11 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
             )}
           </fieldset>
         )}
-        <Choice
-          label="Protocol"
-          value={protocol.value}
-          onChange={(value) => {
-            protocol.value = value;
-          }}
-          options={PROTOCOLS}
-        />
+        <Choice label="Protocol" value={protocol.value} onChange={setter(protocol)} options={PROTOCOLS} />
         <TextField
           label="Domain"
           value={domain.value}
-          onInput={(value) => {
-            domain.value = value;
-          }}
+          onInput={setter(domain)}
           hint={domainHint(protocol.value, domain.value.trim(), suggestions.value)}
           problem={details.domain}
         />

@@ -4,7 +4,7 @@ import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
-import { TextField } from '../ui/field.tsx';
+import { setter, TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { goHome } from '../ui/router.ts';
@@ -59,9 +59,7 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
           label="Forward to"
           hint={FORWARDS_TO_HINT}
           value={upstream.value}
-          onInput={(value) => {
-            upstream.value = value;
-          }}
+          onInput={setter(upstream)}
           problem={problem?.details.forwards_to}
           autofocus
         />

@@ -4,11 +4,11 @@ import type { BotUser } from '../../management/resources/bot-user.ts';
 import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
-import { Choice } from '../ui/field.tsx';
+import { Choice, setter } from '../ui/field.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
 import { linkTo, route, useTitle } from '../ui/router.ts';
-import { useSubmission } from '../ui/submission.ts';
+import { attempt, useSubmission } from '../ui/submission.ts';
 import { DnsRecords } from './dns-records.tsx';
 import { type FormField, FormFieldInput, type FormValues, placedIn, type ShownOnce } from './form.tsx';
 import { PagedList } from './paged-list.ts';
@@ -73,9 +73,7 @@ function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element
           field={DOMAIN}
           isFirst={false}
           value={name.value}
-          onInput={(value) => {
-            name.value = value;
-          }}
+          onInput={setter(name)}
           problem={problem?.details[DOMAIN.name]}
         />
         <Button kind="primary" type="submit" busy={busy}>
@@ -115,14 +113,10 @@ function Existing({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element | n
 function Site({ id, stamp }: { id: string; stamp: ReadonlySignal<string> }): JSX.Element {
   const domain = useSignal<ReservedDomain | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
-  const load = async () => {
-    try {
+  const load = () =>
+    attempt(problem, async () => {
       domain.value = await api<ReservedDomain>('GET', `${domainsSection.path}/${encodeURIComponent(id)}`);
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    }
-  };
+    });
   useSignalEffect(() => {
     stamp.value;
     void load();

@@ -4,6 +4,7 @@ import { useEffect, useId } from 'preact/hooks';
 import { ApiProblem } from '../ui/api.ts';
 import { Checked, Choice, Notes, type NumberBounds, NumberField, TextArea, TextField } from '../ui/field.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
+import { attempt } from '../ui/submission.ts';
 
 /** An item that a field refers to. */
 export interface Option {
@@ -147,15 +148,9 @@ function ItemField({ field, value, onInput, problem: wrong }: FormFieldInputProp
   const options = useSignal<readonly Option[] | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   useEffect(() => {
-    field.load?.().then(
-      (loaded) => {
-        options.value = loaded;
-      },
-      (error: unknown) => {
-        if (!(error instanceof ApiProblem)) throw error;
-        problem.value = error;
-      },
-    );
+    void attempt(problem, async () => {
+      if (field.load) options.value = await field.load();
+    });
   }, []);
   if (problem.value) return <ProblemNotice title="The list could not be loaded" problem={problem.value} />;
   if (options.value === null) return <p class="with-spinner">Loading…</p>;

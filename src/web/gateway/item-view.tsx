@@ -1,10 +1,11 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { ApiProblem } from '../ui/api.ts';
+import type { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { goTo, linkTo, route, useTitle } from '../ui/router.ts';
+import { attempt } from '../ui/submission.ts';
 import { forgetNames } from './item-link.tsx';
 import { type Fact, type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
 import { api } from './session.ts';
@@ -23,14 +24,10 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
   const item = useSignal<T | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const load = async () => {
-    try {
+    const raised = await attempt(problem, async () => {
       item.value = await api<T>('GET', `${section.path}/${encodeURIComponent(id)}`);
-      problem.value = null;
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-    }
-    return problem.value?.status !== 404;
+    });
+    return raised?.status !== 404;
   };
   useSignalEffect(() => {
     stamp.value;

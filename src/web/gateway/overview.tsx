@@ -3,11 +3,12 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
 import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
-import { ApiProblem, call } from '../ui/api.ts';
+import { type ApiProblem, call } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, useTitle } from '../ui/router.ts';
+import { attempt } from '../ui/submission.ts';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
 import { pageTitle, SECTION_TITLES } from './section.ts';
@@ -40,15 +41,11 @@ export function Overview({
   const overview = useSignal<DashboardOverview | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const [refresh] = useState(() =>
-    paced(async () => {
-      try {
+    paced(() =>
+      attempt(problem, async () => {
         overview.value = await ask();
-        problem.value = null;
-      } catch (error) {
-        if (!(error instanceof ApiProblem)) throw error;
-        problem.value = error;
-      }
-    }),
+      }),
+    ),
   );
   useSignalEffect(() => {
     stamp.value;

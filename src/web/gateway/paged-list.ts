@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { ApiProblem } from '../ui/api.ts';
+import type { ApiProblem } from '../ui/api.ts';
+import { attempt } from '../ui/submission.ts';
 import type { Option } from './form.tsx';
 import type { Item, Section } from './section.ts';
 import { api } from './session.ts';
@@ -108,10 +109,7 @@ export class PagedList<T extends { id: string }> {
       if (isShown) this.#state.value = 'loading';
       this.#problem.value = null;
       try {
-        await load();
-      } catch (error) {
-        if (!(error instanceof ApiProblem)) throw error;
-        this.#problem.value = error;
+        await attempt(this.#problem, load);
       } finally {
         this.#state.value = this.#next === null ? 'complete' : 'more';
       }
@@ -144,7 +142,7 @@ const PAUSE_FACTOR = 5;
  * Work that runs soon after each call, once at a time. What is asked for all the time runs again and again, with pauses that are
  * longer than it took, so that it costs the gateway little.
  */
-export function paced(work: () => Promise<void>): () => Promise<void> {
+export function paced(work: () => Promise<unknown>): () => Promise<void> {
   let state: 'idle' | 'running' | 'again' = 'idle';
   return async () => {
     if (state !== 'idle') {

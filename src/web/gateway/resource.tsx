@@ -1,4 +1,4 @@
-import { edited, removal } from './action-dialogs.tsx';
+import { type Confirmation, edited, removal } from './action-dialogs.tsx';
 import { Ago, type Annotated, commonFacts } from './cells.tsx';
 import type { FormField, FormValues, ItemForm } from './form.tsx';
 import type { Action, Column, Section } from './section.ts';
@@ -16,10 +16,15 @@ export const CREATED: Column<{ created_at: string }> = {
 };
 
 /** A resource whose items people create, change and delete. Descriptions and metadata need no values and no body. */
-export interface Resource<T extends Annotated> extends Omit<Section<T>, 'create' | 'actions'> {
+export interface Resource<T extends Annotated> extends Omit<Section<T>, 'create' | 'actions' | 'listKey' | 'tables'> {
+  /** Left out: the path. */
+  listKey?: string;
+  /** Left out: the one that is named as the list. */
+  tables?: readonly string[];
   create?: Omit<ItemForm, 'body'> & { body?: ItemForm['body'] };
   edit?: Pick<ItemForm, 'label' | 'fields'> & { values?: (item: T) => FormValues; body?: ItemForm['body'] };
-  remove: (item: T) => Omit<Parameters<typeof removal>[0], 'path' | 'title'> & { title?: string };
+  /** Left out of it: the title `Delete <name>?`, the label `Delete`. */
+  remove: (item: T) => Pick<Confirmation, 'effects' | 'submit'> & Partial<Pick<Confirmation, 'title' | 'label'>>;
   /** With other actions than to edit and to remove, or in another order. */
   actions?: (item: T, usual: { edit: Action[]; remove: Action[] }) => readonly Action[];
 }
@@ -27,6 +32,7 @@ export interface Resource<T extends Annotated> extends Omit<Section<T>, 'create'
 /** The list of a resource's items, with what one can do with each. */
 export function resource<T extends Annotated>(options: Resource<T>): Section<T> {
   const { create, edit, remove, facts, actions, ...section } = options;
+  const { listKey = section.path.slice(1), tables = [listKey] } = section;
   const usual = (item: T) => {
     const path = `${section.path}/${item.id}`;
     return {
@@ -36,6 +42,8 @@ export function resource<T extends Annotated>(options: Resource<T>): Section<T> 
   };
   return {
     ...section,
+    listKey,
+    tables,
     ...(create && {
       create: { ...create, body: (values) => ({ ...create.body?.(values), ...newAnnotations(values) }) },
     }),

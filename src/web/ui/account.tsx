@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { ApiProblem } from './api.ts';
 import type { BrowserSession } from './browser-session.ts';
 import { Button } from './button.tsx';
-import { TextField } from './field.tsx';
+import { setter, TextField } from './field.tsx';
 import { SignOutIcon } from './icons.tsx';
 import { Notice } from './notice.tsx';
 
@@ -72,9 +72,7 @@ export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps):
         type="password"
         autocomplete="current-password"
         value={credential.value}
-        onInput={(value) => {
-          credential.value = value;
-        }}
+        onInput={setter(credential)}
         hint={text.where}
         problem={problem ? [problem.message, problem.code].filter(Boolean).join(' · ') : undefined}
         autofocus

@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import type { InputHTMLAttributes, JSX } from 'preact';
 import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 
@@ -18,6 +18,13 @@ export interface FieldProps {
   autocomplete?: string;
   placeholder?: string;
   hiddenLabel?: boolean;
+}
+
+/** Keeps what a field reports. */
+export function setter<T>(signal: Signal<T>): (value: T) => void {
+  return (value) => {
+    signal.value = value;
+  };
 }
 
 /** A labelled text field; its hint and its problem are read with it. */

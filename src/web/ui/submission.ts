@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { ApiProblem } from './api.ts';
 import { isComplete } from './field.tsx';
 
@@ -13,7 +13,27 @@ export interface Submission {
   onSubmit(work: () => Promise<unknown>): (event: Event) => void;
 }
 
-/** The state of what a component sends. Errors other than {@link ApiProblem} go on to the browser. */
+/**
+ * Does something with the API, and keeps its problem; null when it succeeded. Errors other than {@link ApiProblem} go on to the
+ * browser.
+ *
+ * @returns the problem
+ */
+export async function attempt(
+  problem: Signal<ApiProblem | null>,
+  work: () => Promise<unknown>,
+): Promise<ApiProblem | null> {
+  try {
+    await work();
+    problem.value = null;
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error;
+    problem.value = error;
+  }
+  return problem.value;
+}
+
+/** The state of what a component sends. */
 export function useSubmission(): Submission {
   const busy = useSignal(false);
   const problem = useSignal<ApiProblem | null>(null);
@@ -22,12 +42,7 @@ export function useSubmission(): Submission {
     busy.value = true;
     problem.value = null;
     try {
-      await work();
-      return null;
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      problem.value = error;
-      return error;
+      return await attempt(problem, work);
     } finally {
       busy.value = false;
     }

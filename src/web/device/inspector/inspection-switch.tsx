@@ -4,7 +4,7 @@ import type { InspectionReport } from '../../../agent/api/inspection/inspection-
 import { call } from '../../ui/api.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
-import { SelectField } from '../../ui/field.tsx';
+import { SelectField, setter } from '../../ui/field.tsx';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
 import { useSubmission } from '../../ui/submission.ts';
 import { present, span } from '../../ui/time-span.ts';
@@ -40,14 +40,7 @@ export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Elemen
           <Button onClick={() => void act('DELETE', 'inspection')}>Stop</Button>
         ) : (
           <>
-            <SelectField
-              label="Inspect for"
-              value={seconds.value}
-              options={DURATIONS}
-              onChange={(value) => {
-                seconds.value = value;
-              }}
-            />
+            <SelectField label="Inspect for" value={seconds.value} options={DURATIONS} onChange={setter(seconds)} />
             <Button kind="primary" onClick={start}>
               Start inspecting
             </Button>

@@ -2,9 +2,10 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { MessageReport } from '../../../agent/api/inspection/inspection-reports.ts';
-import { ApiProblem, call } from '../../ui/api.ts';
+import { type ApiProblem, call } from '../../ui/api.ts';
 import { byteSize } from '../../ui/byte-size.ts';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
+import { attempt } from '../../ui/submission.ts';
 
 const TYPES = { text: '', binary: 'binary', close: 'close', event: '' } as const;
 const SENDERS = { client: 'Client', upstream: 'Upstream' } as const;
@@ -38,14 +39,10 @@ export function MessageList({
       const last = messages.value[0]?.number ?? 0;
       if (last >= count) return;
       const query = new URLSearchParams({ after: String(last), ...(revealed && { reveal: 'true' }) });
-      try {
+      await attempt(problem, async () => {
         const more = await call<MessageReport[]>('GET', `${path}?${query}`);
         messages.value = [...more.toReversed(), ...messages.value].slice(0, MAX_SHOWN);
-        problem.value = null;
-      } catch (error) {
-        if (!(error instanceof ApiProblem)) throw error;
-        problem.value = error;
-      }
+      });
     });
   }, [count, revealed]);
   const { value: shown } = messages;

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import { call } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
-import { TextArea, TextField } from '../../ui/field.tsx';
+import { setter, TextArea, TextField } from '../../ui/field.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { goTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
@@ -49,28 +49,12 @@ export function ReplayForm({
     <form onSubmit={submit} noValidate>
       <p class="hint">Goes from the agent straight to the upstream: the traffic policy does not apply.</p>
       {problem && <ProblemNotice title="The request was not sent" problem={problem} />}
-      <TextField
-        label="Method"
-        value={method.value}
-        onInput={(value) => {
-          method.value = value;
-        }}
-        problem={details.method}
-      />
-      <TextField
-        label="Path and query"
-        value={path.value}
-        onInput={(value) => {
-          path.value = value;
-        }}
-        problem={details.path}
-      />
+      <TextField label="Method" value={method.value} onInput={setter(method)} problem={details.method} />
+      <TextField label="Path and query" value={path.value} onInput={setter(path)} problem={details.path} />
       <TextArea
         label="Headers"
         value={headers.value}
-        onInput={(value) => {
-          headers.value = value;
-        }}
+        onInput={setter(headers)}
         hint="One per line: name: value. A masked value that stays unchanged is sent as it was."
         problem={headerProblem.value ?? details.headers}
         rows={8}
@@ -78,15 +62,7 @@ export function ReplayForm({
       {isBinary ? (
         <p class="hint">The body is binary; it is sent as it was.</p>
       ) : (
-        <TextArea
-          label="Body"
-          value={content.value}
-          onInput={(value) => {
-            content.value = value;
-          }}
-          problem={details.body}
-          rows={6}
-        />
+        <TextArea label="Body" value={content.value} onInput={setter(content)} problem={details.body} rows={6} />
       )}
       <div class="dialog-actions">
         <Button onClick={close}>Cancel</Button>

@@ -4,11 +4,12 @@ import { useEffect, useState } from 'preact/hooks';
 import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
 import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
-import { ApiProblem } from '../../ui/api.ts';
+import type { ApiProblem } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
 import { Badge, EmptyState, ProblemNotice, type Tone } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
+import { attempt } from '../../ui/submission.ts';
 import { queryOf, type TrafficModel } from './traffic-model.ts';
 
 const ANSWERED_BY = { upstream: null, gateway: 'Gateway', endpoint: 'Internal endpoint' } as const;
@@ -35,10 +36,7 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
     if (matching.length <= shown.value) {
       busy.value = true;
       try {
-        await model.loadOlder();
-      } catch (error) {
-        if (!(error instanceof ApiProblem)) throw error;
-        problem.value = error;
+        await attempt(problem, model.loadOlder);
       } finally {
         busy.value = false;
       }

@@ -17,8 +17,6 @@ const state = ({ active }: BotUser) => (
 export const botUsersSection = resource<BotUser>({
   name: 'bot-users',
   path: '/bot_users',
-  listKey: 'bot_users',
-  tables: ['bot_users'],
   nameOf,
   columns: [{ head: 'Name', cell: (bot) => <Named name={nameOf(bot)} /> }, { head: 'State', cell: state }, CREATED],
   searchTexts: ({ name, id, active }) => [name, id, active ? 'Active' : 'Inactive'],

@@ -12,8 +12,6 @@ export function nameOfAuthority(
 export const authoritiesSection = resource<CertificateAuthority>({
   name: 'authorities',
   path: '/certificate_authorities',
-  listKey: 'certificate_authorities',
-  tables: ['certificate_authorities'],
   nameOf: nameOfAuthority,
   columns: [
     { head: 'Subject', cell: (each) => <Named name={nameOfAuthority(each)} below={each.description} /> },

@@ -40,9 +40,7 @@ export function stateOf({ status, online_since, last_seen_at }: Device): keyof t
 export const devicesSection = resource<Device>({
   name: 'devices',
   path: '/devices',
-  listKey: 'devices',
   isLive: true,
-  tables: ['devices'],
   nameOf: ({ name }) => name,
   columns: [
     { head: 'Device', cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },

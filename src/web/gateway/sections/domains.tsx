@@ -23,8 +23,6 @@ export const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 
 export const domainsSection = resource<ReservedDomain>({
   name: 'domains',
   path: '/reserved_domains',
-  listKey: 'reserved_domains',
-  tables: ['reserved_domains'],
   nameOf: ({ domain }) => domain,
   columns: [
     { head: 'Domain', cell: ({ domain }) => <Named name={domain} unicode={domain} /> },

@@ -91,8 +91,6 @@ const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? 'never' 
 export const invitesSection = resource<EnrolmentKey>({
   name: 'invites',
   path: '/enrolment_keys',
-  listKey: 'enrolment_keys',
-  tables: ['enrolment_keys'],
   nameOf,
   columns: [
     { head: 'Site', cell: (key) => <Named name={nameOf(key)} below={key.description} unicode={key.site} /> },

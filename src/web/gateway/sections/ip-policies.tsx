@@ -19,7 +19,6 @@ const MOST_RULES = 10_000;
 export const ipPoliciesSection = resource<IpPolicy>({
   name: 'ip-policies',
   path: '/ip_policies',
-  listKey: 'ip_policies',
   tables: ['ip_policies', 'ip_policy_rules'],
   nameOf,
   columns: [{ head: 'IP policy', cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> }, CREATED],

@@ -53,8 +53,6 @@ const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? 'Uploade
 export const certificatesSection = resource<TlsCertificate>({
   name: 'certificates',
   path: '/tls_certificates',
-  listKey: 'tls_certificates',
-  tables: ['tls_certificates'],
   nameOf: nameOfCertificate,
   columns: [
     {

@@ -24,7 +24,6 @@ export const edgesSection = resource<TlsEdge>({
   name: 'edges',
   path: '/edges/tls',
   listKey: 'tls_edges',
-  tables: ['tls_edges'],
   nameOf: nameOfEdge,
   columns: [
     { head: 'Addresses', cell: (edge) => <Named name={nameOfEdge(edge)} below={edge.description} /> },

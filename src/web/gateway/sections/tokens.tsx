@@ -50,8 +50,6 @@ const aclOf = ({ scope, acl }: FormValues): string[] => (scope === 'all' ? [] : 
 export const authtokensSection = resource<Credential>({
   name: 'authtokens',
   path: '/credentials',
-  listKey: 'credentials',
-  tables: ['credentials'],
   nameOf,
   columns: [NAME, { head: 'May bind', cell: rulesOf }, OWNER, CREATED],
   searchTexts: ({ id, description, owner_id, acl }) => [id, description, owner_id, ...(acl ?? [])],
