@@ -48,7 +48,7 @@ const PAGES = [
 ];
 
 const SOURCES = readdirSync('src', { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.ts'))
+  .filter((name) => /\.tsx?$/.test(name))
   .map((name) => join('src', name));
 
 /** Pages as they are read: without code blocks, code and addresses. */
@@ -59,9 +59,10 @@ function prose(page: string): string {
     .replace(/\]\([^)]*\)/g, ']');
 }
 
-/** The string literals of a program, where help, errors and log messages are; comments are left out. */
-function literals(source: string): string[] {
+/** What a program says, without comments: its string literals; all of a component, whose texts stand between tags, too. */
+function textsOf(file: string, source: string): string[] {
   const code = source.replace(/\/\*[\s\S]*?\*\//g, '').replace(/^\s*\/\/.*$/gm, '');
+  if (file.endsWith('.tsx')) return [code.replace(/\s+/g, ' ')];
   const found = code.matchAll(/'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`/g);
   return [...found].map(([, single, double, template]) => single ?? double ?? template ?? '');
 }
@@ -85,7 +86,7 @@ it('pages avoid the words that CONTRIBUTING.md advises against', () => {
   expect(texts.flatMap(([file, text]) => problems(file, [text]))).toEqual([]);
 });
 
-it('help, errors and log messages avoid the same words', () => {
-  const texts = SOURCES.map((file) => [file, literals(readFileSync(file, 'utf8'))] as const);
+it('help, errors, log messages and the texts of pages avoid the same words', () => {
+  const texts = SOURCES.map((file) => [file, textsOf(file, readFileSync(file, 'utf8'))] as const);
   expect(texts.flatMap(([file, strings]) => problems(file, strings))).toEqual([]);
 });

@@ -91,6 +91,7 @@ const MUTUAL_TLS: Module<'mutual_tls'> = {
       name: 'ids',
       member: 'certificate_authority_ids',
       label: 'Client CAs',
+      hint: '',
       required: 'Choose at least one client CA.',
       kind: 'some-of',
       load: () => loadOptions(authoritiesSection),
