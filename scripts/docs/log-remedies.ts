@@ -31,8 +31,6 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'raise `LimitNOFILE=` of the service (`ulimit -n`), or lower `GATEWAY_MAX_CONNECTIONS`',
   'agent refused': 'correct the authtoken or its limits, as `code` says',
   'agent request failed': 'report it as a bug',
-  'connection for bulk refused':
-    'transfers of this agent share its first connection; raise the limit on sessions when it repeats',
   'certificate authority not recorded in the database': 'check the disk',
   'certificate authority replaced: clients that trust the old one cannot connect':
     'restore ca.pem and its key from a backup, or give the new ca.pem to agents and clients',
@@ -70,6 +68,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'remote API without authentication: anyone with the URL can create and delete tunnels':
     'set AGENT_API_AUTH=token unless this is intended',
   'request failed unexpectedly': 'report it as a bug',
+  'second connection refused':
+    'small requests of this agent wait behind its transfers; raise the limit on sessions when it repeats',
   'session attempt failed; retrying': 'run `device-agent doctor` when it lasts',
   'session lost': 'nothing; the agent reconnects',
   'settings reload failed; keeping the previous ones': 'correct what `reason` names, then reload again',

@@ -27,8 +27,8 @@ export interface ByteChannel {
   resume(): void;
   /** The receiver keeps this many further bytes on behalf of the stream, or fewer. */
   keep?(bytes: number): void;
-  /** Whether it shares a connection with bulk streams, so that small requests would wait there. */
-  readonly isBulk?: boolean;
+  /** Whether it shares a connection with bulk, while a new channel would use one with far less. */
+  readonly isCrowded?: boolean;
   /**
    * From now on, it is used for another client.
    *

@@ -1,6 +1,5 @@
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
-import { BulkMeter } from './bulk-meter.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
@@ -27,6 +26,10 @@ const UNCOPIED = 8;
  */
 const SMALL = 512;
 const SMALL_PIECES_PER_TURN = 16;
+/** Credited bytes that make a transfer bulk; below, it would be over before another connection is open. */
+const BULK = 1_048_576;
+/** After so many milliseconds without credit, the next is that of another transfer. */
+const QUIET_MS = 1000;
 
 /** Receives a channel's events. After `onClosed` the stream no longer counts towards the peer's limit. */
 export interface ChannelReceiver extends ByteReceiver {
@@ -51,8 +54,8 @@ export interface ChannelHost extends CreditHost {
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
-  /** One direction of the channel is bulk. Called with each further credit of it. */
-  carriesBulk(channel: Channel, direction: BulkMeter): void;
+  /** A channel transfers bulk. Called with each further credit of it. */
+  carriesBulk(): void;
 }
 
 /**
@@ -63,13 +66,6 @@ export class Channel {
   /** 0 until the connection opens the stream. */
   id = 0;
   receiver: ChannelReceiver = NOBODY;
-
-  /** Whether what we send, and what the peer sends, travels on the session's connection for bulk. */
-  sendsOnBulk = false;
-  arrivesOnBulk = false;
-  /** Of what we send; the peer knows the stream once it has credited data. */
-  readonly sending = new BulkMeter();
-  readonly #receiving = new BulkMeter();
 
   #sendWindow = WINDOW;
   #credited = 0;
@@ -83,6 +79,10 @@ export class Channel {
 
   /** When the first frame was sent, until its credit arrives: peers credit it at once. */
   #openedAt: number | null = null;
+
+  /** Bytes credited in both directions since the last pause, and when. */
+  #transferred = 0;
+  #creditedAt = Number.NEGATIVE_INFINITY;
 
   readonly #credit: ReceiveCredit;
   #paused = false;
@@ -104,7 +104,7 @@ export class Channel {
   constructor(private readonly host: ChannelHost) {
     this.#credit = new ReceiveCredit(host, (bytes) => {
       host.windowIncrement(this.id, bytes);
-      this.#meter(this.#receiving, bytes);
+      this.#countTransfer(bytes);
     });
   }
 
@@ -120,16 +120,6 @@ export class Channel {
   /** Whether it has so little to send that others need not wait for it. */
   get sendsLittle(): boolean {
     return this.#waiting.length < LITTLE;
-  }
-
-  /** Whether it sends much, and its writer waits. */
-  get sendsBulk(): boolean {
-    return this.sending.isBulk && this.#full && !this.#closed && !this.#finSent;
-  }
-
-  /** Whether either direction has yet to end on the connection for bulk. */
-  get needsBulk(): boolean {
-    return (this.sendsOnBulk && !this.#finSent) || (this.arrivesOnBulk && !this.#finReceived);
   }
 
   /** The receiver keeps this many further bytes until the stream closes. */
@@ -299,7 +289,7 @@ export class Channel {
     this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
     this.#measureRoundTrip();
-    this.#meter(this.sending, increment);
+    this.#countTransfer(increment);
     this.receiver.onCredit?.(this.#credited);
     if (this.#waiting.length > 0) this.host.ready(this);
   }
@@ -339,9 +329,12 @@ export class Channel {
     if (!this.#closed && !this.#finReceived) this.#credit.grant();
   }
 
-  #meter(meter: BulkMeter, bytes: number): void {
-    meter.credit(bytes, turnTime());
-    if (meter.isBulk) this.host.carriesBulk(this, meter);
+  #countTransfer(bytes: number): void {
+    const now = turnTime();
+    if (now - this.#creditedAt > QUIET_MS) this.#transferred = 0;
+    this.#creditedAt = now;
+    this.#transferred += bytes;
+    if (this.#transferred >= BULK) this.host.carriesBulk();
   }
 
   #measureRoundTrip(): void {

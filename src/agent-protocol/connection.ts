@@ -2,17 +2,28 @@ import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
-import type { BulkMeter } from './bulk-meter.ts';
 import { Channel, type ChannelHost } from './channel.ts';
-import { AGENT_LIMITS, type ConnectionLimits, GATEWAY_LIMITS, UNAUTHENTICATED_LIMITS } from './connection-limits.ts';
-import { FrameAllowance } from './frame-allowance.ts';
-import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
-import { LARGEST_WINDOW } from './growing-window.ts';
+import {
+  AGENT_LIMITS,
+  type ConnectionLimits,
+  FrameAllowance,
+  GATEWAY_LIMITS,
+  UNAUTHENTICATED_LIMITS,
+} from './connection-limits.ts';
+import { RecentBytes, RoundTrip } from './connection-meters.ts';
+import { LARGEST_WINDOW } from './credit-window.ts';
+import {
+  FIRST_ID,
+  FrameDecoder,
+  type FrameHandler,
+  FrameWriter,
+  MuxError,
+  ProtocolViolation,
+  type Role,
+} from './frames.ts';
 import { HeldMemory } from './held-memory.ts';
 import { WINDOW } from './receive-credit.ts';
-import { RoundTrip } from './round-trip.ts';
 import { SendQueue } from './send-queue.ts';
-import { FIRST_ID, isGateways, type Role } from './stream-ids.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -37,8 +48,8 @@ export interface ConnectionUser {
   accept(channel: Channel): void;
   /** Frames of streams that the gateway opened were sent. */
   sent?(): void;
-  /** A bulk stream slows others down that a further connection would separate. Called repeatedly. */
-  wantsBulkConnection?(): void;
+  /** A stream has become bulk: small ones would rather use another connection. Called repeatedly. */
+  carriesBulk?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
 }
@@ -73,17 +84,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #received = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
-  /** The session's other connection, which carries bulk streams. */
-  #bulk: Connection | null = null;
-  /** Whether streams may move there. */
-  #movesBulk = false;
-  /** Of a connection for bulk: the one whose streams it carries. */
-  #main: Connection | null = null;
-  /** What arrived here before the notice, on the other connection, that its stream moves here. Decoding waits for that. */
-  #early: EarlyFrame | null = null;
-  /** Of the session: a connection for bulk shares its main connection's. */
-  #memory = new HeldMemory(this);
+  readonly #memory = new HeldMemory(this);
   readonly roundTrip = new RoundTrip();
+  readonly #recent = new RecentBytes(this.roundTrip);
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
@@ -95,7 +98,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     private readonly role: Role = 'gateway',
   ) {
     this.#decoder = new FrameDecoder(this);
-    this.#queue = new SendQueue(this.#out, socket, (channel, now) => this.#moveOut(channel, now));
+    this.#queue = new SendQueue(this.#out, socket);
     this.#nextId = FIRST_ID[role];
     this.#limits = role === 'agent' ? GATEWAY_LIMITS : UNAUTHENTICATED_LIMITS;
   }
@@ -123,30 +126,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
   }
 
-  /**
-   * The peer may from now on move its bulk streams to the given connection, which replaces an earlier one.
-   *
-   * @param bulk of the same session, and started
-   */
-  attachBulk(bulk: Connection): void {
-    this.#bulk?.close(new Error('another connection for bulk was opened'));
-    this.#bulk = bulk;
-    bulk.#main = this;
-    bulk.#largestWindow = this.#largestWindow;
-    bulk.#limits = this.#limits;
-    bulk.#useless = this.#useless;
-    this.#memory.adopt(bulk.#memory);
-    bulk.#memory = this.#memory;
-  }
-
-  /** The peer knows the connection for bulk: from now on, bulk streams move there. */
-  moveBulk(): void {
-    this.#movesBulk = this.#bulk !== null;
-  }
-
-  /** Whether streams are on the connection for bulk. */
-  get usesBulk(): boolean {
-    return this.#bulk !== null && [...this.#channels.values()].some(({ needsBulk }) => needsBulk);
+  /** About how many bytes are on their way, in both directions. */
+  get load(): number {
+    return this.#recent.at(turnTime()) + this.socket.writableLength;
   }
 
   start(): void {
@@ -167,6 +149,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** From now on, the bytes held for streams count against the budget. */
   limitMemory(budget: MemoryBudget): void {
     this.#memory.limit(budget);
+  }
+
+  get hasEnded(): boolean {
+    return this.#ended;
   }
 
   /** Whether the peer has sent anything yet. */
@@ -204,6 +190,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#ended) return;
     this.lastReadAt = performance.now();
     trackBuffer(chunk.length);
+    this.#recent.add(chunk.length, turnTime());
     this.#received += chunk.length + CHUNK_BYTES;
     if (this.#received > this.#limits.received) this.close(new Error('too much sent before authentication'));
     else this.#decode(chunk);
@@ -213,9 +200,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#readSinceFlush = true;
     this.#scheduleFlush();
     try {
-      this.#handleEarly();
       const decoded = this.#decoder.push(chunk);
-      if ((decoded === chunk.length && this.#early === null) || this.#ended) return;
+      if (decoded === chunk.length || this.#ended) return;
       this.#rest = chunk.subarray(decoded);
       this.socket.pause();
     } catch (error) {
@@ -236,79 +222,34 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   onData(streamId: number, length: number, syn: boolean): void {
     this.#count(syn ? FRAMES_PER_STREAM : 1);
-    const channel = syn ? this.#accept(streamId) : this.#find(streamId);
+    const channel = syn ? this.#accept(streamId) : this.#channels.get(streamId);
     this.#current = channel ?? null;
     this.#currentId = streamId;
     this.#currentLength = length;
-    if (channel) this.#inOrder(channel, () => channel.receiveHeader(length));
-  }
-
-  /** Whether frames with this id belong to a stream of the other connection: only the gateway's streams carry bulk. */
-  #carries(streamId: number): boolean {
-    return this.#main !== null && isGateways(streamId);
-  }
-
-  #find(streamId: number): Channel | undefined {
-    return ((this.#carries(streamId) ? this.#main : null) ?? this).#channels.get(streamId);
-  }
-
-  /** Handles the start of a frame once all earlier ones of its stream were handled. */
-  #inOrder(channel: Channel, handle: () => void): void {
-    const isHere = this.#carries(channel.id) === channel.arrivesOnBulk;
-    if (isHere) handle();
-    else if (channel.arrivesOnBulk) throw new ProtocolViolation('a frame of a stream that has moved elsewhere');
-    else {
-      this.#early = { channel, handle, fin: null };
-      this.#decoder.stop();
-    }
-  }
-
-  /** Handles the frame that came too early: its stream has moved here meanwhile, or has closed. */
-  #handleEarly(): void {
-    const early = this.#early;
-    if (early === null) return;
-    this.#early = null;
-    if (early.channel.closed) this.#current = null;
-    else early.handle();
-    if (early.fin !== null) this.onDataEnd(early.fin, false);
+    channel?.receiveHeader(length);
   }
 
   onPayload(piece: Buffer): void {
     this.#current?.receivePayload(piece);
   }
 
-  onDataEnd(fin: boolean, moved: boolean): void {
-    if (this.#early !== null) {
-      this.#early.fin = fin;
-      return;
-    }
+  onDataEnd(fin: boolean): void {
     const channel = this.#current;
     this.#current = null;
     if (channel) {
       if (fin) channel.receiveFin();
-      else if (moved) this.#moveIn(channel);
     } else if (this.#currentLength > 0) {
       this.#count(FRAMES_PER_RESET);
       this.#countUseless(1);
-      if (!this.#carries(this.#currentId)) this.reset(this.#currentId, MuxError.streamClosed);
+      this.reset(this.#currentId, MuxError.streamClosed);
     }
-  }
-
-  /** Further data of the stream comes on the connection for bulk. */
-  #moveIn(channel: Channel): void {
-    if (!this.#isExtended || !isGateways(channel.id) || this.#main !== null) return;
-    channel.arrivesOnBulk = true;
-    if (this.#bulk === null) channel.cut(new Error('the connection for bulk was lost'));
-    else this.#bulk.#scheduleFlush();
   }
 
   onReset(streamId: number): void {
     this.#count(FRAMES_PER_RESET);
-    const channel = this.#find(streamId);
+    const channel = this.#channels.get(streamId);
     if (channel) channel.isServed = false;
-    if (channel && this.#carries(streamId)) this.#inOrder(channel, () => channel.receiveReset());
-    // The peer may have lost the connection for bulk already.
-    else channel?.receiveReset();
+    channel?.receiveReset();
   }
 
   onWindowIncrement(streamId: number, increment: number): void {
@@ -321,7 +262,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #accept(streamId: number): Channel {
-    if (!this.#isPeers(streamId) || this.#carries(streamId) || this.#channels.has(streamId)) {
+    if (!this.#isPeers(streamId) || this.#channels.has(streamId)) {
       throw new ProtocolViolation('stream id not allowed');
     }
     if (this.#inbound >= this.#limits.streams) throw new ProtocolViolation('too many streams opened');
@@ -338,25 +279,12 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   ready(channel: Channel): void {
-    this.#routeOf(channel).#enqueue(channel);
-  }
-
-  /** The connection on which a stream sends. */
-  #routeOf(channel: Channel | undefined): Connection {
-    return channel?.sendsOnBulk && this.#bulk !== null ? this.#bulk : this;
-  }
-
-  #enqueue(channel: Channel): void {
     this.#queue.add(channel);
     this.#scheduleFlush();
   }
 
-  carriesBulk(channel: Channel, direction: BulkMeter): void {
-    if (this.#bulk !== null) return;
-    const now = turnTime();
-    // Opening it takes some round trips.
-    const isRatherLong = direction.isLong(now, this.roundTrip.least, 1 / 2);
-    if (isRatherLong || this.#queue.hasCompany(channel, now)) this.user.wantsBulkConnection?.();
+  carriesBulk(): void {
+    this.user.carriesBulk?.();
   }
 
   windowIncrement(streamId: number, increment: number): void {
@@ -365,9 +293,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   reset(streamId: number, code: MuxError): void {
-    const connection = this.#routeOf(this.#channels.get(streamId));
-    connection.#out.reset(streamId, code);
-    connection.#scheduleFlush();
+    this.#out.reset(streamId, code);
+    this.#scheduleFlush();
   }
 
   get room(): number {
@@ -387,20 +314,13 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#memory.promise(bytes);
   }
 
-  /** Ends the session's stream that holds the most memory. */
+  /** Ends the stream that holds the most memory. */
   reclaim(): void {
     let most: Channel | null = null;
-    let owner: Connection = this;
-    for (const connection of this.#bulk === null ? [this] : [this, this.#bulk]) {
-      for (const channel of connection.#channels.values()) {
-        if (channel.memory <= (most?.memory ?? 0)) continue;
-        most = channel;
-        owner = connection;
-      }
-    }
+    for (const channel of this.#channels.values()) if (channel.memory > (most?.memory ?? 0)) most = channel;
     const reason = new Error('memory limit reached');
     // SDKs hang when a request of theirs is reset; requests have the agent's odd ids.
-    if (most === null || (most.id % 2 === 1 && !most.receiver.onCut)) owner.socket.destroy(reason);
+    if (most === null || (most.id % 2 === 1 && !most.receiver.onCut)) this.socket.destroy(reason);
     else most.cut(reason);
     this.#reportMemory();
   }
@@ -408,17 +328,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   forget(channel: Channel): void {
     this.#queue.delete(channel);
     this.#holding.delete(channel);
-    const bulk = this.#bulk;
-    if (bulk !== null) bulk.#forgetMoved(channel);
     if (!this.#channels.delete(channel.id) || !this.#isPeers(channel.id)) return;
     this.#inbound -= 1;
     // What ends with its connection is nobody's fault; a gateway's streams end with their clients.
     if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countUseless(USELESS_FRAMES_PER_STREAM);
-  }
-
-  #forgetMoved(channel: Channel): void {
-    this.#queue.delete(channel);
-    if (this.#early?.channel === channel) this.#scheduleFlush();
   }
 
   #scheduleFlush(): void {
@@ -443,7 +356,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #decodeRest(): void {
-    if (this.#early !== null && !this.#early.channel.arrivesOnBulk && !this.#early.channel.closed) return;
     this.#decoder.resume();
     const rest = this.#rest;
     if (rest === null) return;
@@ -453,34 +365,20 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #send(): void {
-    const isData = this.#queue.send(turnTime());
+    const isData = this.#queue.send();
     if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
+    this.#recent.add(this.#out.length, turnTime());
     this.#out.writeTo(this.socket);
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 
-  /**
-   * Moves a bulk stream to the connection for bulk if it has company or lasts long; returns whether it does. TCP starts
-   * slowly again there, which would delay shorter transfers that disturb nobody.
-   */
-  #moveOut(channel: Channel, now: number): boolean {
-    const bulk = this.#bulk;
-    if (bulk === null || !this.#movesBulk || !channel.sendsBulk || !isGateways(channel.id)) return false;
-    if (!this.#queue.hasCompany(channel, now) && !channel.sending.isLong(now, this.roundTrip.least)) return false;
-    this.#out.moved(channel.id);
-    channel.sendsOnBulk = true;
-    bulk.#enqueue(channel);
-    return true;
-  }
-
   #reportMemory(): void {
-    if (this.#main !== null) this.#main.#reportMemory();
-    else if (this.#ended) this.#memory.release();
-    else this.#memory.report(this.socket.writableLength + (this.#bulk?.socket.writableLength ?? 0));
+    if (this.#ended) this.#memory.release();
+    else this.#memory.report(this.socket.writableLength);
   }
 
   #end(reason: Error): void {
@@ -489,26 +387,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#decoder.stop();
     for (const channel of [...this.#channels.values()]) channel.lose(reason);
     this.#reportMemory();
-    this.#bulk?.close(reason);
-    const main = this.#main;
-    if (main !== null) main.#loseBulk(this);
     this.user.ended(reason);
   }
-
-  /** The streams on the connection for bulk end with it; the others continue. */
-  #loseBulk(bulk: Connection): void {
-    if (this.#ended || this.#bulk !== bulk) return;
-    this.#bulk = null;
-    this.#movesBulk = false;
-    const reason = new Error('the connection for bulk was lost');
-    for (const channel of [...this.#channels.values()]) if (channel.needsBulk) channel.cut(reason);
-  }
-}
-
-/** The start of a DATA or RST frame. */
-interface EarlyFrame {
-  channel: Channel;
-  handle: () => void;
-  /** Set for a DATA frame without payload, which has ended already: whether it has a FIN. */
-  fin: boolean | null;
 }

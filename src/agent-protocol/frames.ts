@@ -12,10 +12,20 @@ const GOAWAY = 3;
 /** Flags of a DATA frame: bits 3..0 of the header's first word. */
 const FIN = 0x1;
 const SYN = 0x2;
-/** Of this project only, see {@link FrameHandler.onDataEnd}. */
-const MOVED = 0x4;
 
 const HEADER_LENGTH = 8;
+
+/** Which end of a connection this is. */
+export type Role = 'agent' | 'gateway';
+
+/** Agents open streams with odd ids from 3 on, gateways with even ones from 2 on. */
+export const FIRST_ID: Readonly<Record<Role, number>> = { agent: 3, gateway: 2 };
+
+/** Whether the gateway opened the stream. */
+export function isGateways(streamId: number): boolean {
+  return streamId % 2 === 0;
+}
+
 const ID_MASK = 0x7fffffff;
 
 /** Error codes of RST and GOAWAY frames. */
@@ -41,8 +51,7 @@ export interface FrameHandler {
   onData(streamId: number, length: number, syn: boolean): void;
   /** A piece of the current DATA frame's payload; never empty. */
   onPayload(piece: Buffer): void;
-  /** @param moved further data of the stream comes on the session's other connection */
-  onDataEnd(fin: boolean, moved: boolean): void;
+  onDataEnd(fin: boolean): void;
   onReset(streamId: number): void;
   onWindowIncrement(streamId: number, increment: number): void;
   onGoAway(): void;
@@ -136,7 +145,7 @@ export class FrameDecoder {
   #endData(): void {
     this.#inPayload = false;
     this.#seen = 0;
-    this.handler.onDataEnd((this.#first & FIN) !== 0, (this.#first & MOVED) !== 0);
+    this.handler.onDataEnd((this.#first & FIN) !== 0);
   }
 
   #takeControl(): void {
@@ -164,11 +173,6 @@ export class FrameWriter {
     this.#header(DATA, streamId, length, (flags.syn ? SYN : 0) | (flags.fin ? FIN : 0), HEADER_LENGTH);
     for (const piece of payload) this.#pieces.push(piece);
     this.#length += length;
-  }
-
-  /** Appends a DATA frame after which the stream's data travels on the session's other connection. */
-  moved(streamId: number): void {
-    this.#header(DATA, streamId, 0, MOVED, HEADER_LENGTH);
   }
 
   reset(streamId: number, code: MuxError): void {

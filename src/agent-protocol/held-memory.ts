@@ -29,11 +29,6 @@ export class HeldMemory {
     this.#held += bytes;
   }
 
-  /** Counts what another one has counted so far, too. */
-  adopt(other: HeldMemory): void {
-    this.#held += other.#held;
-  }
-
   /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
   promise(bytes: number): void {
     this.#budget?.reserve(bytes);

@@ -1,5 +1,4 @@
 import { type ZodType, z } from 'zod';
-import { policyOfObject } from './policy-object.ts';
 import { RpcError } from './rpc-error.ts';
 
 // Messages were recorded with `@ngrok/ngrok` 1.7.0; members that only the Go SDK sends come from its public source.
@@ -19,8 +18,9 @@ export const StreamType = {
   stopTunnel: 9,
   /** The Go SDK's `Update`. */
   patchTunnel: 10,
-  /** Of this project only: attaches a connection for bulk streams to a session. */
-  bulk: 0xfffffffe,
+  /** Of this project only: makes a connection the second link of a session; a ticket of that session is valid once. */
+  link: 0xfffffffe,
+  linkTicket: 0xfffffffc,
   /** Of this project only: reports of the requests to an endpoint, as lines of JSON until a side ends the stream. */
   requests: 0xfffffffd,
   heartbeat: 0xffffffff,
@@ -105,6 +105,7 @@ const AuthExtra = z.preprocess(
       .nullish()
       .transform((leg) => leg ?? 0),
     streamwindow: streamWindow,
+    secondlink: announced,
     requestfeed: announced,
   }),
 );
@@ -222,13 +223,14 @@ export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
   Extra: z
-    .object({ StreamWindow: streamWindow, BulkSecret: z.string().catch(''), RequestFeed: announced })
-    .catch({ StreamWindow: 0, BulkSecret: '', RequestFeed: false }),
+    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced })
+    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false }),
 });
 
-/** `Secret` is the `BulkSecret` of the answer that started the session. */
-export const BulkRequest = z.object({ AuthToken: text, SessionId: text, Secret: text });
-export type BulkRequest = z.output<typeof BulkRequest>;
+export const LinkTicket = z.object({ Error: text, Ticket: text });
+
+export const LinkRequest = z.object({ AuthToken: text, SessionId: text, Ticket: text });
+export type LinkRequest = z.output<typeof LinkRequest>;
 
 /** `Id` is the one of the answer that bound the endpoint. */
 export const RequestsRequest = z.object({ Id: z.string() });
@@ -262,4 +264,44 @@ export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string,
   const places = issues.slice(0, MAX_NAMED).map(({ path }) => path.join('.').slice(0, MAX_PLACE));
   if (issues.length > MAX_NAMED) places.push('…');
   throw new RpcError(code, `${subject} invalid: ${places.join(', ') || 'not an object'}`, { cause: parsed.error });
+}
+
+const Rules = z
+  .array(
+    z.object({
+      Name: z.string().nullish(),
+      Expressions: z.array(z.string()).nullish(),
+      Actions: z.array(z.object({ Type: z.string(), Config: z.string().nullish() })).nullish(),
+    }),
+  )
+  .nullish();
+
+const PolicyObject = z.strictObject({ Inbound: Rules, Outbound: Rules });
+
+/**
+ * The text of a traffic policy that an SDK sent as an object: rules with capitalised members, and the configuration of an
+ * action as JSON in base64 (recorded from ngrok's Python SDK 1.3).
+ *
+ * @returns the policy in JSON; the value itself when it is no such object
+ */
+export function policyOfObject(value: object): unknown {
+  const parsed = PolicyObject.safeParse(value);
+  if (!parsed.success) return value;
+  try {
+    return JSON.stringify({ inbound: rules(parsed.data.Inbound), outbound: rules(parsed.data.Outbound) });
+  } catch {
+    // A configuration that is not JSON: the message is refused as one with a wrong type.
+    return value;
+  }
+}
+
+function rules(sent: z.output<typeof Rules>): object[] {
+  return (sent ?? []).map(({ Name, Expressions, Actions }) => ({
+    ...(Name && { name: Name }),
+    expressions: Expressions ?? [],
+    actions: (Actions ?? []).map(({ Type, Config }) => ({
+      type: Type,
+      ...(Config && { config: JSON.parse(Buffer.from(Config, 'base64').toString()) }),
+    })),
+  }));
 }

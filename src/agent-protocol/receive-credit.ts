@@ -1,7 +1,7 @@
+import type { RoundTrip } from './connection-meters.ts';
 import { CreditPacer, type PacedStream } from './credit-pacer.ts';
+import { GrowingWindow } from './credit-window.ts';
 import { ProtocolViolation } from './frames.ts';
-import { GrowingWindow } from './growing-window.ts';
-import type { RoundTrip } from './round-trip.ts';
 
 // Measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Channel, ChannelReceiver } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
-import { LARGEST_WINDOW } from '../../src/agent-protocol/growing-window.ts';
+import { LARGEST_WINDOW } from '../../src/agent-protocol/credit-window.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../src/agent-protocol/heartbeat.ts';
 import { AuthAnswer, AuthRequest } from '../../src/agent-protocol/messages.ts';
 import { WINDOW } from '../../src/agent-protocol/receive-credit.ts';
@@ -279,7 +279,7 @@ describe('peers that support larger windows', () => {
 
   it('have no more on their way than memory allows, or than the receiver reads', async () => {
     expect(await flyingOf(budgetOf(4), 4)).toBeLessThan(4 * WINDOW);
-    expect(await flyingOf(budgetOf(128), 12, true)).toBeLessThan(6 * WINDOW);
+    expect(await flyingOf(budgetOf(128), 12, true)).toBeLessThan(18 * WINDOW);
   });
 
   it('take anything but a size for no support', () => {
@@ -302,20 +302,20 @@ describe('peers that support larger windows', () => {
     for (const Extra of [undefined, {}, null, 7, []]) {
       expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra).toEqual({
         StreamWindow: 0,
-        BulkSecret: '',
+        SecondLink: false,
         RequestFeed: false,
       });
     }
   });
 
-  it('take anything but text for no secret, and keep the window', () => {
+  it('take anything but true for no second connection, and keep the window', () => {
     fc.assert(
       fc.property(fc.anything(), (value) => {
-        const { StreamWindow, BulkSecret } = AuthAnswer.parse({
+        const { StreamWindow, SecondLink } = AuthAnswer.parse({
           ClientId: 'x',
-          Extra: { StreamWindow: 1_000_000, BulkSecret: value },
+          Extra: { StreamWindow: 1_000_000, SecondLink: value },
         }).Extra;
-        expect([StreamWindow, BulkSecret]).toEqual([1_000_000, typeof value === 'string' ? value : '']);
+        expect([StreamWindow, SecondLink]).toEqual([1_000_000, value === true]);
       }),
     );
   });

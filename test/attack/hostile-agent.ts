@@ -38,13 +38,14 @@ export class HostileAgent implements FrameHandler {
     return agent;
   }
 
-  /** The same, with a connection for bulk; returns that one. */
-  static async openBulk(life: AgentLife): Promise<HostileAgent> {
-    const [main, bulk] = [await HostileAgent.#connect(life), await HostileAgent.#connect(life)];
-    const { ClientId, Extra } = JSON.parse(await main.#authenticate(life));
-    const request = { AuthToken: life.target.authtoken, SessionId: ClientId, Secret: Extra.BulkSecret };
-    await bulk.call(StreamType.bulk, JSON.stringify(request));
-    return bulk;
+  /** The same, with a second link; returns that one. */
+  static async openSecondLink(life: AgentLife): Promise<HostileAgent> {
+    const [first, second] = [await HostileAgent.#connect(life), await HostileAgent.#connect(life)];
+    const { ClientId } = JSON.parse(await first.#authenticate(life));
+    const { Ticket } = JSON.parse(await first.call(StreamType.linkTicket, '{}'));
+    const request = { AuthToken: life.target.authtoken, SessionId: ClientId, Ticket };
+    await second.call(StreamType.link, JSON.stringify(request));
+    return second;
   }
 
   static async #connect(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
@@ -54,7 +55,8 @@ export class HostileAgent implements FrameHandler {
   }
 
   #authenticate({ target }: AgentLife): Promise<string> {
-    const extra = { AuthToken: target.authtoken, Metadata: '', StreamWindow: 16_777_216, RequestFeed: true };
+    const extensions = { StreamWindow: 16_777_216, SecondLink: true, RequestFeed: true };
+    const extra = { AuthToken: target.authtoken, Metadata: '', ...extensions };
     return this.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
   }
 

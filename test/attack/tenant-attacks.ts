@@ -126,17 +126,17 @@ export const TENANT_ATTACKS: Attack[] = [
     },
   },
   {
-    name: 'tenant: heartbeats on connections for bulk whose echoes are not read',
+    name: 'tenant: heartbeats on second links whose echoes are not read',
     width: 40,
     async live(life) {
-      const bulk = await HostileAgent.openBulk(life);
-      bulk.socket.pause();
+      const second = await HostileAgent.openSecondLink(life);
+      second.socket.pause();
       for (let count = 0; count < 60; count++) {
-        const stream = bulk.nextStream();
-        bulk.send(stream, streamPrefix(StreamType.heartbeat), { syn: true });
-        for (let sent = 0; sent < 15; sent++) bulk.send(stream, Buffer.alloc(16_384));
+        const stream = second.nextStream();
+        second.send(stream, streamPrefix(StreamType.heartbeat), { syn: true });
+        for (let sent = 0; sent < 15; sent++) second.send(stream, Buffer.alloc(16_384));
       }
-      await held(bulk.socket, { reads: false });
+      await held(second.socket, { reads: false });
     },
   },
   {

@@ -5,6 +5,7 @@ import { StreamType } from '../../src/agent-protocol/messages.ts';
 import { auth, rawAgent } from '../gateway/sessions/raw-agent.ts';
 import { SessionGateway } from '../gateway/sessions/session-gateway.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
+import { until } from '../support/until.ts';
 import { sendBytes } from './send-bytes.ts';
 
 /** Checks that a new agent is served. */
@@ -60,7 +61,7 @@ const bind = fc.record({
 const requests = fc.oneof(
   fc.tuple(fc.constant(StreamType.bind), bind),
   fc.tuple(fc.constant(StreamType.bindLabeled), fc.record({ Labels: value, ForwardsTo: value })),
-  fc.tuple(fc.constantFrom(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4711), object),
+  fc.tuple(fc.constantFrom(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4711, StreamType.link, StreamType.linkTicket), object),
 );
 
 it('any message of an agent succeeds or is rejected with a code, never an internal error', {
@@ -146,6 +147,36 @@ it('arbitrary bytes after the handshake affect no other session', { timeout: FUZ
       await sendBytes(gateway.port, some, { ca: gateway.caPem });
     }),
     fuzz(80),
+  );
+  expect(gateway.endpoints.list()).toEqual([]);
+  await expectWell(gateway);
+});
+
+it('arbitrary bytes on the two connections of a session end at most these', { timeout: FUZZ_MS }, async () => {
+  const gateway = await SessionGateway.start();
+  const { ClientId, Extra, ...request } = auth(gateway);
+  await fc.assert(
+    fc.asyncProperty(conversation, conversation, fc.boolean(), async (one, other, isFirst) => {
+      const [first, second] = [await rawAgent(gateway), await rawAgent(gateway)];
+      const announced = { ...Extra, StreamWindow: 1_048_576, SecondLink: true };
+      const { ClientId: SessionId } = await first.call(StreamType.auth, { ...request, ClientId, Extra: announced });
+      await first.call(StreamType.bind, { Id: 'x', Proto: 'https', Opts: { Domain: 'x.localhost' } });
+      const { Ticket } = await first.call(StreamType.linkTicket, {});
+      const joined = await second.call(StreamType.link, { AuthToken: Extra.AuthToken, SessionId, Ticket });
+      expect(joined).toEqual({});
+      for (let count = 0; count < 4; count++) {
+        const client = { address: '203.0.113.7:4567', protocol: 'https' } as const;
+        gateway.endpoints.lookup('https', 'x.localhost')?.openStream(client).write('hello');
+      }
+      first.peer.socket.write(one);
+      second.peer.socket.write(other);
+      const [going, staying] = isFirst ? [first, second] : [second, first];
+      going.peer.socket.end();
+      await until(() => going.peer.socket.destroyed, 'the end of the connection');
+      staying.peer.socket.destroy();
+      await until(() => [...gateway.server.sessions].length === 0, 'the end of the session');
+    }),
+    fuzz(25),
   );
   expect(gateway.endpoints.list()).toEqual([]);
   await expectWell(gateway);

@@ -8,7 +8,14 @@ const ANSWER_MS = 10_000;
 
 /** Sends commands to an agent. Their formats were measured with `@ngrok/ngrok` 1.7.0. */
 export class AgentCommands {
-  constructor(private readonly connection: Connection) {}
+  /**
+   * @param connection to the agent
+   * @param onLost called when its connection has ended before the agent could read that an endpoint was stopped
+   */
+  constructor(
+    private readonly connection: () => Connection,
+    private readonly onLost: () => void,
+  ) {}
 
   /**
    * Asks the agent to stop. Resolves when the agent has called its handler, which decides what happens.
@@ -32,20 +39,23 @@ export class AgentCommands {
    * command after a reconnect.
    */
   stopTunnel(id: string, message: string, code: string): void {
-    const channel = this.connection.channel();
-    const receiver: ChannelReceiver = { onData() {}, onEnd: () => channel.end() };
+    const connection = this.connection();
+    const channel = connection.channel();
+    const onClosed = () => connection.hasEnded && this.onLost();
+    const receiver: ChannelReceiver = { onData() {}, onEnd: () => channel.end(), onClosed };
     channel.receiver = receiver;
     channel.write(commandFrame(StreamType.stopTunnel, { Id: id, Message: message, ErrorCode: code }));
-    this.connection.open(channel);
+    connection.open(channel);
   }
 
   async #call(type: number, body: object): Promise<void> {
-    const channel = this.connection.channel();
+    const connection = this.connection();
+    const channel = connection.channel();
     channel.write(commandFrame(type, body));
     const answer = new Promise<unknown>((resolve, reject) => {
       channel.receiver = new RpcCall(channel, { resolve, reject });
     });
-    this.connection.open(channel);
+    connection.open(channel);
     try {
       const { Error: refused } = CommandAnswer.parse(await withDeadline(answer, 'the command to the agent', ANSWER_MS));
       if (refused) throw new Error(refused);

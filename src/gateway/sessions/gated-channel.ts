@@ -1,5 +1,6 @@
 import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
+import type { Connection } from '../../agent-protocol/connection.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
 import { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
@@ -17,6 +18,7 @@ export interface GatedChannelObserver {
   dataWritten(channel: GatedChannel): void;
   /** The stream no longer counts towards the agent's limit. */
   closed(channel: GatedChannel): void;
+  isCrowded(channel: GatedChannel): boolean;
 }
 
 export class Lane {
@@ -53,11 +55,13 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   movedAt = this.madeAt;
 
   /**
+   * @param connection the channel's
    * @param channel not open yet, with the preamble written; this becomes its receiver
    * @param preamble length of the stream's type and header, which precede the user's bytes
    * @param client address of the client that uses it
    */
   constructor(
+    readonly connection: Connection,
     readonly channel: Channel,
     readonly lane: Lane,
     readonly preamble: number,
@@ -72,8 +76,8 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     return this.channel.wasReset;
   }
 
-  get isBulk(): boolean {
-    return this.channel.sendsOnBulk || this.channel.arrivesOnBulk;
+  get isCrowded(): boolean {
+    return this.observer.isCrowded(this);
   }
 
   usedBy(client: string): void {

@@ -35,13 +35,13 @@ export class RefusalLog {
     this.#warn('endpoint', agent, error);
   }
 
-  /** A connection for bulk of a session, which goes on without. */
-  bulk(agent: RefusedAgent, error: unknown): void {
-    this.#warn('bulk', agent, error);
+  /** The second link of a session, which goes on without. */
+  link(agent: RefusedAgent, error: unknown): void {
+    this.#warn('link', agent, error);
   }
 
   /** Other errors are bugs, which are logged elsewhere. */
-  #warn(what: 'agent' | 'endpoint' | 'bulk', agent: RefusedAgent, error: unknown): void {
+  #warn(what: 'agent' | 'endpoint' | 'link', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
     const { address, session, credential } = agent;
     const times = this.#repeats.timesDue(`${credential ?? clientNetwork(address)} ${error.code}`);
@@ -49,6 +49,6 @@ export class RefusalLog {
     const facts = { address, session, credential, code: error.code, reason: error.message, times };
     if (what === 'agent') this.log.warn(facts, 'agent refused');
     else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
-    else this.log.warn(facts, 'connection for bulk refused');
+    else this.log.warn(facts, 'second connection refused');
   }
 }

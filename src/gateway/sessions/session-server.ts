@@ -12,8 +12,9 @@ import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import { newestOfLargestShare } from '../endpoints/fair-share.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
+import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import { AgentMemory } from './agent-memory.ts';
-import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './agent-session.ts';
+import type { AgentSession } from './agent-session.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 import { UselessFrames } from './useless-frames.ts';
@@ -27,10 +28,10 @@ const STRANGER_BURST_MS = 2000;
 /** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
-/** Connections for bulk, as a share of the limit on sessions: they take file descriptors too. */
-const BULK_SHARE = 1 / 4;
+/** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
+const SECOND_LINKS = 1 / 4;
 
-export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 'binder' | 'ids' | 'log'> {
+export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'binder' | 'ids' | 'log'> {
   /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
   issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
   host: string;
@@ -51,7 +52,7 @@ export class SessionServer
   implements SessionDirectory
 {
   readonly #server: Server;
-  readonly #connected = new Set<AgentSession>();
+  readonly #connected = new Set<AgentLink>();
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
@@ -59,12 +60,12 @@ export class SessionServer
   readonly #strangerTurns = new RequestTurns(systemClock, STRANGER_BURST_MS);
   readonly #uselessFrames = new UselessFrames();
   readonly #memory: AgentMemory;
-  readonly #unauthenticated: PendingConnections<AgentSession>;
+  readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
   readonly #handshakes = new Set<PendingHandshake>();
   readonly #sessions = new Set<AgentSession>();
-  /** Connections for bulk of other sessions, with their authtokens. */
-  readonly #attached = new Map<AgentSession, string>();
+  /** Second links of sessions, with their authtokens. */
+  readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
   #context: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
@@ -76,7 +77,7 @@ export class SessionServer
     super();
     const { unauthenticated: limit = MAX_UNAUTHENTICATED } = options;
     const reason = new Error('too many connections that have not authenticated');
-    this.#unauthenticated = new PendingConnections(limit, (session) => session.end(reason));
+    this.#unauthenticated = new PendingConnections(limit, (link) => link.end(reason));
     this.#handshaking = new PendingConnections(limit, ({ socket }) => socket.destroy());
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
@@ -119,9 +120,8 @@ export class SessionServer
     const { access, binder, ids, counters, log } = this.options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
-    const address = socket.remoteAddress ?? '';
-    const session = new AgentSession(socket, {
-      ...{ access, binder, ids, address, counters, log },
+    const link = new AgentLink(socket, socket.remoteAddress ?? '', {
+      ...{ access, binder, ids, counters, log },
       directory: this,
       maxListeners: this.#limits.endpoints,
       maxStreams: this.#limits.connections,
@@ -132,14 +132,14 @@ export class SessionServer
       uselessFrames: this.#uselessFrames,
       memory: this.#memory,
     });
-    this.#connected.add(session);
-    this.#unauthenticated.add(session);
+    this.#connected.add(link);
+    this.#unauthenticated.add(link);
     socket.once('close', () => {
-      this.#connected.delete(session);
-      this.#unauthenticated.delete(session);
-      this.#attached.delete(session);
+      this.#connected.delete(link);
+      this.#unauthenticated.delete(link);
+      this.#attached.delete(link);
     });
-    session.start();
+    link.start();
   }
 
   /** Stops listening and ends every session, within 2 s. */
@@ -149,18 +149,18 @@ export class SessionServer
     const { listening } = this.#server;
     const closed = once(this.#server, 'close');
     this.#server.close();
-    for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
+    for (const link of [...this.#connected]) link.end(new Error('the gateway is stopping'));
     for (const { socket } of this.#handshakes) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
-  add(session: AgentSession): void {
+  add(session: AgentSession, link: AgentLink): void {
     this.#replace(session);
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
       throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
     }
-    this.#unauthenticated.delete(session);
+    this.#unauthenticated.delete(link);
     this.#sessions.add(session);
     this.emit('added', session);
   }
@@ -174,21 +174,24 @@ export class SessionServer
     return [...this.#sessions].find((session) => session.id === id && session.credential.id === credentialId);
   }
 
-  attach(session: AgentSession, credentialId: string): void {
-    const limit = Math.ceil(this.#limits.sessions * BULK_SHARE);
+  attach(link: AgentLink, credentialId: string): void {
+    const limit = Math.ceil(this.#limits.sessions * SECOND_LINKS);
     if (this.#attached.size >= limit && !this.#detachOneFor(credentialId)) {
-      throw new RpcError('ERR_NGROK_348', `connection limit reached: the gateway has ${limit} connections for bulk`);
+      throw new RpcError(
+        'ERR_NGROK_348',
+        `connection limit reached: the gateway has ${limit} second connections of sessions`,
+      );
     }
-    this.#unauthenticated.delete(session);
-    this.#attached.set(session, credentialId);
+    this.#unauthenticated.delete(link);
+    this.#attached.set(link, credentialId);
   }
 
-  /** Ends the newest connection for bulk of the authtoken with the most. */
+  /** Ends the newest second link of the authtoken with the most. */
   #detachOneFor(credentialId: string): boolean {
     const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
     if (newest === null) return false;
     this.#attached.delete(newest);
-    newest.end(new Error('connection limit reached: its authtoken has more connections for bulk than any other'));
+    newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));
     return true;
   }
 

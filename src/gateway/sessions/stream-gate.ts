@@ -36,8 +36,19 @@ const ABANDONED_MS = 10_000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
+/** A link is crowded when it has so many times as many bytes on their way as the other one, and so many more. */
+const CROWDED = 2;
+const CROWDED_BYTES = 8_192;
+
+/** Whether a new stream would get ahead on the other link, in spite of TCP's slow start there. */
+export function isCrowded(link: Connection, other: Connection): boolean {
+  return link.load > CROWDED * other.load + CROWDED_BYTES;
+}
+
 /** The session that a gate belongs to. */
 export interface GateUser {
+  /** The link for the next stream: the one with the least bytes on their way. */
+  link(): Connection;
   /**
    * Sends a heartbeat.
    *
@@ -75,7 +86,6 @@ export class StreamGate implements GatedChannelObserver {
 
   /** @param limit streams that may be open at a time */
   constructor(
-    private readonly connection: Connection,
     private readonly user: GateUser,
     private readonly limit = AGENT_LIMITS.connections,
   ) {}
@@ -98,9 +108,10 @@ export class StreamGate implements GatedChannelObserver {
       if (this.#taken(network) >= this.limit) throw new StreamsExhausted();
     }
     this.#promised.delete(network);
-    const channel = this.connection.channel();
+    const connection = this.user.link();
+    const channel = connection.channel();
     channel.write(preamble);
-    const stream = new GatedChannel(channel, lane, preamble.length, client, this);
+    const stream = new GatedChannel(connection, channel, lane, preamble.length, client, this);
     this.#counted.add(stream);
     lane.streams.add(stream);
     lane.shares.add(client, stream);
@@ -125,7 +136,7 @@ export class StreamGate implements GatedChannelObserver {
       stream.stage = 'offered';
       this.#offered += 1;
       lane.unanswered.add(stream);
-      this.connection.open(stream.channel);
+      stream.connection.open(stream.channel);
     }
   }
 
@@ -166,7 +177,7 @@ export class StreamGate implements GatedChannelObserver {
   closed(stream: GatedChannel): void {
     if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countLeaving('resets');
-    else if (stream.stage !== 'waiting' && this.#mayCountEnds) this.#countLeaving('ends');
+    else if (stream.stage !== 'waiting' && this.#mayCountEnd(stream)) this.#countLeaving('ends');
     this.#counted.delete(stream);
     this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
@@ -198,6 +209,17 @@ export class StreamGate implements GatedChannelObserver {
       for (const { abandonedAt } of this.#counted) if (abandonedAt !== null && abandonedAt <= overdue) count += 1;
       if (count >= this.limit * ABANDONED_SHARE) this.user.onAbandoned(count);
     }, ABANDONED_MS).unref();
+  }
+
+  /** Whether a new stream would get ahead of what is on its way beside this one. */
+  isCrowded({ connection }: GatedChannel): boolean {
+    const freest = this.user.link();
+    return connection !== freest && (connection.hasEnded || isCrowded(connection, freest));
+  }
+
+  /** Whether streams are open on the link. */
+  carries(connection: Connection): boolean {
+    return [...this.#counted].some((stream) => stream.connection === connection);
   }
 
   /**
@@ -235,9 +257,9 @@ export class StreamGate implements GatedChannelObserver {
     return taken;
   }
 
-  /** Whether the agent counts streams that have just ended, and few are left. One of this project reads in order. */
-  get #mayCountEnds(): boolean {
-    return !this.connection.peerHonoursReset && this.#total >= NEARLY_FULL;
+  /** Whether the agent counts a stream that has just ended, and few are left. One of this project reads in order. */
+  #mayCountEnd({ connection }: GatedChannel): boolean {
+    return !connection.peerHonoursReset && this.#total >= NEARLY_FULL;
   }
 
   get #total(): number {

@@ -1,4 +1,4 @@
-import { FrameAllowance } from '../../agent-protocol/frame-allowance.ts';
+import { FrameAllowance } from '../../agent-protocol/connection-limits.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { policyOfObject } from '../../../src/agent-protocol/policy-object.ts';
+import { policyOfObject } from '../../../src/agent-protocol/messages.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 

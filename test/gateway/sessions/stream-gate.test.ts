@@ -14,8 +14,8 @@ function setUp() {
   const [socket, far] = duplexPair();
   const connection = new Connection(socket, { accept() {}, ended() {} });
   connection.start();
-  const user = { beat: vi.fn(async () => true), onStuck: vi.fn(), onAbandoned: vi.fn() };
-  const gate = new StreamGate(connection, user);
+  const user = { link: () => connection, beat: vi.fn(async () => true), onStuck: vi.fn(), onAbandoned: vi.fn() };
+  const gate = new StreamGate(user);
   const peer = new MuxPeer(far);
   const lane = new Lane();
   lane.ready = true;

@@ -1,14 +1,14 @@
 import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
-import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
-import { LARGEST_WINDOW } from '../../../agent-protocol/growing-window.ts';
+import type { ConnectionUser } from '../../../agent-protocol/connection.ts';
+import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
   AuthAnswer,
   BindAnswer,
-  type BulkRequest,
   CommandAnswer,
+  LinkTicket,
   type ProxyHeader,
   StopTunnel,
   StreamType,
@@ -29,12 +29,11 @@ import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.t
 import type { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
 import { SessionEndpoint } from '../session-endpoint.ts';
-import { BulkLink } from './bulk-link.ts';
 import { call } from './call.ts';
 import { ProxyStream } from './proxy-stream.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
 import { watchRequests } from './requests-stream.ts';
-import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionHeartbeat } from './session-heartbeat.ts';
+import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionLink, TICK_MS } from './session-link.ts';
 import { UpstreamStream } from './upstream-stream.ts';
 
 const CONNECT_DEADLINE_MS = 18_000;
@@ -42,6 +41,9 @@ const BIND_DEADLINE_MS = 15_000;
 const UNBIND_DEADLINE_MS = 5000;
 /** For all endpoints, and what clients have under way, on stop. The process has 5 s for that. */
 const DRAIN_DEADLINE_MS = 2000;
+const SECOND_LINK_DEADLINE_MS = 10_000;
+/** Milliseconds after an attempt to open a second link until the next one. */
+const SECOND_LINK_RETRY_MS = 30_000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
 const MIB = 1_048_576;
@@ -98,15 +100,25 @@ interface Served {
   upstream: EndpointUpstream;
 }
 
-class NativeSession implements GatewaySession, ConnectionUser {
+/**
+ * A session with a gateway, over one link or two equal ones: the gateway chooses a link for each stream of a client. It lives
+ * as long as one of them. Requests to the gateway travel on the first.
+ */
+class NativeSession implements GatewaySession {
   readonly lost: Promise<string>;
   #settleLost: (reason: string) => void = () => {};
   readonly #over = new AbortController();
-  readonly #connection: Connection;
+  readonly #memory = new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8)));
+  #first: SessionLink;
+  #second: SessionLink | null = null;
+  /** The largest window of a stream; 0: that of the protocol. */
+  #window = 0;
   readonly #rpc: RpcQueue;
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
-  #bulk: BulkLink | null = null;
+  /** When the last attempt to open a second link began, in milliseconds of `performance.now()`; none was made: -Infinity. */
+  #secondTriedAt = Number.NEGATIVE_INFINITY;
+  #mayHaveTwoLinks = false;
   /** Whether the gateway reports requests. */
   #hasReports = false;
   /** Connections of clients. */
@@ -120,18 +132,13 @@ class NativeSession implements GatewaySession, ConnectionUser {
     this.lost = new Promise((resolve) => {
       this.#settleLost = resolve;
     });
-    this.#connection = new Connection(socket, this, 'agent');
-    this.#connection.limitMemory(
-      new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8))),
-    );
+    this.#first = this.#linkOver(socket);
     this.#rpc = new RpcQueue(options.clock, (error) => this.end(error.message), CALLS_AT_ONCE);
   }
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, continuity, clock, progress } = this.options;
-    this.#connection.start();
-    const heartbeat = new SessionHeartbeat(this.#connection, clock, progress);
+    const { authtoken, version, metadata, continuity } = this.options;
     const { clientId } = continuity;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const request = authRequest({ authtoken, clientId, version, metadata, ...heartbeats });
@@ -142,17 +149,13 @@ class NativeSession implements GatewaySession, ConnectionUser {
       throw new SessionRefused(code, message);
     }
     continuity.clientId = answer.ClientId;
-    const window = Math.min(answer.Extra.StreamWindow, LARGEST_WINDOW);
-    if (window > 0) this.#connection.extend(window);
-    const { BulkSecret: Secret, RequestFeed } = answer.Extra;
+    const { StreamWindow, SecondLink, RequestFeed } = answer.Extra;
+    this.#window = Math.min(StreamWindow, LARGEST_WINDOW);
+    this.#first.connection.extend(this.#window);
     this.#hasReports = RequestFeed;
-    if (Secret !== '') this.#bulk = this.#bulkLink({ AuthToken: authtoken, SessionId: answer.ClientId, Secret });
-    heartbeat
-      .untilSilent(this.#over.signal, () => this.#bulk?.tick())
-      .then(
-        () => this.end('the gateway no longer answers heartbeats'),
-        () => {}, // aborted: the session is over already
-      );
+    this.#mayHaveTwoLinks = SecondLink;
+    // Aborted: the session is over already.
+    void this.#tick().catch(() => {});
   }
 
   async open(request: EndpointRequest): Promise<Endpoint> {
@@ -172,7 +175,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
   }
 
   end(reason: string): void {
-    this.#connection.close(new Error(reason));
+    for (const link of [this.#first, this.#second]) link?.connection.close(new Error(reason));
   }
 
   async close(): Promise<void> {
@@ -196,28 +199,75 @@ class NativeSession implements GatewaySession, ConnectionUser {
         this.#onNoStreams = resolve;
       });
     }
-    await this.#bulk?.delivered();
+    await Promise.all([this.#first, this.#second].map((link) => link?.delivered(DRAIN_DEADLINE_MS)));
   }
 
-  #bulkLink(request: BulkRequest): BulkLink {
-    const { address, dial, ca, continuity, clock, log } = this.options;
-    const { tlsSession } = continuity;
-    const connect = (signal: AbortSignal) => connectToGateway({ address, dial, ca, tlsSession }, signal);
-    return new BulkLink({ main: this.#connection, connect, request, clock, log });
+  #linkOver(socket: Duplex): SessionLink {
+    const user: ConnectionUser = {
+      accept: (channel) => {
+        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+      },
+      carriesBulk: () => this.#wantSecond(),
+      ended: (reason) => this.#lose(link, reason),
+    };
+    const link: SessionLink = new SessionLink(socket, user, this.#memory);
+    link.connection.extend(this.#window);
+    return link;
   }
 
-  wantsBulkConnection(): void {
-    this.#bulk?.want(this.#over.signal);
+  /** New streams take the second link while the first carries bulk. Without one, they share the first. */
+  #wantSecond(): void {
+    const now = performance.now();
+    const isUseless = !this.#mayHaveTwoLinks || this.#second !== null || this.#over.signal.aborted;
+    if (isUseless || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS) return;
+    this.#secondTriedAt = now;
+    const { authtoken, clock, log } = this.options;
+    const work = (signal: AbortSignal) => this.#openSecond(signal);
+    withSignal(work, 'opening a second connection', SECOND_LINK_DEADLINE_MS, this.#over.signal, clock).catch(
+      (error: unknown) => {
+        log.debug({ reason: redact(messageOf(error), authtoken) }, 'no second connection');
+      },
+    );
   }
 
-  accept(channel: Channel): void {
-    channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+  async #openSecond(signal: AbortSignal): Promise<void> {
+    const { address, dial, ca, continuity, authtoken } = this.options;
+    const { Ticket, Error: reason } = await call(this.#first.connection, StreamType.linkTicket, {}, LinkTicket);
+    if (reason !== '') throw new Error(reason);
+    const socket = await connectToGateway({ address, dial, ca, tlsSession: continuity.tlsSession }, signal);
+    if (signal.aborted) socket.destroy();
+    signal.throwIfAborted();
+    const link = this.#linkOver(socket);
+    this.#second = link;
+    const close = (error: unknown) => link.connection.close(new Error(messageOf(error)));
+    signal.addEventListener('abort', () => close(signal.reason));
+    const request = { AuthToken: authtoken, SessionId: continuity.clientId, Ticket };
+    const answer = call(link.connection, StreamType.link, request, CommandAnswer);
+    const { Error: refusal } = await answer.catch((error: unknown) => ({ Error: messageOf(error) }));
+    if (refusal === '') return;
+    close(refusal);
+    throw new Error(refusal);
   }
 
-  ended(reason: Error): void {
+  async #tick(): Promise<void> {
+    for (;;) {
+      await this.options.clock.sleep(TICK_MS, this.#over.signal);
+      this.options.progress.report();
+      for (const link of [this.#first, this.#second]) link?.tick();
+    }
+  }
+
+  /** The link has ended, and with it its streams. */
+  #lose(link: SessionLink, { message }: Error): void {
+    const other = link === this.#first ? this.#second : this.#first;
+    this.#second = null;
+    if (other !== null) {
+      this.#first = other;
+      this.options.log.debug({ reason: message }, 'one of two connections lost');
+      return;
+    }
     if (this.#over.signal.aborted) return;
     this.#over.abort();
-    const { message } = reason;
     this.#rpc.close(offline(message));
     for (const { endpoint } of this.#served.values())
       endpoint.end({ code: null, message: `session ended: ${message}` });
@@ -269,7 +319,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
     if (answer.Error !== '') throw refusalOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
     const { Id: id, URL: url } = answer;
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
-    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#connection, id, watcher);
+    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#first.connection, id, watcher);
     this.#served.set(id, { endpoint, upstream: request.upstream });
     return endpoint;
   }
@@ -295,7 +345,14 @@ class NativeSession implements GatewaySession, ConnectionUser {
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
-  #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
-    return call(this.#connection, type, body, schema);
+  async #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
+    const link = this.#first;
+    try {
+      return await call(link.connection, type, body, schema);
+    } catch (error) {
+      // The gateway may have done it, or not.
+      if (link !== this.#first) this.end('a connection was lost that carried a request');
+      throw error;
+    }
   }
 }

@@ -1,10 +1,10 @@
-import { LARGEST_WINDOW } from '../../../agent-protocol/growing-window.ts';
+import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts';
 import type { EndpointRequest } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow` and `RequestFeed`; a test compares
-// them.
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink` and `RequestFeed`; a test
+// compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -49,6 +49,7 @@ export function authRequest(options: AuthOptions): object {
       CustomCAs: false,
       ClientType: CLIENT_TYPE,
       StreamWindow: LARGEST_WINDOW,
+      SecondLink: true,
       RequestFeed: true,
     },
   };

@@ -39,6 +39,7 @@ export class Http2UpstreamSession {
   readonly #keepAlive: number;
   #streams = 0;
   #session: ClientHttp2Session | null = null;
+  #channel: ByteChannel | null = null;
   #transport: Http2Transport | null = null;
   #over = false;
 
@@ -55,10 +56,11 @@ export class Http2UpstreamSession {
     this.opened.then((session) => session.once('close', over).once('goaway', over), over);
   }
 
-  /** Whether the session can take another request. */
+  /** Whether the session can take another request, and a new one would not get ahead of its bytes. */
   get free(): boolean {
     const limit = this.#session?.remoteSettings?.maxConcurrentStreams ?? DEFAULT_STREAMS;
-    return !this.#over && this.#session?.closed !== true && this.#streams < limit;
+    const isOpen = !this.#over && this.#session?.closed !== true;
+    return isOpen && this.#streams < limit && !this.#channel?.isCrowded;
   }
 
   /** Counts a request that uses this session. */
@@ -107,6 +109,7 @@ export class Http2UpstreamSession {
     const stream = new Http2Transport(channel, (failure) => {
       this.failure = failure;
     });
+    this.#channel = channel;
     this.#transport = stream;
     const session = connect(`${this.scheme}://upstream`, {
       createConnection: () => stream,

@@ -71,6 +71,11 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     return this.#user === null && this.#channel !== null;
   }
 
+  /** Whether a new connection would get ahead of what is on its way beside this one. */
+  get isCrowded(): boolean {
+    return this.#channel?.isCrowded ?? false;
+  }
+
   /** The next request is another client's, perhaps. */
   usedBy({ address }: ClientInfo): void {
     this.#channel?.usedBy?.(hostOf(address));
@@ -269,7 +274,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   /** Milliseconds that the connection can wait for another request; 0 when it must be closed. */
   #idleTimeout(): number {
     const { head } = this.#parser;
-    if (!this.#wholeRequestSent || head === null || !head.keepAlive || this.#channel?.isBulk) return 0;
+    if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
     if (head.keepAliveSeconds === null) return this.limits.keepAlive;
     return Math.min(this.limits.keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
   }

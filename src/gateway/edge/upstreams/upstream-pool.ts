@@ -58,7 +58,8 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   /** A connection with a PROXY header takes requests of that client's connection only. */
   #reusable({ address, proxyHeader }: ClientInfo, repeatable: boolean): UpstreamConnection | undefined {
     const idle = this.#idle;
-    const at = proxyHeader ? idle.findIndex(({ from }) => from.address === address) : idle.length - 1;
+    const isFit = ({ from, isCrowded }: UpstreamConnection) => !isCrowded && (!proxyHeader || from.address === address);
+    const at = idle.findLastIndex(isFit);
     const connection = idle[at];
     if (!connection || !(repeatable || this.#isLive(connection))) return undefined;
     return at === idle.length - 1 ? idle.pop() : idle.splice(at, 1)[0];

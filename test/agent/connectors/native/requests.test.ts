@@ -45,7 +45,7 @@ function comparable(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(comparable);
   if (typeof value !== 'object' || value === null) return value;
   // The SDK knows no larger windows.
-  const { StreamWindow: _, RequestFeed: __, ...known } = value as Record<string, unknown>;
+  const { StreamWindow: _, SecondLink: __, RequestFeed: ___, ...known } = value as Record<string, unknown>;
   const members = Object.entries(known).map(([key, member]) => {
     if (['UserAgent', 'HeartbeatInterval', 'HeartbeatTolerance'].includes(key)) return [key, typeof member] as const;
     if (key === 'Metadata') return [key, String(member).replace(/[0-9a-f-]{36}/, 'uuid')] as const;

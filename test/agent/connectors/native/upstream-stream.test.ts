@@ -3,8 +3,8 @@ import { type Duplex, duplexPair } from 'node:stream';
 import { expect, it } from 'vitest';
 import { UpstreamStream } from '../../../../src/agent/connectors/native/upstream-stream.ts';
 import { Channel, type ChannelHost } from '../../../../src/agent-protocol/channel.ts';
-import { LARGEST_WINDOW } from '../../../../src/agent-protocol/growing-window.ts';
-import { RoundTrip } from '../../../../src/agent-protocol/round-trip.ts';
+import { RoundTrip } from '../../../../src/agent-protocol/connection-meters.ts';
+import { LARGEST_WINDOW } from '../../../../src/agent-protocol/credit-window.ts';
 import { settle, until } from '../../../support/until.ts';
 
 /** A stream to an upstream, and what its session counts. */

@@ -13,6 +13,7 @@ const LATE = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil';
 class PlayedChannel implements ByteChannel {
   receiver: ByteReceiver = { onData() {}, onEnd() {} };
   aborted = false;
+  isCrowded = false;
   users: string[] = [];
   write(): boolean {
     return true;
@@ -197,6 +198,27 @@ describe('an upstream that has closed a stream early', () => {
     const scene = await withIdleStream();
     send(scene, 'GET', { address: '[2001:db8::1]:2', protocol: 'http' });
     expect(scene.first.users).toEqual(['2001:db8::1']);
+  });
+
+  it('serves again only when what is on its way beside it would not delay the request', async () => {
+    const scene = await withIdleStream();
+    scene.first.isCrowded = true;
+    send(scene);
+    expect(scene.channels).toHaveLength(2);
+    scene.first.isCrowded = false;
+    const next = send(scene);
+    await quietTurn();
+    scene.first.answer(OK);
+    expect([scene.channels.length, next.body]).toEqual([2, 'ok']);
+  });
+
+  it('serves beside bulk when the agent has no more streams', async () => {
+    const scene = await withIdleStream({ streams: 1 });
+    scene.first.isCrowded = true;
+    const next = send(scene);
+    await quietTurn();
+    scene.first.answer(OK);
+    expect([scene.channels.length, next.body]).toEqual([1, 'ok']);
   });
 
   it('gives up an idle stream when the agent has no more', async () => {

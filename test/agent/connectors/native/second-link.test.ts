@@ -9,15 +9,16 @@ import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';
 import { upstreamAt } from '../../../support/connectors.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
-import { silentLog } from '../../../support/silent-log.ts';
+import { recordingLog, silentLog } from '../../../support/silent-log.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
 import { until } from '../../../support/until.ts';
 
 const MIB = 1_048_576;
 
+const { log, lines } = recordingLog();
 let gateway: TestGateway;
 beforeAll(async () => {
-  gateway = await startTestGateway({ tcpPorts: await freePorts(8) });
+  gateway = await startTestGateway({ tcpPorts: await freePorts(24), log });
 });
 afterAll(() => gateway.close());
 
@@ -30,12 +31,13 @@ async function listen(serve: (socket: Socket) => void) {
 }
 
 /**
- * A session through a proxy that lets so many connections pass; returns them too.
+ * A session through a proxy that lets so many connections pass; returns them too, and how to keep back what one carries.
  *
- * @param delayMs for bytes of the agent on the second connection
+ * @param delayMs for each chunk of the agent's bytes
  */
-async function proxied(limit: number, delayMs = 0, clock: Clock = systemClock) {
+async function proxied(limit: number, delayMs?: () => number, clock: Clock = systemClock) {
   const connections: Socket[] = [];
+  const held = new Set<number>();
   const address = await listen((near) => {
     onTestFinished(() => void near.destroy());
     if (connections.length >= limit) {
@@ -46,9 +48,19 @@ async function proxied(limit: number, delayMs = 0, clock: Clock = systemClock) {
     const far = connect(Number(new URL(`tcp://${gateway.sessionAddress}`).port), '127.0.0.1');
     far.on('error', () => {}).on('close', () => near.destroy());
     near.on('close', () => far.destroy());
-    if (delayMs > 0 && connections.length === 2)
-      near.on('data', (chunk) => setTimeout(() => far.write(chunk), delayMs));
-    else near.pipe(far);
+    const at = connections.length - 1;
+    let last = Promise.resolve();
+    near.on('data', (chunk) => {
+      if (held.has(at)) return;
+      if (delayMs === undefined) {
+        if (!far.write(chunk)) near.pause();
+        return;
+      }
+      const arrival = new Promise((resolve) => setTimeout(resolve, delayMs()));
+      last = last.then(() => arrival).then(() => void far.write(chunk));
+    });
+    far.on('drain', () => near.resume());
+    near.on('end', () => void last.then(() => far.end()));
     far.pipe(near);
   });
   const link = await openLink('native', {
@@ -63,8 +75,12 @@ async function proxied(limit: number, delayMs = 0, clock: Clock = systemClock) {
   });
   const session = await link.connect();
   onTestFinished(() => session.end('the test is over'));
-  return { session, connections };
+  const { length } = attached();
+  const second = () => until(() => attached().length > length, 'a second connection');
+  return { session, connections, second, hold: (at: number) => void held.add(at) };
 }
+
+const attached = () => lines.filter(({ msg }) => msg === 'second connection attached');
 
 /** Connects clients to an upstream that echoes. */
 async function echo(session: GatewaySession): Promise<() => Promise<Socket>> {
@@ -111,18 +127,40 @@ async function roundTrip(open: () => Promise<Socket>, sent: Buffer) {
   return state;
 }
 
-it('moves bulk streams to a second connection, and back comes what was sent', async () => {
-  const { session, connections } = await proxied(2);
+it('opens a second connection for a bulk stream, which stays where it is, and small streams take the second', async () => {
+  const { session, connections, second } = await proxied(2);
   const open = await echo(session);
-  const small = await talk(open);
   const sent = randomBytes(32 * MIB);
-  const streams = [await roundTrip(open, sent), await roundTrip(open, sent)];
-  await until(() => streams.every(({ done }) => done), 'the streams');
-  for (const stream of streams) expect(stream).toMatchObject({ at: sent.length, isSame: true });
+  const bulk = await roundTrip(open, sent);
+  await second();
+  const small = await talk(open);
+  await until(() => bulk.done, 'the bulk stream');
+  expect(bulk).toMatchObject({ at: sent.length, isSame: true });
+  await until(() => small.answers > 10, 'small answers');
+  const [first, other] = connections.map(({ bytesRead }) => bytesRead) as [number, number];
+  expect(first).toBeGreaterThan(sent.length);
+  expect(other).toBeLessThan(MIB);
   expect(connections).toHaveLength(2);
-  // At least what the gateway has buffered for the first stream's client came by the second connection.
-  expect(connections[1]?.bytesRead).toBeGreaterThan(8 * MIB);
-  expect([small.closed, small.answers > 10]).toEqual([false, true]);
+});
+
+it('carries large transfers and half-closed streams on both connections, whatever arrives first', async () => {
+  let seed = 1;
+  const random = () => {
+    seed = (seed * 48_271) % 2_147_483_647;
+    return seed % 8;
+  };
+  const { session, connections, second } = await proxied(2, random);
+  const open = await echo(session);
+  const sizes = [5 * MIB, 3 * MIB, 1, 70_000, 4 * MIB, 262_144, 2 * MIB, 0];
+  const sent = randomBytes(5 * MIB);
+  const streams = [await roundTrip(open, sent)];
+  await second();
+  for (const size of sizes) streams.push(await roundTrip(open, sent.subarray(0, size)));
+  await until(() => streams.every(({ done }) => done), 'the streams');
+  for (const [at, size] of [sent.length, ...sizes].entries()) {
+    expect(streams[at]).toMatchObject({ at: size, isSame: true });
+  }
+  for (const { bytesRead } of connections) expect(bytesRead).toBeGreaterThan(MIB);
 });
 
 it('carries on over the first connection when a second one cannot be opened', async () => {
@@ -136,34 +174,59 @@ it('carries on over the first connection when a second one cannot be opened', as
   expect([connections.length, small.closed]).toEqual([1, false]);
 });
 
-it('loses bulk streams alone when the second connection breaks', async () => {
-  const { session, connections } = await proxied(2);
+it.each([0, 1])('loses the streams of connection %i alone when it breaks, and the session goes on', async (broken) => {
+  const { session, connections, second } = await proxied(3);
   const open = await echo(session);
+  const bulk = await roundTrip(open, randomBytes(64 * MIB));
+  await second();
   const small = await talk(open);
-  const stream = await roundTrip(open, randomBytes(64 * MIB));
-  await until(() => (connections[1]?.bytesRead ?? 0) > MIB, 'bulk on the second connection');
-  connections[1]?.destroy();
-  await until(() => stream.done, 'the end of the stream');
-  expect(stream.isSame).toBe(true);
-  const before = small.answers;
-  await until(() => small.answers > before + 10, 'further answers');
-  expect(small.closed).toBe(false);
+  await until(() => small.answers > 3, 'small answers');
+  connections[broken]?.destroy();
+  await until(() => (broken === 0 ? bulk.done : small.closed), 'the end of its streams');
+  expect(broken === 0 ? small.closed : bulk.done).toBe(false);
+  const next = await talk(open);
+  await until(() => next.answers > 10, 'answers on the other connection');
+  const bound = await session.open({ protocol: 'tcp', upstream: upstreamAt('tcp://127.0.0.1:9'), forwardsTo: 'x' });
+  expect(bound.url).toMatch(/^tcp:/);
+  next.end();
 });
 
-it('delivers what is on the second connection before the session closes', async () => {
-  const { session, connections } = await proxied(2, 50, new SteeredClock());
-  const isMoved = () => (connections[1]?.bytesRead ?? 0) > MIB;
+it('ends when its last connection breaks', async () => {
+  const { session, connections, second } = await proxied(2);
+  const open = await echo(session);
+  await roundTrip(open, randomBytes(64 * MIB));
+  await second();
+  for (const connection of connections) connection.destroy();
+  expect(await session.lost).not.toBe('');
+});
+
+it('ends when a connection breaks that carries a request to the gateway', async () => {
+  const { session, connections, second, hold } = await proxied(2);
+  const open = await echo(session);
+  await roundTrip(open, randomBytes(64 * MIB));
+  await second();
+  hold(0);
+  const bound = session.open({ protocol: 'tcp', upstream: upstreamAt('tcp://127.0.0.1:9'), forwardsTo: 'x' });
+  bound.catch(() => {});
+  await new Promise(setImmediate);
+  connections[0]?.destroy();
+  await expect(bound).rejects.toThrow();
+  expect(await session.lost).toContain('request');
+});
+
+it('delivers what is on both connections before the session closes', async () => {
+  const { session, connections, second } = await proxied(2, () => 50, new SteeredClock());
   let sent = 0;
   const pump = (socket: Socket) => {
-    for (let room = true; room && !isMoved(); sent += 65_536) room = socket.write(Buffer.alloc(65_536, sent >> 16));
-    if (isMoved()) socket.end();
+    const isOver = () => connections.length === 2 && sent > 4 * MIB;
+    for (let room = true; room && !isOver(); sent += 65_536) room = socket.write(Buffer.alloc(65_536, sent >> 16));
+    if (isOver()) socket.end();
     else socket.once('drain', () => pump(socket));
   };
   const upstream = upstreamAt(
     `tcp://${await listen((socket) => void socket.resume().once('end', () => pump(socket)))}`,
   );
   const bound = await session.open({ protocol: 'tcp', upstream, forwardsTo: 'x' });
-  const small = await talk(await echo(session));
   const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
   let received = 0;
   client.on('data', (chunk: Buffer) => {
@@ -171,8 +234,7 @@ it('delivers what is on the second connection before the session closes', async 
   });
   const isOver = once(client, 'close');
   client.end('go');
-  await until(isMoved, 'bulk on the second connection');
-  small.end();
+  await second();
   // By a clock that stands still: nothing here waits for a deadline.
   await session.close();
   await isOver;

@@ -1,0 +1,225 @@
+import type { Duplex } from 'node:stream';
+import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
+import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
+import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
+import { AuthRequest, LinkRequest, parseMessage, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
+import { type RpcAnswer, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { TypedStream } from '../../agent-protocol/typed-stream.ts';
+import type { IdSource } from '../../lib/ids.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
+import type { AgentAccess } from './agent-access.ts';
+import { agentInfo } from './agent-info.ts';
+import { AgentSession, type AgentSessionDeps, GATEWAY, type SessionLink } from './agent-session.ts';
+import { watchHeartbeats } from './heartbeat-timeout.ts';
+import { SilenceWatch } from './silence-watch.ts';
+
+const AUTH_DEADLINE_MS = 10_000;
+const PROBE_MS = 1_000;
+/** How long an agent that has not authenticated may take to read the answer to its one request. */
+const ANSWERED_MS = 2_000;
+/** Limits of the request of an agent that has not authenticated. */
+const AUTH_LIMITS = { bytes: 8192, values: 256 };
+
+export interface SessionDirectory {
+  /**
+   * Adds a session that has just authenticated, and ends older ones of the same agent.
+   *
+   * @throws {RpcError} at the session limit
+   */
+  add(session: AgentSession, link: AgentLink): void;
+  /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
+  mayKeep(id: string, credentialId: string): boolean;
+  /** The session that a further link may belong to. */
+  find(id: string, credentialId: string): AgentSession | undefined;
+  /**
+   * The link is to be the second one of a session.
+   *
+   * @param credentialId id of the session's authtoken
+   * @throws {RpcError} at the limit on such links
+   */
+  attach(link: AgentLink, credentialId: string): void;
+  remove(session: AgentSession): void;
+}
+
+export interface AgentLinkDeps extends AgentSessionDeps {
+  access: AgentAccess;
+  directory: SessionDirectory;
+  ids: IdSource;
+}
+
+/** One connection of an agent, from the end of its TLS handshake. It starts a session, or becomes the second link of one. */
+export class AgentLink implements SessionLink, ConnectionUser, PendingConnection {
+  readonly connection: Connection;
+  /** Null before it has authenticated. */
+  #session: AgentSession | null = null;
+  #probe: HeartbeatProbe | null = null;
+  /** Whether it has sent the one request that it may send before. */
+  #asked = false;
+  /** Whether that request is complete, and not yet answered. */
+  #isWaiting = false;
+  #ended = false;
+  /** Whether it ended because the agent sent nothing more. */
+  #fellSilent = false;
+  #authTimer: NodeJS.Timeout | undefined;
+  #stopHeartbeatTimeout = () => {};
+  #silenceWatch: SilenceWatch | null = null;
+
+  /** @param address IP address of the agent */
+  constructor(
+    socket: Duplex,
+    readonly address: string,
+    private readonly deps: AgentLinkDeps,
+  ) {
+    this.connection = new Connection(socket, this);
+  }
+
+  /** Starts serving; closes the connection when the agent does not authenticate in time. */
+  start(): void {
+    this.#endWithin(AUTH_DEADLINE_MS, 'authentication timed out');
+    this.connection.start();
+  }
+
+  end(reason: Error): void {
+    this.connection.close(reason);
+  }
+
+  /** How far it has come in authenticating; with an answer to another request, it is no further. */
+  get stage(): PendingStage {
+    if (this.#isWaiting) return PendingStage.waiting;
+    return this.connection.isSilent ? PendingStage.silent : PendingStage.begun;
+  }
+
+  get silentMs(): number {
+    return this.#fellSilent ? performance.now() - this.connection.lastReadAt : 0;
+  }
+
+  watch(heartbeats: { interval: number; tolerance: number }): void {
+    clearTimeout(this.#authTimer);
+    const lastReadAt = () => this.connection.lastReadAt;
+    const onTimeout = () => this.#endSilent('heartbeat timed out');
+    this.#stopHeartbeatTimeout = watchHeartbeats(heartbeats, lastReadAt, onTimeout);
+    this.#silenceWatch = new SilenceWatch({
+      lastReadAt,
+      ask: () => void this.beat(PROBE_MS),
+      onSilence: () => this.#endSilent('the agent does not answer'),
+    });
+  }
+
+  beat(ms: number): Promise<boolean> {
+    if (this.#probe === null) {
+      const channel = this.connection.channel();
+      channel.write(streamPrefix(StreamType.heartbeat));
+      this.#probe = new HeartbeatProbe(channel);
+      channel.receiver = this.#probe;
+      this.connection.open(channel);
+    }
+    return this.#probe.ask(ms);
+  }
+
+  async isAlive(): Promise<boolean> {
+    if (this.#ended) return false;
+    const heardBefore = this.connection.lastReadAt;
+    const answered = await this.beat(PROBE_MS);
+    return !this.#ended && (answered || this.connection.lastReadAt > heardBefore);
+  }
+
+  sent(): void {
+    this.#silenceWatch?.sent();
+  }
+
+  accept(channel: Channel): void {
+    channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+  }
+
+  ended(reason: Error): void {
+    this.#ended = true;
+    clearTimeout(this.#authTimer);
+    this.#stopHeartbeatTimeout();
+    this.#silenceWatch?.stop();
+    this.#session?.lost(this, reason);
+  }
+
+  #receiverFor(type: number, channel: Channel): ChannelReceiver {
+    if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
+    if (this.#session) return this.#session.receiverFor(type, channel);
+    if (this.#asked) this.end(new Error('second request before authentication'));
+    this.#asked = true;
+    const report = (error: unknown) => this.deps.log.error({ err: error, type }, 'agent request failed');
+    const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
+    return new RpcResponder(channel, serve, report, AUTH_LIMITS);
+  }
+
+  async #serveInTurn(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer> {
+    const serve = () => this.#logIn(type, request, channel);
+    const isOver = () => this.#ended;
+    this.#isWaiting = true;
+    try {
+      return await this.deps.strangerTurns.serve(clientNetwork(this.address), request.size, serve, isOver);
+    } finally {
+      this.#isWaiting = false;
+    }
+  }
+
+  async #logIn(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer> {
+    const { refusals } = this.deps;
+    channel.isServed = true;
+    try {
+      const body = request.parse();
+      if (type === StreamType.serverInfo) return this.#showServer();
+      if (type === StreamType.auth) return await this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
+      if (type === StreamType.link) return await this.#join(parseMessage(LinkRequest, body, 'ERR_NGROK_109'));
+      throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');
+    } catch (error) {
+      if (type === StreamType.auth) refusals.session({ address: this.address }, error);
+      if (type === StreamType.link) refusals.link({ address: this.address }, error);
+      this.#endWithin(ANSWERED_MS, 'the agent was refused');
+      throw error;
+    }
+  }
+
+  #showServer(): RpcAnswer {
+    this.#endWithin(ANSWERED_MS, 'the agent has not authenticated');
+    return { body: { Region: GATEWAY.Region } };
+  }
+
+  #endSilent(reason: string): void {
+    this.#fellSilent = true;
+    this.end(new Error(reason));
+  }
+
+  #endWithin(ms: number, reason: string): void {
+    clearTimeout(this.#authTimer);
+    this.#authTimer = setTimeout(() => this.end(new Error(reason)), ms).unref();
+  }
+
+  async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
+    const { access, directory, ids, log } = this.deps;
+    const { authtoken, ...announced } = request.Extra;
+    const credential = await access.authenticate(authtoken);
+    if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
+    const id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
+    const session = new AgentSession(this, { id, credential, agent: agentInfo(request), announced }, this.deps);
+    directory.add(session, this);
+    this.#session = session;
+    const who = { session: id, credential: credential.id, address: this.address };
+    log.info({ ...who, agent: announced.clienttype, version: announced.version }, 'agent session online');
+    const version = request.Version.includes('3') ? '3' : '2';
+    return { body: { Version: version, ClientId: id, Extra: session.start() } };
+  }
+
+  /** From now on, this connection is the second link of a session of the same agent. */
+  async #join({ AuthToken, SessionId, Ticket }: LinkRequest): Promise<RpcAnswer> {
+    const { access, directory, log } = this.deps;
+    const credential = await access.authenticate(AuthToken);
+    if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
+    const session = directory.find(SessionId, credential.id);
+    if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');
+    directory.attach(this, credential.id);
+    this.#session = session;
+    session.attach(this);
+    log.debug({ session: SessionId, address: this.address }, 'second connection attached');
+    return { body: {} };
+  }
+}
