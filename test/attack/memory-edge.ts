@@ -1,10 +1,14 @@
 /**
- * An edge in its own process that counts what it holds and closes nobody for it. Prints its ports; then, for each line of its
- * input, what it counts and uses. Argument: the port of an upstream that answers.
+ * An edge, and connections of agents, in a process of their own that counts what it holds and closes nobody for it. Prints its
+ * ports; then, for each line of its input, what it counts and uses. Argument: the port of an upstream that answers.
  */
-import { connect } from 'node:net';
+import { once } from 'node:events';
+import { type AddressInfo, connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { Duplex } from 'node:stream';
+import { createServer as createTlsServer } from 'node:tls';
+import type { Channel } from '../../src/agent-protocol/channel.ts';
+import { Connection } from '../../src/agent-protocol/connection.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { TestEdge } from '../support/edge.ts';
 import { processResources } from '../support/process-resources.ts';
@@ -63,7 +67,51 @@ for (const [name, open, options] of endpoints) {
     };
   }
 }
-print({ httpPort: edge.httpPort, httpsPort: edge.httpsPort });
+
+const agentMemory = new MemoryBudget(8 * GIB);
+const { cert, key } = await edge.ca.issue(['localhost']);
+/** What the gateway does with a stream that an agent opens on its connection. */
+const agents = {
+  /** Clients send to the agent, which does not read. */
+  unread(_channel: Channel, connection: Connection) {
+    for (let opened = 0; opened < 50; opened += 1) {
+      const channel = connection.channel();
+      connection.open(channel);
+      for (let sent = 0; sent < 4; sent += 1) channel.write(Buffer.alloc(65_536, 'x'));
+    }
+  },
+  /** Clients do not read what the agent sends. */
+  unsent: (channel: Channel) => channel.pause(),
+  /** As for heartbeats. */
+  echoing(channel: Channel) {
+    channel.receiver = { onData: (bytes) => void channel.write(bytes), onEnd() {} };
+  },
+};
+
+async function listenForAgents(accept: (channel: Channel, connection: Connection) => void): Promise<number> {
+  const server = createTlsServer({ cert, key }, (socket) => {
+    const user = {
+      accept: (channel: Channel) => accept(channel, connection),
+      ended: (reason: Error) => void socket.destroy(reason),
+    };
+    const connection = new Connection(socket, user);
+    connection.trust(agentMemory.newShare());
+    connection.start();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+print({
+  httpPort: edge.httpPort,
+  httpsPort: edge.httpsPort,
+  agentPorts: {
+    unread: await listenForAgents(agents.unread),
+    unsent: await listenForAgents(agents.unsent),
+    echoing: await listenForAgents(agents.echoing),
+  },
+});
 
 createInterface({ input: process.stdin }).on('line', () => {
   globalThis.gc?.();

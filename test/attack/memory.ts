@@ -6,7 +6,9 @@ import { createInterface, type Interface } from 'node:readline';
 import { setTimeout as wait } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
+import { FrameWriter } from '../../src/agent-protocol/frames.ts';
 import { block, type Fields, Flag, Frame, frame, PREFACE, uint32 } from '../support/raw-http2.ts';
+import { helloOf } from '../support/tls-records.ts';
 
 const HOST = '127.0.0.1';
 const KIB = 1024;
@@ -17,7 +19,11 @@ const MOST = 1.5;
 interface Ports {
   httpPort: number;
   httpsPort: number;
+  /** Of connections of agents, by what the gateway does with their streams. */
+  agentPorts: Record<AgentKind, number>;
 }
+
+type AgentKind = 'unread' | 'unsent' | 'echoing';
 
 /** What the edge counts, and what its process takes, in bytes. */
 interface Figures {
@@ -38,6 +44,14 @@ interface Filling {
   pauseMs?: number;
   /** Whether the connections read. */
   reads?: boolean;
+  /** The connections are those of agents. */
+  agents?: AgentKind;
+  /** The connections are those of TLS clients, whose handshake is among the pieces. */
+  raw?: boolean;
+  /** What is limited by number rather than by bytes: what each connection is said to take, in KiB. */
+  eachKib?: number;
+  /** Counts the connections themselves too. */
+  opens?: boolean;
 }
 
 const head = (line: string, host: string, more = '') => `${line} HTTP/1.1\r\nHost: ${host}.localhost\r\n${more}`;
@@ -55,6 +69,27 @@ const chunk = (bytes: number) => `${bytes.toString(16)}\r\n${'x'.repeat(bytes)}\
 const start = (host: string, stream: number) =>
   frame(Frame.headers, Flag.endHeaders, stream, block(fields(host, 'POST')));
 const STREAMS = times(100, (at) => 1 + 2 * at);
+
+/** Frames of an agent on streams that it opens. */
+function muxFrames(streams: number, sizes: number[]): Buffer[] {
+  return times(streams, (at) => {
+    const writer = new FrameWriter();
+    sizes.forEach((size, part) => {
+      writer.data(1 + 2 * at, [Buffer.alloc(size, 'x')], size, { syn: part === 0, fin: false });
+    });
+    return Buffer.concat(writer.take());
+  });
+}
+
+/** Headers that both sides keep in their tables for compression (RFC 7541, 6.2.1): names and values are short. */
+const indexed = (count: number): Buffer =>
+  Buffer.concat(
+    times(count, (at) => Buffer.from([0x40, 2, ...Buffer.from(at.toString(36).padStart(2, 'x')), 1, 0x61])),
+  );
+
+/** The beginning of a ClientHello of 16 KiB. */
+const BEGUN_HELLO = Buffer.concat([Buffer.of(22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3), Buffer.alloc(15_000)]);
+const HELLO = await helloOf({ servername: 'silents.localhost' });
 
 const FILLINGS: Filling[] = [
   {
@@ -232,6 +267,88 @@ const FILLINGS: Filling[] = [
     ],
   },
   {
+    name: 'streams of agents that are not read',
+    connections: 10,
+    host: '',
+    agents: 'unread',
+    pieces: () => muxFrames(1, [1]),
+    reads: false,
+  },
+  {
+    name: 'streams of agents that clients do not read',
+    connections: 30,
+    host: '',
+    agents: 'unsent',
+    pieces: () => muxFrames(20, [60_000, 60_000, 60_000, 60_000]),
+  },
+  {
+    name: 'echoes of heartbeats that agents do not read',
+    connections: 30,
+    host: '',
+    agents: 'echoing',
+    pieces: () => [
+      ...muxFrames(
+        1,
+        times(2000, () => 1000),
+      ),
+    ],
+    reads: false,
+  },
+  {
+    name: 'echoes of small heartbeats that agents do not read',
+    connections: 30,
+    host: '',
+    agents: 'echoing',
+    pieces: () =>
+      muxFrames(
+        1,
+        times(20_000, () => 8),
+      ),
+    reads: false,
+  },
+  {
+    name: 'unfinished ClientHellos of 15 KiB',
+    connections: 1000,
+    host: '',
+    raw: true,
+    opens: true,
+    eachKib: 22,
+    pieces: () => [BEGUN_HELLO],
+  },
+  {
+    name: 'unfinished handshakes',
+    connections: 1000,
+    host: '',
+    raw: true,
+    opens: true,
+    eachKib: 57,
+    pieces: () => [HELLO],
+  },
+  {
+    name: 'TLS connections that have received much',
+    connections: 300,
+    host: 'silents',
+    opens: true,
+    eachKib: 230,
+    pieces: () => times(3, () => `${head('POST /', 'nobody', 'Content-Length: 300000\r\n')}\r\n${'x'.repeat(300_000)}`),
+    pauseMs: 1000,
+  },
+  {
+    name: 'HTTP/2: tables for header compression',
+    connections: 500,
+    host: 'silents',
+    http2: true,
+    eachKib: 54,
+    pieces: () => [
+      frame(
+        Frame.headers,
+        Flag.endStream | Flag.endHeaders,
+        1,
+        Buffer.concat([block(fields('nobody', 'GET')), indexed(120)]),
+      ),
+    ],
+  },
+  {
     name: 'bodies that policies read',
     connections: 30,
     host: 'webhook',
@@ -312,55 +429,53 @@ async function measure(filling: Filling, upstream: number): Promise<Figures> {
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
   child.once('exit', () => lines.emit('error', new Error('the edge has ended')));
   const ports = (await next(lines)) as Ports;
+  const { connections, eachKib = 0 } = filling;
   const sockets: Socket[] = [];
   try {
     // One of each kind loads what is loaded once.
     sockets.push(await open(filling, ports));
     await send(filling, sockets);
     sockets.pop()?.destroy();
+    const atFirst = await figures(child, lines);
     // Connections are limited by number.
-    while (sockets.length < filling.connections) {
-      const socket = await open(filling, ports);
-      sockets.push(socket);
-      if (filling.http2) continue;
-      // OpenSSL keeps its buffers once it has read.
-      const request = `${head('GET /', 'nobody', `X-Much: ${'x'.repeat(4000)}\r\n`)}\r\n`;
-      for (let asked = 0; asked < (filling.host.endsWith('s') ? 20 : 1); asked += 1) {
-        socket.resume().write(request);
-        await once(socket, 'data');
-      }
-      if (filling.reads === false) socket.pause();
-    }
+    while (sockets.length < connections) sockets.push(await open(filling, ports));
     await wait(1500);
-    const before = await figures(child, lines);
+    const before = filling.opens ? atFirst : await figures(child, lines);
     await send(filling, sockets);
     const after = await settled(child, lines);
     const left = sockets.filter(({ destroyed }) => !destroyed).length;
-    if (left < filling.connections) process.stdout.write(`only ${left} connections are left\n`);
-    return { counted: after.counted - before.counted, used: after.used - before.used };
+    if (left < connections) process.stdout.write(`only ${left} connections are left\n`);
+    const counted = after.counted - before.counted + connections * eachKib * KIB;
+    return { counted, used: after.used - before.used };
   } finally {
     for (const socket of sockets) socket.destroy();
     child.removeAllListeners('exit').kill('SIGKILL');
   }
 }
 
-async function open({ host, http2, reads }: Filling, { httpPort, httpsPort }: Ports): Promise<Socket> {
-  const secure = host.endsWith('s');
+async function open(filling: Filling, ports: Ports): Promise<Socket> {
+  const { host, http2, reads, agents, raw } = filling;
+  const secure = host.endsWith('s') || agents !== undefined;
+  const tls = { servername: `${host}.localhost`, ALPNProtocols: [http2 ? 'h2' : 'http/1.1'] };
+  const port = agents === undefined ? ports.httpsPort : ports.agentPorts[agents];
   const socket = secure
-    ? connectTls({
-        host: HOST,
-        port: httpsPort,
-        servername: `${host}.localhost`,
-        rejectUnauthorized: false,
-        ALPNProtocols: [http2 ? 'h2' : 'http/1.1'],
-      })
-    : connect(httpPort, HOST);
+    ? connectTls({ host: HOST, port, rejectUnauthorized: false, ...(agents === undefined && tls) })
+    : connect(raw ? ports.httpsPort : ports.httpPort, HOST);
   socket.on('error', () => {});
   await once(socket, secure ? 'secureConnect' : 'connect');
-  if (reads !== false) socket.resume();
-  else socket.pause();
+  socket.resume();
   if (http2) socket.write(Buffer.concat([Buffer.from(PREFACE), frame(Frame.settings, 0, 0)]));
+  else if (agents === undefined && !raw) await askOften(socket, secure ? 20 : 1);
+  if (reads === false) socket.pause();
   return socket;
+}
+
+/** OpenSSL keeps its buffers once it has read. */
+async function askOften(socket: Socket, count: number): Promise<void> {
+  for (let asked = 0; asked < count; asked += 1) {
+    socket.write(`${head('GET /', 'nobody', `X-Much: ${'x'.repeat(4000)}\r\n`)}\r\n`);
+    await once(socket, 'data');
+  }
 }
 
 async function send({ pieces, pauseMs = 0 }: Filling, sockets: Socket[]): Promise<void> {
