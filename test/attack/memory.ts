@@ -295,18 +295,6 @@ const FILLINGS: Filling[] = [
     reads: false,
   },
   {
-    name: 'echoes of small heartbeats that agents do not read',
-    connections: 30,
-    host: '',
-    agents: 'echoing',
-    pieces: () =>
-      muxFrames(
-        1,
-        times(20_000, () => 8),
-      ),
-    reads: false,
-  },
-  {
     name: 'unfinished ClientHellos of 15 KiB',
     connections: 1000,
     host: '',
@@ -329,7 +317,7 @@ const FILLINGS: Filling[] = [
     connections: 300,
     host: 'silents',
     opens: true,
-    eachKib: 230,
+    eachKib: 44,
     pieces: () => times(3, () => `${head('POST /', 'nobody', 'Content-Length: 300000\r\n')}\r\n${'x'.repeat(300_000)}`),
     pauseMs: 1000,
   },
