@@ -12,8 +12,8 @@ let due = new Map<string, Set<Task>>();
 let isScheduled = false;
 
 /**
- * Runs a task in a later turn of the event loop that has time for work, see {@link hasTimeForWork}. Each turn gives a limited time
- * to such tasks; owners take turns, and one owner's tasks are limited in number, however many there are.
+ * Runs a task in a later turn of the event loop that has time for work, see {@link hasTimeForWork}. Each turn gives a
+ * limited time to such tasks; owners take turns, and one owner's tasks are limited in number, however many there are.
  *
  * @param owner for example a client's network
  */

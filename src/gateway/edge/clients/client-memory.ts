@@ -31,7 +31,8 @@ export interface MemoryHolder {
 
 /**
  * The budget for what all clients of the process make the gateway hold: heads and bodies of requests, complete or not, and
- * responses that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is closed.
+ * responses that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is
+ * closed.
  *
  * @param limit bytes; omitted: a share of the heap
  */
