@@ -7,6 +7,7 @@ import { Button } from './button.tsx';
 import { setter, TextField } from './field.tsx';
 import { SignOutIcon } from './icons.tsx';
 import { Notice } from './notice.tsx';
+import { useSubmission } from './submission.ts';
 
 /** What stands in place of a page that the browser may not see yet. */
 export function Gate({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
@@ -50,18 +51,15 @@ export interface SignInFormProps {
 /** Asks for a credential once, and says how to sign in by link. */
 export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps): JSX.Element {
   const credential = useSignal('');
-  const busy = useSignal(false);
-  const submit = async (event: Event) => {
+  const { busy, run } = useSubmission();
+  const submit = (event: Event) => {
     event.preventDefault();
     const given = credential.value.trim();
-    if (busy.value || given === '') return;
-    busy.value = true;
-    try {
+    if (given === '') return;
+    void run(async () => {
       await signIn(given);
-    } finally {
-      busy.value = false;
-    }
-    credential.value = '';
+      credential.value = '';
+    });
   };
   return (
     <form class="card" onSubmit={submit}>
@@ -77,7 +75,7 @@ export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps):
         problem={problem ? [problem.message, problem.code].filter(Boolean).join(' · ') : undefined}
         autofocus
       />
-      <Button kind="primary" type="submit" busy={busy.value}>
+      <Button kind="primary" type="submit" busy={busy}>
         {text.submit}
       </Button>
       <hr />
