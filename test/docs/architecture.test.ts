@@ -23,5 +23,5 @@ it('docs/architecture.md answers ten questions or more on where to change what',
   const [, table = ''] = /## Where to change what\n([\s\S]*?)\n## /.exec(page) ?? [];
   const rows = [...table.matchAll(/^\| Where .*\? \| (.*) \|$/gm)];
   expect(rows.length).toBeGreaterThanOrEqual(10);
-  for (const [, answer = ''] of rows) expect(answer).toMatch(/`src\/[^`]+\.ts`/);
+  for (const [, answer = ''] of rows) expect(answer).toMatch(/`src\/[^`]+\.tsx?`/);
 });
