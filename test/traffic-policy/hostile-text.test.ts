@@ -212,6 +212,12 @@ describe('hostile text', () => {
 
   it.each<[string, string, string, string]>([
     ['parts in an expression', withExpression(LIST(498)), withExpression(LIST(500)), 'more than 1000 parts'],
+    [
+      'parts in an expression of comparisons',
+      withExpression(Array.from({ length: 125 }, (_, at) => `req.url.path == '/${at}'`).join(' || ')),
+      withExpression(Array.from({ length: 126 }, (_, at) => `req.url.path == '/${at}'`).join(' || ')),
+      'more than 1000 parts',
+    ],
     ['loops in an expression', withExpression(LOOPS(20)), withExpression(LOOPS(21)), 'more than 20 loops'],
     [
       'insertions',

@@ -36,9 +36,9 @@ export function parseExpression(text: string): Expr {
 }
 
 const BLANKS = /\s*/y;
-const WORD = /\w+/y;
+const WORD_OR_OPERATOR = /\w+|[=!<>]=|&&|\|\|/y;
 
-/** Counts the words, literals, and single characters of an expression, and how deep its brackets are. */
+/** Counts the words, literals, operators and brackets of an expression, and how deep its brackets are. */
 export function outline(text: string): { parts: number; nesting: number } {
   let [parts, depth, nesting] = [0, 0, 0];
   for (let at = after(BLANKS, text, 0); at < text.length; at = after(BLANKS, text, at)) {
@@ -50,7 +50,10 @@ export function outline(text: string): { parts: number; nesting: number } {
     parts++;
     if ('([{'.includes(character)) nesting = Math.max(nesting, ++depth);
     else if (')]}'.includes(character)) depth--;
-    at = character === '"' || character === "'" ? endOfString(text, at) : Math.max(at + 1, after(WORD, text, at));
+    at =
+      character === '"' || character === "'"
+        ? endOfString(text, at)
+        : Math.max(at + 1, after(WORD_OR_OPERATOR, text, at));
   }
   return { parts, nesting };
 }
