@@ -221,6 +221,49 @@ describe('a session with two links', () => {
     expect([first, third].map(({ peer }) => peer.socket.destroyed)).toEqual([false, false]);
   });
 
+  it('counts echoes of heartbeats that the second one does not take', async () => {
+    const memory = new AgentMemory(4 * KIB * KIB);
+    const { second, sessions } = await linked({ memory });
+    const { peer } = second;
+    const credited = (id: number) => {
+      const credit = peer.frames.filter((frame) => frame.kind === 'credit' && frame.id === id);
+      return credit.reduce((sum, { increment }) => sum + increment, 0);
+    };
+    const ended = closed(peer.socket);
+    // The echoes exceed the window of each stream by 94 KiB, and together what the session may hold.
+    for (let count = 0; count < 12 && !peer.socket.destroyed; count++) {
+      const id = second.open(StreamType.heartbeat, '');
+      peer.sendData(id, Buffer.alloc(200 * KIB));
+      await until(() => credited(id) >= 100 * KIB || peer.socket.destroyed, 'credit');
+      peer.sendData(id, Buffer.alloc(150 * KIB));
+    }
+    await ended;
+    expect(sessions()).toBe(1);
+  });
+
+  it('closes the second one when the agent opens stream after stream there that asks for nothing', async () => {
+    const { first, second, sessions } = await linked();
+    const { peer } = second;
+    for (let done = 0; done < 1500 && !peer.socket.destroyed; done += 50) {
+      const streams = Array.from({ length: 50 }, () => second.open(null, ''));
+      for (const stream of streams) peer.sendData(stream, '', { fin: true });
+      const ended = () => peer.frames.filter(({ fin }) => fin).length;
+      await until(() => peer.socket.destroyed || ended() >= done + 50, 'the ends of the streams');
+    }
+    expect([peer.socket.destroyed, first.peer.socket.destroyed, sessions()]).toEqual([true, false, 1]);
+  });
+
+  it('was silent for as long as the link that was lost last', async () => {
+    const gateway = await SessionGateway.start();
+    const { agent, attached } = await session(gateway, { ...BOTH, HeartbeatInterval: 1e6, HeartbeatTolerance: 1e6 });
+    await attached();
+    const removed = once(gateway.server, 'removed');
+    agent.peer.socket.destroy();
+    const [{ silentMs }] = await removed;
+    // The agent announced 2 ms, and may be a second late.
+    expect(silentMs).toBeGreaterThanOrEqual(1_000);
+  });
+
   it('closes the second one when no stream has used it for a minute', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'performance'] });
     onTestFinished(() => void vi.useRealTimers());
