@@ -71,7 +71,8 @@ it('counts what waits for the upstream: until it is connected, and while it does
   await settle();
   for (let count = 0; count < 10; count++) receive(Buffer.alloc(20_000));
   await settle();
-  expect(counted.bytes).toBeGreaterThan(200_000);
+  // Node buffers some of it at the upstream's end: 16 KiB, or 64 since version 22.
+  expect(counted.bytes).toBeGreaterThan(150_000);
   upstream.resume();
   await until(() => counted.bytes === 0, 'the end of the upload');
 });
