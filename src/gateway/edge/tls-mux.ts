@@ -2,6 +2,7 @@ import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import {
   ACME_TLS_PROTOCOL,
@@ -84,10 +85,8 @@ const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
 const HTTP1 = ['http/1.1', 'http/1.0'];
 const HTTP2_OR_1 = ['h2', ...HTTP1];
 
-const QUIET_MS = 60_000;
-
 /**
- * Takes TLS connections from their ClientHello to whoever serves them. Agents, TLS edges, endpoints of the protocol `tls`
+ * Takes TLS connections from their ClientHello to what serves them. Agents, TLS edges, endpoints of the protocol `tls`
  * and HTTPS share one port.
  *
  * The gateway performs the handshakes itself. Node's servers begin with a default certificate, which OpenSSL goes on to
@@ -96,8 +95,7 @@ const QUIET_MS = 60_000;
 export class TlsMux {
   /** Of those that are sending their ClientHello, or handshaking as an agent: none counts as a client's yet. */
   readonly #pending: PendingConnections<PendingHandshake>;
-  #failures = 0;
-  #loggedAt = Number.NEGATIVE_INFINITY;
+  readonly #failures = new Repeats();
 
   constructor(private readonly options: TlsMuxOptions) {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
@@ -231,11 +229,7 @@ export class TlsMux {
 
   /** At most once a minute: a broken certificate fails at every connection, and anyone may connect. */
   #reportFailure(error: unknown): void {
-    this.#failures += 1;
-    const now = performance.now();
-    if (now - this.#loggedAt < QUIET_MS) return;
-    this.options.log.error({ err: error, failures: this.#failures }, 'TLS connection failed');
-    this.#loggedAt = now;
-    this.#failures = 0;
+    const failures = this.#failures.timesDue('TLS connection');
+    if (failures !== null) this.options.log.error({ err: error, failures }, 'TLS connection failed');
   }
 }

@@ -34,7 +34,7 @@ export interface SessionDirectory {
   /** The session that a further link may belong to. */
   find(id: string, credentialId: string): AgentSession | undefined;
   /**
-   * The link is to be the second one of a session.
+   * Makes the link the second one of a session.
    *
    * @param credentialId id of the session's authtoken
    * @throws {RpcError} at the limit on such links
