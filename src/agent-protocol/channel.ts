@@ -344,10 +344,13 @@ export class Channel {
     this.#openedAt = null;
   }
 
-  /** Resets the stream. An SDK task that waits for credit notices that only when credit wakes it. */
+  /**
+   * Resets the stream. An SDK task that waits for credit notices that only when credit wakes it: after the reset, since one
+   * that wakes before may use the credit up and wait for ever.
+   */
   #cancel(error?: Error): void {
-    this.host.windowIncrement(this.id, WINDOW);
     this.host.reset(this.id, MuxError.cancelled);
+    this.host.windowIncrement(this.id, WINDOW);
     this.wasReset = !this.host.peerHonoursReset;
     this.#close(error);
   }

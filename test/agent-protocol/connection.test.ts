@@ -372,8 +372,8 @@ describe('Connection: peers that use too much', () => {
     await settle();
     expect(first.recorder).toMatchObject({ received: 0, events: ['closed: memory limit reached'] });
     expect(peer.frames.filter(({ kind }) => kind !== 'data')).toMatchObject([
-      { kind: 'credit', id: 2 },
       { kind: 'reset', id: 2 },
+      { kind: 'credit', id: 2 },
     ]);
     second.channel.resume();
     await settle();
@@ -427,7 +427,7 @@ describe('Connection: endings', () => {
     expect(recorder.events).toEqual(['closed']);
   });
 
-  it('grants credit with an abort and a reset, so that a peer without credit notices them', async () => {
+  it('grants credit with an abort and after a reset, so that a peer without credit notices them', async () => {
     const { connection, peer } = connect();
     const { channel } = open(connection);
     channel.pause();
@@ -439,7 +439,7 @@ describe('Connection: endings', () => {
     expect(peer.frames.slice(1)).toMatchObject([{ kind: 'credit', increment: WINDOW }, { fin: true }]);
     peer.sendData(2, 'more');
     await settle();
-    expect(peer.frames.slice(3)).toMatchObject([{ kind: 'credit' }, { kind: 'reset' }]);
+    expect(peer.frames.slice(3)).toMatchObject([{ kind: 'reset' }, { kind: 'credit' }]);
   });
 
   it('closes every stream when the connection is lost, and rejects new ones', async () => {
