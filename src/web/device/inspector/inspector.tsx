@@ -1,4 +1,4 @@
-import { useSignalEffect } from '@preact/signals';
+import { effect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
@@ -31,7 +31,8 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
     if (requestId === undefined) heading.current?.focus();
     return () => model.connection.close();
   }, [model]);
-  useSignalEffect(() => {
+  // At once, not with the next paint: a reload in between would lose the filter.
+  const keepFilter = () => {
     // A link to another view of the tunnel has no query; a link from elsewhere, and the history, may have another one.
     route.value;
     const given = queryInAddress();
@@ -39,7 +40,8 @@ export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX
     if (given.size > 0 && given.toString() !== shown.current) model.filter.value = filterOf(given);
     else keepInAddress(queryOf(value));
     shown.current = queryOf(model.filter.peek()).toString();
-  });
+  };
+  useEffect(() => effect(keepFilter), [model]);
   const report = model.inspection.value;
   return (
     <section aria-labelledby="traffic" class="inspector">
