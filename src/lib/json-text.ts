@@ -13,6 +13,7 @@ export class JsonTextError extends Error {
 /** Deeper nesting can overflow the stack of recursive functions, including JSON.stringify(). */
 const MAX_DEPTH = 64;
 
+const SPACE = 0x20;
 const BLANKS = /[ \t\r\n]*/y;
 /** Only quotes, backslashes and control characters need escapes. */
 const STRING = /"[ !#-[\]-\uffff]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[ !#-[\]-\uffff]*)*"/y;
@@ -34,16 +35,15 @@ export function parseJson(text: string): unknown {
 /** Checks syntax and depth of a JSON text; throws a {@link JsonTextError}. */
 export function checkJson(text: string): void {
   const open: ('}' | ']')[] = [];
-  const next = (): Next => (open.length === 0 ? 'end of input' : open.at(-1) === '}' ? ', or }' : ', or ]');
+  const next = (): Next => (open.length === 0 ? 'end of input' : open[open.length - 1] === '}' ? ', or }' : ', or ]');
   let expected: Expected = 'a value';
-  for (let at = skip(BLANKS, text, 0); at < text.length; at = skip(BLANKS, text, at)) {
+  for (let at = skipBlanks(text, 0); at < text.length; at = skipBlanks(text, at)) {
     const character = text[at];
-    const closes = character === open.at(-1) && /[}\]]$/.test(expected);
-    if (closes) {
+    if (character === open[open.length - 1] && expected.endsWith(character as string)) {
       open.pop();
       expected = next();
       at++;
-    } else if (expected.startsWith('a value')) {
+    } else if (expected === 'a value' || expected === 'a value or ]') {
       if (character === '{' || character === '[') {
         open.push(character === '{' ? '}' : ']');
         if (open.length > MAX_DEPTH) throw errorAt(text, at, `nested deeper than ${MAX_DEPTH} levels`);
@@ -53,7 +53,7 @@ export function checkJson(text: string): void {
         at = take(character === '"' ? STRING : SCALAR, text, at, expected);
         expected = next();
       }
-    } else if (expected.startsWith('a name')) {
+    } else if (expected === 'a name in double quotes' || expected === 'a name in double quotes or }') {
       at = take(STRING, text, at, expected);
       expected = ':';
     } else if (character === expected[0] && expected !== 'end of input') {
@@ -70,6 +70,10 @@ function take(token: RegExp, text: string, at: number, expected: Expected): numb
   const end = skip(token, text, at);
   if (end === at) throw errorAt(text, at, `expected ${text[at] === '"' ? 'a valid string' : expected}`);
   return end;
+}
+
+function skipBlanks(text: string, at: number): number {
+  return text.charCodeAt(at) > SPACE ? at : skip(BLANKS, text, at);
 }
 
 function skip(token: RegExp, text: string, at: number): number {

@@ -10,6 +10,7 @@ import { parseHttp1Head } from '../../src/gateway/edge/clients/http1/http1-head.
 import { requestHeaders } from '../../src/gateway/edge/http/headers.ts';
 import { http2Headers } from '../../src/gateway/edge/http/http2-headers.ts';
 import { parseAuthorities } from '../../src/gateway/endpoint-options/mutual-tls.ts';
+import { parseJson } from '../../src/lib/json-text.ts';
 import { maskUrl } from '../../src/lib/masking/mask-url.ts';
 import { parseAclRule } from '../../src/management/resources/acl-rule.ts';
 import { ipPolicies } from '../../src/management/resources/ip-policy.ts';
@@ -28,6 +29,8 @@ const POLICY = 64 * 1024;
 /** More is not parsed. */
 const WEBHOOK = 128 * 1024;
 const EXPRESSION = 4 * 1024;
+/** Of requests to the agent's API. */
+const AGENT_BODY = 256 * 1024;
 
 const FORM = 'application/x-www-form-urlencoded';
 const MULTIPART = 'multipart/form-data; boundary=a';
@@ -173,6 +176,12 @@ const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
           }),
         ),
     ],
+  ],
+  'of who may call the agent': [
+    ['values of JSON', () => parseJson(`[${fill('1,', AGENT_BODY - 100)}1]`)],
+    ['members of JSON', () => parseJson(`{${names(25_000).map((name) => `"${name}":1`)}}`)],
+    ['lists of JSON', () => parseJson(`${fill('[', 60)}${fill('[],', 255_000)}1${fill(']', 60)}`)],
+    ['JSON that never ends', () => attempt(() => parseJson(fill('[1,', AGENT_BODY)))],
   ],
   'of a tenant, as a policy': [
     ['a loop', () => checkExpression(`${fill('[].exists(a,a)||', EXPRESSION - 100)}true`)],
