@@ -84,7 +84,6 @@ const ARROWS: Record<string, string[]> = {
   ],
   [EDGE]: [`${EDGE}/*`, 'gateway/certificates', 'gateway/endpoints', 'gateway/metrics'],
   [`${EDGE}/proxy`]: [
-    `${EDGE}/clients`,
     `${EDGE}/upstreams`,
     `${EDGE}/connections`,
     `${EDGE}/http`,
@@ -104,14 +103,7 @@ const ARROWS: Record<string, string[]> = {
     'settings',
   ],
   [`${EDGE}/upstreams`]: [`${EDGE}/http`, 'gateway/endpoints', 'agent-protocol', 'traffic-policy'],
-  [`${EDGE}/clients`]: [
-    `${EDGE}/connections`,
-    `${EDGE}/tls`,
-    `${EDGE}/http`,
-    'gateway/endpoints',
-    'gateway/metrics',
-    'traffic-policy',
-  ],
+  [`${EDGE}/clients`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/metrics'],
   [`${EDGE}/connections`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/endpoints', 'traffic-policy'],
   [`${EDGE}/tls`]: [`${EDGE}/http`, 'gateway/certificates', 'gateway/endpoints', 'traffic-policy'],
   [`${EDGE}/http`]: ['gateway/endpoints'],

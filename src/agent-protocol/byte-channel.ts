@@ -1,7 +1,6 @@
 /** Receives what arrives on a {@link ByteChannel}. Nothing follows `onClosed`. */
 export interface ByteReceiver {
   onData(bytes: Buffer): void;
-  /** The other side sends no more. */
   onEnd(): void;
   /** There is room to write again, or everything has been sent, including the end. */
   onDrain?(): void;
@@ -14,7 +13,6 @@ export interface ByteReceiver {
  * else on the way.
  */
 export interface ByteChannel {
-  /** Can be replaced at any time. */
   receiver: ByteReceiver;
   /** @returns false when the writer should wait for {@link ByteReceiver.onDrain} */
   write(bytes: Buffer): boolean;
@@ -29,10 +27,6 @@ export interface ByteChannel {
   keep?(bytes: number): void;
   /** Whether it shares a connection with bulk, while a new channel would use one with far less. */
   readonly isCrowded?: boolean;
-  /**
-   * From now on, it is used for another client.
-   *
-   * @param client its IP address
-   */
+  /** @param client IP address of the client that it is used for from now on */
   usedBy?(client: string): void;
 }

@@ -11,7 +11,6 @@ export class ChannelDuplex extends Duplex implements ByteReceiver {
   readonly #channel: ByteChannel;
   #whenSent: Done | null = null;
 
-  /** @param channel this stream becomes its receiver */
   constructor(channel: ByteChannel) {
     // What a slow reader leaves waits in the channel, which joins small pieces.
     super({ readableHighWaterMark: 1, writableHighWaterMark: BUFFER });

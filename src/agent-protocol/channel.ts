@@ -2,7 +2,7 @@ import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
-import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import { type FrameWriter, MuxError, ProtocolViolation, type Sender } from './frames.ts';
 import { type CreditHost, ReceiveCredit, WINDOW } from './receive-credit.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
@@ -42,12 +42,9 @@ export interface ChannelReceiver extends ByteReceiver {
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
 export interface ChannelHost extends CreditHost {
-  /** Number of the current turn of the event loop. */
   readonly turn: number;
   readonly peerHonoursReset: boolean;
-  /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
-  /** Schedules a call of {@link Channel.deliver}. */
   holds(channel: Channel): void;
   /** Counts bytes that the channel holds from now on, or no longer. */
   hold(bytes: number): void;
@@ -62,7 +59,7 @@ export interface ChannelHost extends CreditHost {
  * One stream of a connection: its send queue, flow control and half-close in both directions. All writes of one tick are
  * sent in one DATA frame, including the FIN, unless {@link endFrame} separates them.
  */
-export class Channel {
+export class Channel implements Sender {
   /** 0 until the connection opens the stream. */
   id = 0;
   receiver: ChannelReceiver = NOBODY;
@@ -112,12 +109,10 @@ export class Channel {
     return this.#closed;
   }
 
-  /** Bytes held in memory for this stream. */
   get memory(): number {
     return this.#waiting.length + (this.#held?.length ?? 0) + this.#kept;
   }
 
-  /** Whether it has so little to send that others need not wait for it. */
   get sendsLittle(): boolean {
     return this.#waiting.length < LITTLE;
   }
@@ -129,18 +124,13 @@ export class Channel {
     this.host.hold(bytes);
   }
 
-  /** Opens the stream from our side: its first frame carries SYN. */
   open(id: number): void {
     this.id = id;
     this.#synDue = true;
     this.host.ready(this);
   }
 
-  /**
-   * Queues bytes for sending.
-   *
-   * @returns false when the writer should wait for {@link ChannelReceiver.onDrain}
-   */
+  /** @returns false when the writer should wait for {@link ChannelReceiver.onDrain} */
   write(bytes: Buffer): boolean {
     if (this.#ending || this.#closed || bytes.length === 0) return !this.#full;
     this.#waiting.push(bytes);
@@ -156,7 +146,6 @@ export class Channel {
     if (this.#waiting.length > 0) this.#frameLeft = this.#waiting.length;
   }
 
-  /** Sends FIN after everything written; the other direction stays open. */
   end(): void {
     if (this.#ending || this.#closed) return;
     this.#ending = true;
@@ -193,7 +182,6 @@ export class Channel {
     this.#close();
   }
 
-  /** Ends the stream because it holds too much memory. */
   cut(reason: Error): void {
     if (this.#closed) return;
     this.#drop();
@@ -228,7 +216,6 @@ export class Channel {
     if (!this.#closed && !this.#finReceived) this.#credit.acknowledge();
   }
 
-  /** Writes as much as the window allows; returns whether more could be sent right away. */
   flushInto(out: FrameWriter): boolean {
     if (this.#closed || this.#finSent) return false;
     const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length, this.#frameLeft);
@@ -256,7 +243,6 @@ export class Channel {
     return isWorthwhile ? this.#sendWindow : 0;
   }
 
-  /** Called when a DATA frame of `length` bytes begins. */
   receiveHeader(length: number): void {
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#credit.use(length);
@@ -355,7 +341,6 @@ export class Channel {
     this.#close(error);
   }
 
-  /** Drops what is queued in both directions. */
   #drop(): void {
     this.#credit.end();
     this.#credit.release();

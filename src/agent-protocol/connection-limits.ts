@@ -1,4 +1,6 @@
-/** What the peer may use of a connection. */
+import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
+import type { BucketRate } from '../lib/time/token-bucket.ts';
+
 export interface ConnectionLimits {
   /** Streams that it may have open. */
   streams: number;
@@ -8,38 +10,67 @@ export interface ConnectionLimits {
   unread: number;
 }
 
-/** Limits until the peer has authenticated: a heartbeat and one request. */
-export const UNAUTHENTICATED_LIMITS: ConnectionLimits = { streams: 4, received: 16_384, unread: 65_536 };
-/**
- * Limits of agents. An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold what its streams carry
- * and 16,000 control frames.
- */
-export const AGENT_LIMITS: ConnectionLimits = { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 };
-/** Limits of a gateway: it opens 500 streams for clients, and others while resets of earlier ones are on their way. */
-export const GATEWAY_LIMITS: ConnectionLimits = {
-  streams: 2048,
-  received: Number.POSITIVE_INFINITY,
-  unread: 524_288,
+export const CONNECTION_LIMITS: Readonly<Record<'unauthenticated' | 'agent' | 'gateway', ConnectionLimits>> = {
+  unauthenticated: { streams: 4, received: 16_384, unread: 65_536 },
+  /**
+   * An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold what its streams carry and 16,000 control
+   * frames.
+   */
+  agent: { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 },
+  /** A gateway opens 500 streams for clients, and others while resets of earlier ones are on their way. */
+  gateway: { streams: 2048, received: Number.POSITIVE_INFINITY, unread: 524_288 },
 };
 
 /**
- * Frames that come to nothing: data for streams that are closed or never existed, and streams that the peer opens and
- * resets. When a client leaves, some 32 frames are on their way; SDKs never reset a stream that they opened.
+ * Glitches, as nghttp2 and HAProxy call them: data for streams that are closed or never existed, and streams that the peer
+ * opens and resets. When a client leaves, some 32 frames are on their way; SDKs never reset a stream that they opened.
  */
-const USELESS_FRAMES = 100_000;
-const USELESS_FRAMES_PER_MS = 10;
+export const GLITCHES: BucketRate = { burst: 100_000, perMs: 10 };
 
-/** How many frames of a peer may come to nothing. */
-export class FrameAllowance {
-  /** When those received so far will be forgiven, in milliseconds of `performance.now()`. */
-  #until = 0;
+/** Bytes held for streams below this are not reported to the budget. */
+const FLOOR = 65_536;
+/** Share of the remaining memory that one stream may be granted credit for. */
+const STREAM_SHARE = 1 / 8;
 
-  /**
-   * @param now milliseconds of `performance.now()`
-   * @returns false when they exceed the allowance
-   */
-  take(frames: number, now: number): boolean {
-    this.#until = Math.max(this.#until, now) + frames / USELESS_FRAMES_PER_MS;
-    return this.#until - now <= USELESS_FRAMES / USELESS_FRAMES_PER_MS;
+/** What the streams of a connection hold in memory, as its budget knows it. */
+export class HeldMemory {
+  #held = 0;
+  #reported = 0;
+  #budget: MemoryBudget | null = null;
+
+  constructor(private readonly user: MemoryUser) {}
+
+  limit(budget: MemoryBudget): void {
+    this.#budget = budget;
+  }
+
+  get room(): number {
+    return (this.#budget?.room ?? 0) * STREAM_SHARE;
+  }
+
+  /** Counts bytes that a stream holds from now on, or no longer. */
+  add(bytes: number): void {
+    this.#held += bytes;
+  }
+
+  /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
+  reserve(bytes: number): void {
+    this.#budget?.reserve(bytes);
+  }
+
+  /** @param unsent bytes that wait in sockets */
+  report(unsent: number): void {
+    const held = this.#held + unsent;
+    this.#tell(held < FLOOR ? 0 : held);
+  }
+
+  release(): void {
+    this.#tell(0);
+  }
+
+  #tell(bytes: number): void {
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#budget?.report(this.user, bytes);
   }
 }

@@ -2,14 +2,9 @@ import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
+import { TokenBucket } from '../lib/time/token-bucket.ts';
 import { Channel, type ChannelHost } from './channel.ts';
-import {
-  AGENT_LIMITS,
-  type ConnectionLimits,
-  FrameAllowance,
-  GATEWAY_LIMITS,
-  UNAUTHENTICATED_LIMITS,
-} from './connection-limits.ts';
+import { CONNECTION_LIMITS, type ConnectionLimits, GLITCHES, HeldMemory } from './connection-limits.ts';
 import { RecentBytes, RoundTrip } from './connection-meters.ts';
 import { LARGEST_WINDOW } from './credit-window.ts';
 import {
@@ -20,10 +15,9 @@ import {
   MuxError,
   ProtocolViolation,
   type Role,
+  SendQueue,
 } from './frames.ts';
-import { HeldMemory } from './held-memory.ts';
 import { WINDOW } from './receive-credit.ts';
-import { SendQueue } from './send-queue.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -36,8 +30,8 @@ const CHUNK_BYTES = 64;
 const FRAMES_PER_TURN = 512;
 const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
-/** Frames that a stream counts as which an agent opens, and which is not served. */
-const USELESS_FRAMES_PER_STREAM = 100;
+/** Glitches that a stream counts as which an agent opens, and which is not served. */
+const GLITCHES_PER_STREAM = 100;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
@@ -80,7 +74,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** Bytes that were received but not decoded in this turn. */
   #rest: Buffer | null = null;
   #frames = 0;
-  #useless = new FrameAllowance();
+  #glitches = new TokenBucket(GLITCHES, performance.now());
   #received = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
@@ -100,7 +94,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#decoder = new FrameDecoder(this);
     this.#queue = new SendQueue(this.#out, socket);
     this.#nextId = FIRST_ID[role];
-    this.#limits = role === 'agent' ? GATEWAY_LIMITS : UNAUTHENTICATED_LIMITS;
+    this.#limits = CONNECTION_LIMITS[role === 'agent' ? 'gateway' : 'unauthenticated'];
   }
 
   /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
@@ -117,10 +111,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /**
-   * The peer is of this project too: windows grow beyond that of the protocol, resets end streams, and nothing has to be
-   * done against delayed acknowledgements.
-   *
-   * @param largestWindow bytes, that both support
+   * The peer is of this project too: windows grow beyond that of the protocol, up to what both support, resets end streams, and
+   * nothing has to be done against delayed acknowledgements.
    */
   extend(largestWindow: number): void {
     this.#largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
@@ -140,13 +132,12 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /** The agent has authenticated: lifts those limits; what it makes the gateway hold counts against the budget. */
-  trust(budget: MemoryBudget, useless = new FrameAllowance()): void {
-    this.#limits = AGENT_LIMITS;
-    this.#useless = useless;
+  trust(budget: MemoryBudget, glitches = this.#glitches): void {
+    this.#limits = CONNECTION_LIMITS.agent;
+    this.#glitches = glitches;
     this.limitMemory(budget);
   }
 
-  /** From now on, the bytes held for streams count against the budget. */
   limitMemory(budget: MemoryBudget): void {
     this.#memory.limit(budget);
   }
@@ -215,9 +206,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#frames >= FRAMES_PER_TURN) this.#decoder.stop();
   }
 
-  #countUseless(frames: number): void {
-    if (!this.#useless.take(frames, this.lastReadAt))
-      this.close(new ProtocolViolation('too many frames for streams that come to nothing'));
+  #countGlitches(frames: number): void {
+    this.#glitches.take(frames, this.lastReadAt);
+    if (this.#glitches.left(this.lastReadAt) >= 0) return;
+    this.close(new ProtocolViolation('too many frames for streams that come to nothing'));
   }
 
   onData(streamId: number, length: number, syn: boolean): void {
@@ -240,7 +232,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       if (fin) channel.receiveFin();
     } else if (this.#currentLength > 0) {
       this.#count(FRAMES_PER_RESET);
-      this.#countUseless(1);
+      this.#countGlitches(1);
       this.reset(this.#currentId, MuxError.streamClosed);
     }
   }
@@ -310,8 +302,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#memory.add(bytes);
   }
 
-  promise(bytes: number): void {
-    this.#memory.promise(bytes);
+  reserve(bytes: number): void {
+    this.#memory.reserve(bytes);
   }
 
   /** Ends the stream that holds the most memory. */
@@ -331,7 +323,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (!this.#channels.delete(channel.id) || !this.#isPeers(channel.id)) return;
     this.#inbound -= 1;
     // What ends with its connection is nobody's fault; a gateway's streams end with their clients.
-    if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countUseless(USELESS_FRAMES_PER_STREAM);
+    if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countGlitches(GLITCHES_PER_STREAM);
   }
 
   #scheduleFlush(): void {

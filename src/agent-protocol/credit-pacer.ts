@@ -16,9 +16,7 @@ const FORGET_ROUND_TRIPS = 1.5;
 const SILENT_ROUND_TRIPS = 2;
 const SILENT_MS = 100;
 
-/** The stream that a pacer grants credit to. */
 export interface PacedStream {
-  /** The connection's least round trip, in milliseconds. */
   readonly roundTrip: number;
   /** Bytes of memory that the stream may take. */
   readonly room: number;
@@ -60,7 +58,6 @@ export class CreditPacer {
     this.#window.receive(bytes, now, this.stream.roundTrip, this.stream.room);
   }
 
-  /** Grants what is due; the rest later. */
   grant(now: number): void {
     if (this.stream.withheld) return;
     this.#forget(now);

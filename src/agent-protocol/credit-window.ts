@@ -26,7 +26,6 @@ export interface CreditBounds {
  * congestion control BBR (draft-cardwell-iccrg-bbr-congestion-control), on credit instead of packets.
  */
 export class CreditWindow {
-  /** Bytes. */
   target: number;
   readonly #samples: Sample[] = [];
   #bytes = 0;
@@ -34,7 +33,6 @@ export class CreditWindow {
   #best = 0;
   #samplesWithoutGrowth = 0;
 
-  /** @param since now, in milliseconds of `performance.now()` */
   constructor(
     private readonly bounds: CreditBounds,
     private since: number,
@@ -44,8 +42,6 @@ export class CreditWindow {
   }
 
   /**
-   * Records received bytes.
-   *
    * @param roundTrip milliseconds without queues
    * @param room bytes of memory that the stream may take
    */
@@ -113,10 +109,7 @@ export class GrowingWindow {
   #window: CreditWindow | null = null;
   #receivedAt = 0;
 
-  /**
-   * @param least the window of a stream that is not bulk, in bytes
-   * @param step received bytes that wait until they are credited
-   */
+  /** @param step received bytes that wait until they are credited */
   constructor(
     private readonly least: number,
     private readonly step: number,
@@ -128,8 +121,6 @@ export class GrowingWindow {
   }
 
   /**
-   * Records received bytes.
-   *
    * @param roundTrip milliseconds without queues; null: not known yet
    * @param room bytes of memory that the stream may take
    */

@@ -1,4 +1,4 @@
-import type { Writable } from 'node:stream';
+import type { Duplex, Writable } from 'node:stream';
 
 // The framing is muxado's. Layout, codes and quirks were measured on the wire with `@ngrok/ngrok` 1.7.0 (Rust, muxado
 // 0.5.0); what is said about the Go SDK comes from its public source.
@@ -15,20 +15,13 @@ const SYN = 0x2;
 
 const HEADER_LENGTH = 8;
 
-/** Which end of a connection this is. */
 export type Role = 'agent' | 'gateway';
 
 /** Agents open streams with odd ids from 3 on, gateways with even ones from 2 on. */
 export const FIRST_ID: Readonly<Record<Role, number>> = { agent: 3, gateway: 2 };
 
-/** Whether the gateway opened the stream. */
-export function isGateways(streamId: number): boolean {
-  return streamId % 2 === 0;
-}
-
 const ID_MASK = 0x7fffffff;
 
-/** Error codes of RST and GOAWAY frames. */
 export const MuxError = {
   none: 0,
   protocol: 1,
@@ -47,7 +40,6 @@ export class ProtocolViolation extends Error {
 
 /** Receives the frames that a {@link FrameDecoder} finds. A DATA frame arrives as a header, payload pieces and an end. */
 export interface FrameHandler {
-  /** @param length bytes of payload to follow */
   onData(streamId: number, length: number, syn: boolean): void;
   /** A piece of the current DATA frame's payload; never empty. */
   onPayload(piece: Buffer): void;
@@ -74,9 +66,7 @@ export class FrameDecoder {
   constructor(private readonly handler: FrameHandler) {}
 
   /**
-   * Decodes the next bytes from the peer.
-   *
-   * @returns how many; fewer than given when the handler has called {@link stop}
+   * @returns how many bytes were decoded; fewer than given when the handler has called {@link stop}
    * @throws {ProtocolViolation} when they cannot be a frame; the decoder cannot be used afterwards
    */
   push(chunk: Buffer): number {
@@ -102,7 +92,6 @@ export class FrameDecoder {
     return at;
   }
 
-  /** Decodes no further bytes until {@link resume}. */
   stop(): void {
     this.#stopped = true;
   }
@@ -158,12 +147,10 @@ export class FrameDecoder {
 /** Pieces of this size and above are not joined: copying them costs more than it saves. */
 const LARGE = 4096;
 
-/** Collects frames that are sent together. */
 export class FrameWriter {
   #pieces: Buffer[] = [];
   #length = 0;
 
-  /** Bytes collected since the last {@link take}. */
   get length(): number {
     return this.#length;
   }
@@ -184,7 +171,6 @@ export class FrameWriter {
     this.#header(WNDINC, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(increment, HEADER_LENGTH);
   }
 
-  /** Writes all frames collected so far, and clears the writer. */
   writeTo(socket: Writable): void {
     const [first, ...others] = this.take();
     if (others.length === 0) {
@@ -198,10 +184,8 @@ export class FrameWriter {
   }
 
   /**
-   * Returns all frames collected so far and clears the writer. Large payloads are not copied: new buffers outside V8's
-   * heap would make it spend a third of an upload's time in garbage collection.
-   *
-   * @returns buffers to write one after another
+   * All frames collected so far, as buffers to write one after another. Large payloads are not copied: new buffers outside
+   * V8's heap would make it spend a third of an upload's time in garbage collection.
    */
   take(): Buffer[] {
     const pieces = this.#pieces;
@@ -220,7 +204,6 @@ export class FrameWriter {
     return joined;
   }
 
-  /** Appends a buffer of `size` bytes that begins with the header; the caller fills in the rest. */
   #header(type: number, streamId: number, length: number, flags: number, size: number): Buffer {
     const frame = Buffer.allocUnsafe(size);
     frame.writeUInt32BE(length * 256 + type * 16 + flags, 0);
@@ -233,4 +216,53 @@ export class FrameWriter {
 
 function join(pieces: readonly Buffer[], from: number, to: number): Buffer {
   return to - from === 1 ? (pieces[from] as Buffer) : Buffer.concat(pieces.slice(from, to));
+}
+
+/** Bytes in the socket's buffer at which streams have to wait. */
+const OUTPUT_HIGH_WATER = 262_144;
+
+/** A stream that sends frames. */
+export interface Sender {
+  readonly id: number;
+  /** Whether it has so little to send that others need not wait for it. */
+  readonly sendsLittle: boolean;
+  /** Writes as much as the window allows; returns whether more could be sent right away. */
+  flushInto(out: FrameWriter): boolean;
+}
+
+/** The streams of a connection that have something to send. Those with little go first. */
+export class SendQueue {
+  readonly #ready = new Set<Sender>();
+
+  constructor(
+    private readonly out: FrameWriter,
+    private readonly socket: Duplex,
+  ) {}
+
+  add(channel: Sender): void {
+    this.#ready.add(channel);
+  }
+
+  delete(channel: Sender): void {
+    this.#ready.delete(channel);
+  }
+
+  /** Lets streams send until the socket has enough; returns whether the gateway had opened one of them. */
+  send(): boolean {
+    const little = this.#ready.size > 1 && this.#sendSome(true);
+    return this.#sendSome(false) || little;
+  }
+
+  #sendSome(onlyLittle: boolean): boolean {
+    let isData = false;
+    const room = OUTPUT_HIGH_WATER - this.socket.writableLength;
+    for (const channel of this.#ready) {
+      if (this.out.length >= room) break;
+      if (onlyLittle && !channel.sendsLittle) continue;
+      this.#ready.delete(channel);
+      if (channel.flushInto(this.out)) this.#ready.add(channel);
+      isData ||= channel.id % 2 === 0;
+    }
+    return isData;
+  }
 }

@@ -4,7 +4,6 @@ import { MuxError } from './frames.ts';
 
 // Measured with `@ngrok/ngrok` 1.7.0: 4 random bytes on a stream of their own, echoed by the other side.
 
-/** Answers heartbeats by echoing their bytes. */
 export class HeartbeatEcho implements ChannelReceiver {
   constructor(private readonly channel: Channel) {}
 
@@ -36,9 +35,7 @@ export class HeartbeatProbe implements ChannelReceiver {
 
   /**
    * Sends one heartbeat of its own: an earlier one would say nothing about what was sent since.
-   *
-   * @param ms milliseconds to wait
-   * @returns whether the peer echoed it in time, and so has read all that was sent before it
+   * || @returns whether the peer echoed it within `ms`, and so has read all that was sent before it
    */
   ask(ms: number): Promise<boolean> {
     const beat = randomBytes(4);

@@ -9,7 +9,6 @@ const COMMA = 0x2c;
 /** Messages have a few levels. JSON.stringify() overflows the stack at some thousands, which would end the process. */
 const MAX_DEPTH = 64;
 
-/** Limits of one object. */
 export interface JsonLimits {
   bytes: number;
   /** Members and elements on all levels. Parsing and validating them takes far longer than reading their bytes. */
@@ -31,8 +30,6 @@ export class JsonScanner {
   constructor(private readonly limits: JsonLimits) {}
 
   /**
-   * Appends the next piece.
-   *
    * @returns true once the object is complete; the rest of the piece is ignored
    * @throws {SyntaxError} when the bytes cannot become an object within the limits
    */
@@ -42,12 +39,10 @@ export class JsonScanner {
     return end !== null;
   }
 
-  /** Bytes of the object received so far. */
   get length(): number {
     return this.#length;
   }
 
-  /** @throws {SyntaxError} when the complete object is not JSON */
   parse(): unknown {
     return JSON.parse(this.#body.toString('utf8', 0, this.#length));
   }

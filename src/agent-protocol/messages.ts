@@ -1,5 +1,5 @@
 import { type ZodType, z } from 'zod';
-import { RpcError } from './rpc-error.ts';
+import { RpcError } from './rpc.ts';
 
 // Messages were recorded with `@ngrok/ngrok` 1.7.0; members that only the Go SDK sends come from its public source.
 
@@ -33,7 +33,6 @@ export function streamPrefix(type: number): Buffer {
 }
 
 const MAX_METADATA = 4096;
-/** Length of an endpoint's name and of its description. */
 const MAX_ANNOTATION = 255;
 
 /**
@@ -86,7 +85,6 @@ const streamWindow = z.transform((value: unknown) =>
   Number.isSafeInteger(value) && Number(value) > 0 ? Number(value) : 0,
 );
 
-/** Whether the sender supports an extension of this project. */
 const announced = z.transform((value: unknown) => value === true);
 
 const AuthExtra = z.preprocess(
@@ -242,7 +240,6 @@ export type BindAnswer = z.output<typeof BindAnswer>;
 export const ProxyHeader = z.object({ Id: z.string(), Proto: text });
 export type ProxyHeader = z.output<typeof ProxyHeader>;
 
-/** The gateway has taken an endpoint offline. */
 export const StopTunnel = z.object({ Id: z.string(), Message: text, ErrorCode: text });
 export type StopTunnel = z.output<typeof StopTunnel>;
 
@@ -251,9 +248,6 @@ const MAX_NAMED = 5;
 const MAX_PLACE = 100;
 
 /**
- * Validates a message.
- *
- * @param code error code when it is invalid
  * @param subject start of the error message
  * @throws {RpcError} that lists the first invalid members
  */
@@ -280,9 +274,7 @@ const PolicyObject = z.strictObject({ Inbound: Rules, Outbound: Rules });
 
 /**
  * The text of a traffic policy that an SDK sent as an object: rules with capitalised members, and the configuration of an
- * action as JSON in base64 (recorded from ngrok's Python SDK 1.3).
- *
- * @returns the policy in JSON; the value itself when it is no such object
+ * action as JSON in base64 (recorded from ngrok's Python SDK 1.3). Anything else is returned as it is.
  */
 export function policyOfObject(value: object): unknown {
   const parsed = PolicyObject.safeParse(value);

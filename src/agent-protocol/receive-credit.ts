@@ -17,15 +17,13 @@ const BULK_STEPS = 2;
 const BULK_ROUND_TRIPS = 2;
 const BULK_LEAST_MS = 2;
 
-/** What a stream's credit depends on. */
 export interface CreditHost {
   readonly roundTrip: RoundTrip;
-  /** Maximum window of a stream, in bytes. */
   readonly largestWindow: number;
   /** Bytes of memory that a stream may be granted credit for. */
   readonly room: number;
   /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
-  promise(bytes: number): void;
+  reserve(bytes: number): void;
 }
 
 /** How much the peer of a stream may send: its window, and the credit that enlarges it again. */
@@ -37,28 +35,22 @@ export class ReceiveCredit {
   #pacer: CreditPacer | null = null;
   #growing: GrowingWindow | null = null;
   /** What the peer may send beyond the window of the protocol. */
-  #promised = 0;
+  #reserved = 0;
   #quickSteps = 0;
   #steppedAt = 0;
 
-  /** @param send sends credit for so many bytes */
   constructor(
     private readonly host: CreditHost,
     private readonly send: (bytes: number) => void,
   ) {}
 
-  /**
-   * The peer begins to send so many bytes.
-   *
-   * @throws {ProtocolViolation} when the window does not allow them
-   */
+  /** @throws {ProtocolViolation} when the window does not allow so many bytes */
   use(bytes: number): void {
     if (bytes > this.#window) throw new ProtocolViolation('more data than the window of the stream allows');
     this.#window -= bytes;
-    if (this.#promised > 0) this.#promise(this.#window);
+    if (this.#reserved > 0) this.#reserve(this.#window);
   }
 
-  /** So many bytes have arrived. */
   receive(bytes: number): void {
     this.#uncredited += bytes;
     this.#pacer?.receive(bytes, performance.now());
@@ -98,14 +90,14 @@ export class ReceiveCredit {
 
   /** The peer sends nothing more. */
   release(): void {
-    this.#promise(0);
+    this.#reserve(0);
   }
 
   #grantAhead(): void {
     this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
     const bytes = Math.floor(this.#growing.target) - this.#window;
     if (bytes >= CREDIT_STEP) this.#grant(bytes);
-    this.#promise(this.#window);
+    this.#reserve(this.#window);
   }
 
   #grant(bytes: number): void {
@@ -114,10 +106,10 @@ export class ReceiveCredit {
     this.#uncredited = 0;
   }
 
-  #promise(window: number): void {
-    const promised = Math.max(0, window - WINDOW);
-    this.host.promise(promised - this.#promised);
-    this.#promised = promised;
+  #reserve(window: number): void {
+    const reserved = Math.max(0, window - WINDOW);
+    this.host.reserve(reserved - this.#reserved);
+    this.#reserved = reserved;
   }
 
   #detectBulk(): void {

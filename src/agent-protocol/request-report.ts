@@ -6,14 +6,12 @@ export const MAX_TARGET = 4_096;
 export const MAX_NAME = 256;
 /** The last ones are kept: they decided. */
 export const MAX_RULES = 100;
-/** Bytes of a line of reports. */
 export const MAX_LINE = 131_072;
 
 const name = z.string().max(MAX_NAME);
 const target = z.string().max(MAX_TARGET);
 const status = z.int().min(100).max(999);
 
-/** A rule of a traffic policy that acted on a request, with the actions that ran and what the last one did. */
 export const ReportedRule = z.object({
   phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response']),
   place: name,
@@ -39,9 +37,7 @@ export const RequestReport = z.object({
   host: name,
   /** Path and query as the client sent it. */
   target,
-  /** Address and port. */
   client: name,
-  /** Null without a response. */
   status: status.nullable(),
   /** `ERR_NGROK_…` of an error page of the gateway. */
   code: name.nullable(),
@@ -53,7 +49,6 @@ export const RequestReport = z.object({
 });
 export type RequestReport = z.infer<typeof RequestReport>;
 
-/** A line of the feed. */
 export const ReportLine = z.union([
   RequestReport,
   /** How many reports are missing here, because they did not fit. */

@@ -1,11 +1,73 @@
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
-import { RpcError, rpcErrorText } from './rpc-error.ts';
+
+/**
+ * Answers a request with an error on purpose; any other exception is a bug.
+ *
+ * The wire format was observed with `@ngrok/ngrok` 1.7.0: the answer's `Error` member carries the message, and SDKs take
+ * the code from a line of its own that begins with `ERR_NGROK_`.
+ */
+export class RpcError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    options: ErrorOptions = {},
+  ) {
+    super(message, options);
+    this.name = 'RpcError';
+  }
+}
+
+function rpcErrorText({ message, code }: RpcError): string {
+  return `${message}\n\n${code}`;
+}
+
+/** Reads an `Error` member, as SDKs do: lines that begin with `ERR_NGROK_` are codes, of which the last one counts. */
+export function parseRpcError(text: string): { code: string | null; message: string } {
+  const lines = text.split(/\r?\n/).filter((line) => line !== '');
+  const isCode = (line: string) => line.startsWith('ERR_NGROK_');
+  return {
+    code: lines.findLast(isCode) ?? null,
+    message: lines.filter((line) => !isCode(line)).join('\n'),
+  };
+}
+
+const PREFIX_LENGTH = 4;
+
+/**
+ * Reads the four-byte type that opens every stream, then passes the stream on. `@ngrok/ngrok` 1.7.0 sends the type alone
+ * in the first frame.
+ */
+export class TypedStream implements ChannelReceiver {
+  #type = 0;
+  #seen = 0;
+
+  constructor(
+    private readonly channel: Channel,
+    private readonly serve: (type: number, channel: Channel) => ChannelReceiver,
+  ) {}
+
+  onData(payload: Buffer): void {
+    let at = 0;
+    while (at < payload.length && this.#seen < PREFIX_LENGTH) {
+      this.#type = (this.#type << 8) | (payload[at++] as number);
+      this.#seen += 1;
+    }
+    if (this.#seen < PREFIX_LENGTH) return;
+    const receiver = this.serve(this.#type >>> 0, this.channel);
+    this.channel.receiver = receiver;
+    if (at < payload.length) receiver.onData(payload.subarray(at));
+  }
+
+  /** The stream ended before its type was complete. */
+  onEnd(): void {
+    this.channel.end();
+  }
+}
 
 // Conventions measured with `@ngrok/ngrok` 1.7.0: one JSON object each way, the caller does not half-close, and it reads
 // the answer until FIN. Its FIN afterwards says that it has processed the answer.
 
-/** Limits of a request or response. */
 export const BODY_LIMITS: JsonLimits = { bytes: 1_048_576, values: 8192 };
 
 export interface RpcAnswer {
@@ -15,7 +77,6 @@ export interface RpcAnswer {
 }
 
 export interface RpcRequest {
-  /** Bytes of its body. */
   size: number;
   /** Parses the body. Large ones take milliseconds. */
   parse(): unknown;
@@ -38,7 +99,6 @@ export class RpcResponder implements ChannelReceiver {
   #peerDone = false;
   #consumed: (() => void) | undefined;
 
-  /** @param onBug called with every error other than {@link RpcError} */
   constructor(
     private readonly channel: Channel,
     private readonly handler: RpcHandler,
@@ -133,10 +193,7 @@ function notJson(cause: unknown): RpcError {
   return new RpcError('ERR_NGROK_301', 'the request is not a JSON object', { cause });
 }
 
-/**
- * Reads the answer to a request of ours: one JSON object. Rejects when the answer is malformed or the stream ends
- * without one.
- */
+/** Reads the answer to a request of ours: one JSON object. Rejects without one. */
 export class RpcCall implements ChannelReceiver {
   readonly #answer = new JsonScanner(BODY_LIMITS);
 

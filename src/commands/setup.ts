@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { tcpHost } from '../gateway/endpoints/gateway-hosts.ts';
+import { tcpHost } from '../gateway/endpoints/domain-names.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
 import { printableMembers } from '../lib/terminal-text.ts';

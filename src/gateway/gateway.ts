@@ -20,16 +20,22 @@ import { DeviceSightings } from './devices/device-sightings.ts';
 import { joinOrigin } from './devices/gateway-place.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
-import { lazyListener } from './edge/lazy-listener.ts';
-import type { TlsRouteParts } from './edge/public-tls.ts';
+import { lazyListener } from './edge/service-server.ts';
 import { AgentConnections } from './edge/tls/agent-connections.ts';
-import { TLS_LIMITS } from './edge/tls-mux.ts';
-import { type DomainSettings, gatewayDomains, ownDomainOf } from './endpoints/domain-names.ts';
+import { TLS_LIMITS, type TlsRouteParts } from './edge/tls-mux.ts';
+import {
+  apiHost,
+  connectHost,
+  type DomainSettings,
+  gatewayDomains,
+  ownDomainOf,
+  sessionAddress,
+  tcpHost,
+} from './endpoints/domain-names.ts';
+import type { Labels } from './endpoints/endpoint.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { apiHost, connectHost, sessionAddress, tcpHost } from './endpoints/gateway-hosts.ts';
-import type { Labels } from './endpoints/label-selector.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';

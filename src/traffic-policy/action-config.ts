@@ -4,7 +4,6 @@ import { isHeaderText } from './header-text.ts';
 
 const MAX_HEADERS = 10;
 
-/** A token of RFC 9110. */
 const HeaderName = z.string().refine((name) => /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}$/.test(name), {
   error: 'is not a valid header name',
   params: { ngrok: 'ERR_NGROK_2210' },
@@ -25,7 +24,6 @@ export const Headers = z
     params: { ngrok: 'ERR_NGROK_2212' },
   });
 
-/** ngrok lets no policy change these headers. */
 function isConfigurable(name: string): boolean {
   const lower = name.toLowerCase();
   return lower !== 'user-agent' && lower !== 'ngrok-skip-browser-warning';
@@ -78,3 +76,32 @@ type CheckedAction = keyof typeof CHECKED_CONFIGS;
 export const OPAQUE_ACTIONS = ACTION_TYPES.filter(
   (type): type is Exclude<ActionType, CheckedAction> => !Object.hasOwn(CHECKED_CONFIGS, type),
 );
+
+const UNITS = new Map([
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1000],
+  ['ms', 1],
+]);
+
+/** @returns the milliseconds of a duration such as `90s`, `10m` or `1h30m`; null for any other text */
+function parseDuration(text: string): number | null {
+  if (!/^(?:\d{1,9}(?:\.\d{1,3})?(?:h|ms|m|s))+$/.test(text)) return null;
+  let total = 0;
+  for (const [, number, unit] of text.matchAll(/([\d.]+)(h|ms|m|s)/g))
+    total += Number(number) * (UNITS.get(unit ?? '') ?? 0);
+  return total;
+}
+
+export function durationBetween(minMs: number, maxMs: number) {
+  return z.string().transform((text, context) => {
+    const ms = parseDuration(text);
+    if (ms !== null && ms >= minMs && ms <= maxMs) return ms;
+    const [code, message] =
+      ms === null
+        ? ['ERR_NGROK_2228', 'must be a duration such as 90s, 10m or 1h']
+        : ['ERR_NGROK_2225', `must be between ${minMs / 1000} s and ${maxMs / 1000} s`];
+    context.addIssue({ code: 'custom', message, params: { ngrok: code } });
+    return z.NEVER;
+  });
+}

@@ -5,7 +5,7 @@ import { compileExpression, type Expression } from './cel/expression.ts';
 import { outline } from './cel/syntax.ts';
 import { celOf } from './cel/values.ts';
 import type { Phase } from './document.ts';
-import { atPlace, refusal } from './policy-refused.ts';
+import { atPlace, refusal } from './policy-errors.ts';
 import type { EndpointProtocol, PolicyScope, Subject } from './policy-subjects.ts';
 import type { PolicyPorts } from './ports.ts';
 import { requireQuickPatterns } from './regular-expression.ts';
@@ -15,29 +15,22 @@ import { parseTemplate, type Template } from './templates.ts';
 
 const MAX_NESTING = 10;
 
-/**
- * Reports a failure at most once a minute for each place: a mistake in a policy fails at every request.
- *
- * @param cause the error, for its stack
- */
+/** Reports a failure at most once a minute for each place: a mistake in a policy fails at every request. */
 export type ReportTrouble = (place: string, code: string, message: string, cause?: unknown) => void;
 
 /** All `${…}` of an action are compiled without a pause, which may take 20 ms. */
 const MAX_INSERTIONS = 100;
 const MAX_PARTS = 1_000;
 
-/** State that all rules of a policy share while it is compiled. */
 export interface PolicyContext {
   readonly ports: PolicyPorts;
   readonly protocol: EndpointProtocol;
   /** Whether something other than the policy sets how TLS is terminated. */
   readonly fixedTermination: boolean;
-  /** The variables that expressions can read. */
   readonly declarations: Readonly<Record<Phase, Declarations>>;
   /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
   recordsResults: boolean;
   readonly patterns: Budget;
-  /** Bytes that the compiled policy takes, so far. */
   memory: number;
   readonly dynamicPhases: Set<Phase>;
   /** Names that set-vars sets in each phase, up to the rule being compiled. */
@@ -50,11 +43,9 @@ export interface PolicyContext {
 /** Prepares an action; throws {@link PolicyRefused} when its configuration is invalid. */
 export type PrepareAction = (config: unknown, context: ActionContext) => PreparedAction;
 
-/** The place of an action, and helpers to prepare it. */
 export class ActionContext {
   readonly #inserted = { insertions: 0, parts: 0, patternCost: 0 };
 
-  /** @param place phase, rule and action */
   constructor(
     readonly phase: Phase,
     readonly place: string,
@@ -65,7 +56,6 @@ export class ActionContext {
     return this.policy.ports;
   }
 
-  /** @throws {PolicyRefused} */
   expression(text: string, field: string): Expression {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
@@ -87,7 +77,6 @@ export class ActionContext {
     });
   }
 
-  /** @throws {PolicyRefused} */
   template(text: string, field: string): Template {
     return atPlace(field, () => parseTemplate(text, (expression) => this.#insertion(expression)));
   }
@@ -131,12 +120,10 @@ export class ActionContext {
     return scopeOf(subject, this.ports);
   }
 
-  /** Records the result of an action; expressions read it as `actions.ngrok.<action>`. */
   record(subject: Subject, action: string, result: object): void {
     if (this.policy.recordsResults) this.scopeOf(subject).setResult(action, result);
   }
 
-  /** Logs a problem, whatever happens to the request. */
   trouble(code: string, message: string): void {
     this.policy.reportTrouble(this.place, code, message);
   }

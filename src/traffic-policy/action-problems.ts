@@ -1,12 +1,8 @@
 import type { z } from 'zod';
 import { formatPath, MISSING, validationMessage } from '../lib/validation-messages.ts';
-import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
+import { type PolicyProblem, PolicyRefused, refusal } from './policy-errors.ts';
 
-/**
- * Parses an action's configuration.
- *
- * @throws {PolicyRefused} with all problems and their codes of ngrok's catalogue
- */
+/** @throws {PolicyRefused} with all problems and their codes of ngrok's catalogue */
 export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: unknown): z.output<Schema> {
   if (config !== undefined && config !== null && (typeof config !== 'object' || Array.isArray(config))) {
     throw refusal('ERR_NGROK_2203', 'must be an object', 'config');
@@ -30,7 +26,6 @@ const TOO_BIG = new Map<string, string>([
   ['array', 'ERR_NGROK_2218'],
 ]);
 
-/** Maps a schema's issue to the code of ngrok's catalogue. */
 function codeOf(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'custom':

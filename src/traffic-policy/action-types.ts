@@ -1,7 +1,6 @@
 interface ActionTraits {
   /** `gateway`: this gateway and ngrok's cloud run it; `cloud`: only ngrok's cloud does. */
   readonly runsOn: 'gateway' | 'cloud';
-  /** Whether it can run in on_tcp_connect, before any HTTP. */
   readonly onConnect?: true;
   /** Whether it authenticates clients: an endpoint has at most one such action. */
   readonly authenticates?: true;
@@ -53,7 +52,6 @@ export type GatewayAction = {
 
 export const ACTION_TYPES = Object.keys(ACTIONS) as readonly ActionType[];
 
-/** @returns null for a type that ngrok's documentation does not list */
 export function traitsOf(type: string): ActionTraits | null {
   return Object.hasOwn(ACTIONS, type) ? ACTIONS[type as ActionType] : null;
 }

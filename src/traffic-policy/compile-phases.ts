@@ -6,18 +6,27 @@ import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, type PhaseCompiler } from './compile-rules.ts';
-import type { CompiledPolicy } from './compiled-policy.ts';
 import { PHASES, type Phase, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
-import { meteredConnections, meteredRequests } from './metered-phases.ts';
-import { PolicyFailure } from './policy-failure.ts';
+import { PolicyFailure, type ProblemList, refusal } from './policy-errors.ts';
 import { framed, type PolicyFrame } from './policy-frame.ts';
-import { type ProblemList, refusal } from './policy-refused.ts';
 import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
-import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
 import { declarationsOf } from './scope/variables.ts';
-import type { ConnectOutcome, ConnectStep, PolicyError, RequestStep, ResponseOutcome } from './steps.ts';
+import type { ProcessorTime } from './state/processor-time.ts';
+import {
+  CONNECT,
+  type CompiledPolicy,
+  type ConnectOutcome,
+  type ConnectStep,
+  type PolicyError,
+  REQUEST,
+  RESPONSE,
+  type RequestResult,
+  type RequestStep,
+  type ResponseOutcome,
+  sequence,
+} from './steps.ts';
 
 /** Measured: what a rule without expressions takes for each character of its text. */
 const BYTES_PER_CHARACTER = 16;
@@ -28,19 +37,15 @@ export interface Compilation {
     readonly internal: boolean;
     readonly fixedTermination: boolean;
   };
-  /** Rules that run before and after those of the document. */
   readonly frame?: PolicyFrame | undefined;
   readonly ports: PolicyPorts;
-  /** Collects the problems of single rules. */
   readonly problems: ProblemList;
-  /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;
 }
 
 /**
- * Compiles a policy, and collects the problems of its rules in `problems`.
- *
- * @throws {PolicyRefused} when the document as a whole is invalid
+ * Collects the problems of the rules in `problems`.
+ * || @throws {PolicyRefused} when the document as a whole is invalid
  */
 export function* compilePhases(
   text: string,
@@ -100,7 +105,6 @@ export function* compilePhases(
   };
 }
 
-/** Whether its actions take next to no time, apart from expressions. */
 function isInstant(rules: readonly RawRule[]): boolean {
   return rules.every(({ actions }) => actions.every(({ type }) => traitsOf(type)?.instant === true));
 }
@@ -243,5 +247,46 @@ function failure(place: string, error: unknown, { reportTrouble }: PolicyContext
     code,
     message: "The endpoint's traffic policy failed on this request.",
     headers: [],
+  };
+}
+
+/** In ngrok's catalogue: the account is limited to an amount of a resource per interval. */
+const CODE = 'ERR_NGROK_5001';
+
+interface Metering {
+  readonly time: ProcessorTime;
+  readonly reportTrouble: ReportTrouble;
+}
+
+/**
+ * Rejects requests while the authtoken has no processor time left, and makes them wait for a turn of the event loop after
+ * its policies ran long in this one. Null when only other phases take time.
+ */
+function meteredRequests(run: RequestStep | null, { time, reportTrouble }: Metering): RequestStep {
+  const step: RequestStep = (request) => {
+    if (time.isSpent) return busy('on_http_request', time, reportTrouble);
+    if (run === null) return undefined;
+    if (time.shouldYield) return new Promise(setImmediate).then(() => step(request));
+    return time.run(() => run(request));
+  };
+  return step;
+}
+
+function meteredConnections(run: ConnectStep, { time, reportTrouble }: Metering): ConnectStep {
+  return (connect) => {
+    if (!time.isSpent) return time.run(() => run(connect));
+    busy('on_tcp_connect', time, reportTrouble);
+    return CLOSE;
+  };
+}
+
+function busy(place: string, time: ProcessorTime, reportTrouble: ReportTrouble): PolicyError {
+  reportTrouble(place, CODE, "the authtoken's policies have used up their processor time");
+  return {
+    kind: 'error',
+    status: 503,
+    code: CODE,
+    message: 'The traffic policies of this account have used up their processor time. Try again later.',
+    headers: ['retry-after', String(Math.ceil(time.waitMs / 1000))],
   };
 }

@@ -3,14 +3,12 @@ import { ActionContext, type PolicyContext } from './action-context.ts';
 import { prepareAction } from './actions/actions.ts';
 import { type Expression, ExpressionError } from './cel/expression.ts';
 import type { Phase } from './document.ts';
-import { type ProblemList, refusal } from './policy-refused.ts';
+import { type ProblemList, refusal } from './policy-errors.ts';
 import type { Subject } from './policy-subjects.ts';
 import type { RawRule } from './policy-text.ts';
 import type { RecordedRule } from './rule-record.ts';
-import { type OutcomeKind, type PlacedStep, sequence } from './run-steps.ts';
-import type { PreparedAction } from './steps.ts';
+import { type OutcomeKind, type PlacedStep, type PreparedAction, sequence } from './steps.ts';
 
-/** The parts of rule compilation that differ by phase. */
 export interface PhaseCompiler<S extends Subject, Response, Result> {
   readonly phase: Phase;
   readonly kind: OutcomeKind<Result>;
@@ -19,11 +17,6 @@ export interface PhaseCompiler<S extends Subject, Response, Result> {
   fail(place: string, error: unknown): Result;
 }
 
-/**
- * Compiles the rules of a phase.
- *
- * @param problems collects the problems of single expressions and actions
- */
 export function* compileRules<S extends Subject, Response, Result>(
   rules: readonly RawRule[],
   compiler: PhaseCompiler<S, Response, Result>,
@@ -75,7 +68,6 @@ function* compileActions<S extends Subject, Response, Result>(
 }
 
 interface Conditions {
-  /** Whether all of the rule's expressions are true. */
   hold(subject: Subject): boolean;
 }
 

@@ -3,7 +3,6 @@ import { ApiError } from '../lib/errors.ts';
 import { CHECKED_CONFIGS, OPAQUE_ACTIONS } from './action-config.ts';
 import { ACTION_TYPES, traitsOf } from './action-types.ts';
 
-/** The phases of a connection's life, in order. */
 export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] as const;
 export type Phase = (typeof PHASES)[number];
 
@@ -50,10 +49,8 @@ export const PolicyInput = z
   .refine((input) => !(isLegacy(input) && PHASES.some((phase) => phase in input)), MIXED_SHAPES);
 export type PolicyInput = z.infer<typeof PolicyInput>;
 
-/** The rules of every phase, in the current shape. */
 export type RulesByPhase<Rule> = { [phase in Phase]?: Rule[] };
 
-/** A policy in the current shape, as gateways expect it. */
 export type TrafficPolicyDocument = RulesByPhase<PolicyRule>;
 
 /** The part of a rule that determines its phase. */
@@ -70,7 +67,6 @@ interface EitherShape<Rule> {
   on_http_response?: Rule[] | undefined;
 }
 
-/** Raised when a policy has rules that the tunnel's protocol does not support. */
 export class PolicyNotApplicable extends ApiError {
   constructor(place: string, problem: string) {
     super(400, 'ERR_AGENT_POLICY_NOT_APPLICABLE', `policy.${place}: ${problem}`, { details: { [place]: problem } });
@@ -80,8 +76,6 @@ export class PolicyNotApplicable extends ApiError {
 type Protocol = 'http' | 'tcp' | 'tls';
 
 /**
- * Translates a policy to the current shape.
- *
  * @param protocol of the tunnel
  * @returns only the phases that the input has; empty for a disabled legacy policy
  * @throws {PolicyNotApplicable} for the first rule that the protocol does not support
@@ -96,12 +90,7 @@ export function toTrafficPolicy<Rule extends PlacedRule>(
   return phasesOf({ on_tcp_connect: isLegacy(input) ? input.inbound : input.on_tcp_connect });
 }
 
-/**
- * Rewrites the places in a text about a translated policy to those of its original, as `inbound[0]` instead of
- * `on_http_request[0]`.
- *
- * @param translated what {@link toTrafficPolicy} made of `original`
- */
+/** Rewrites the places in a text about a translated policy to those of its original: `inbound[0]` for `on_http_request[0]`. */
 export function withOriginalPlaces(text: string, translated: TrafficPolicyDocument, original: PolicyInput): string {
   return text.replace(/\b(on_\w+)\[(\d+)\]/g, (place, phase: Phase, at: string) => {
     const rule = PHASES.includes(phase) ? translated[phase]?.[Number(at)] : undefined;
@@ -117,8 +106,6 @@ export function withOriginalPlaces(text: string, translated: TrafficPolicyDocume
 /**
  * Selects the default policies that a tunnel of this protocol can run. Default policies apply to all tunnels, so rules that
  * do not fit are left out, not rejected. `deny` stays, without its status.
- *
- * @returns the current shape, like {@link toTrafficPolicy}
  */
 export function defaultsFor(protocol: Protocol, defaults: PolicyInput): TrafficPolicyDocument {
   if (protocol === 'http' || defaults.enabled === false) return toTrafficPolicy(defaults, protocol);
@@ -126,7 +113,6 @@ export function defaultsFor(protocol: Protocol, defaults: PolicyInput): TrafficP
   return phasesOf({ on_tcp_connect: rules?.filter((rule) => runsOnConnect(rule, protocol)).map(withoutHttpStatus) });
 }
 
-/** Whether the input is in the shape used until 2024. */
 export function isLegacy(input: object): boolean {
   return LEGACY_KEYS.some((key) => key in input);
 }
@@ -161,7 +147,6 @@ function refuseHttpRules(input: EitherShape<PlacedRule>, protocol: Protocol): vo
   }
 }
 
-/** Whether an action is known and cannot run in on_tcp_connect. */
 function needsHttp({ type }: { readonly type: string }): boolean {
   const traits = traitsOf(type);
   return traits !== null && traits.onConnect !== true;

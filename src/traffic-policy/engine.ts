@@ -1,23 +1,21 @@
 import { runAtOnce, type Stepwise } from '../lib/stepwise.ts';
 import { compilePhases } from './compile-phases.ts';
-import { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
+import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-errors.ts';
 import { isEmptyFrame, type PolicyFrame } from './policy-frame.ts';
-import { ProblemList } from './policy-refused.ts';
 import type { EndpointProtocol } from './policy-subjects.ts';
 import { type PolicyPorts, standalonePorts } from './ports.ts';
 import { loadCertificateLibrary } from './scope/certificate-variables.ts';
+import { type CompiledPolicy, NO_POLICY } from './steps.ts';
 
-export { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
-export { PolicyRefused } from './policy-refused.ts';
+export { PolicyRefused } from './policy-errors.ts';
+export { type CompiledPolicy, NO_POLICY } from './steps.ts';
 
 export interface CompileOptions {
   /** Access to the outside; missing ports do nothing. */
   readonly ports?: Partial<PolicyPorts>;
-  /** Whether only other policies can reach the endpoint. */
   readonly internal?: boolean;
   /** Whether something else sets how TLS is terminated: terminate-tls then accepts only the defaults. */
   readonly fixedTermination?: boolean;
-  /** Rules that run before and after those of the policy. */
   readonly frame?: PolicyFrame;
 }
 
@@ -28,10 +26,7 @@ export async function loadFor(text: string): Promise<void> {
 }
 
 /**
- * Compiles a policy.
- *
  * @param text JSON or YAML from an agent, in either shape; null or empty for no policy
- * @param protocol of the endpoint; tcp and tls have only the phase on_tcp_connect
  * @throws {PolicyRefused} when any part of it is invalid, with all problems and their places
  */
 export function compilePolicy(
@@ -72,4 +67,51 @@ function* compileStepwise(
   problems.throwIfAny();
   if (warnings.size > 0) ports.onWarnings([...warnings]);
   return policy;
+}
+
+interface PolicyFinding extends PolicyProblem {
+  /** A policy with an error cannot run; a warning points out a probable mistake. */
+  readonly severity: 'error' | 'warning';
+}
+
+/** Checks a policy at once like {@link checkPolicyStepwise}: a large one takes a tenth of a second. */
+export function checkPolicy(
+  text: string,
+  protocols: readonly EndpointProtocol[],
+  options: CompileOptions = {},
+): PolicyFinding[] {
+  return runAtOnce(checkPolicyStepwise(text, protocols, options));
+}
+
+/**
+ * @param protocols of the endpoints that will use it
+ * @returns all errors, then all warnings
+ */
+export function* checkPolicyStepwise(
+  text: string,
+  protocols: readonly EndpointProtocol[],
+  options: CompileOptions = {},
+): Stepwise<PolicyFinding[]> {
+  if (text.trim() === '') return [];
+  const ports = { ...standalonePorts(), ...options.ports };
+  const { internal = false, fixedTermination = false } = options;
+  const errors: PolicyFinding[] = [];
+  const warnings: PolicyFinding[] = [];
+  for (const protocol of protocols) {
+    const problems = new ProblemList();
+    const warn = (place: string, message: string) => warnings.push({ severity: 'warning', code: '', place, message });
+    try {
+      yield* compilePhases(text, { target: { protocol, internal, fixedTermination }, ports, problems, warn });
+    } catch (error) {
+      if (!(error instanceof PolicyRefused)) throw error;
+      problems.problems.push(...error.problems);
+    }
+    errors.push(...problems.problems.map((problem) => ({ severity: 'error' as const, ...problem })));
+  }
+  return withoutDuplicates([...errors, ...warnings]);
+}
+
+/** Most problems occur for every protocol. */
+function withoutDuplicates(findings: readonly PolicyFinding[]): PolicyFinding[] {
+  return [...new Map(findings.map((finding) => [JSON.stringify(finding), finding])).values()];
 }

@@ -7,7 +7,6 @@ export interface PolicyFrame {
   readonly after: RulesByPhase<RawRule>;
 }
 
-/** @returns the rules of every phase, with those of the frame before and after them */
 export function framed(rules: RulesByPhase<RawRule>, frame: PolicyFrame | undefined): RulesByPhase<RawRule> {
   if (isEmptyFrame(frame)) return rules;
   const all: RulesByPhase<RawRule> = {};

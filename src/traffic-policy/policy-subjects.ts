@@ -7,9 +7,7 @@ import type { ProcessorTime } from './state/processor-time.ts';
 
 export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
 
-/** The state of the client's TLS handshake. */
 export interface PolicyTls {
-  /** From the ClientHello; null when it names no server. */
   readonly sni: string | null;
   /** `1.2` or `1.3`; null before the handshake, and when the edge does not terminate it. */
   readonly version: string | null;
@@ -24,7 +22,6 @@ export interface PolicyTls {
   readonly serverCertificate: Uint8Array | null;
 }
 
-/** The client's connection, as policies see it. */
 export interface PolicyConnection {
   readonly clientIp: string;
   readonly clientPort: number;
@@ -47,13 +44,11 @@ export interface PolicyEndpoint {
   readonly port: number;
 }
 
-/** What the phase on_tcp_connect sees and sets. */
 export interface PolicyConnect {
   readonly connection: PolicyConnection;
   readonly endpoint: PolicyEndpoint;
   /** Set by the action terminate-tls: how the edge does the handshake that follows. */
   termination?: TlsTermination;
-  /** Gets the rules that act; omitted when nobody asks. */
   readonly record?: RuleRecord | undefined;
   /** Only the engine uses it. */
   scope?: PolicyScope;
@@ -76,18 +71,12 @@ export interface PolicyRequest {
   readonly method: string;
   /** Path and query, as sent to the upstream; a policy may rewrite it. */
   target: string;
-  /** For example `HTTP/1.1`. */
   readonly version: string;
   readonly headers: string[];
   readonly connection: PolicyConnection;
   readonly endpoint: PolicyEndpoint;
-  /**
-   * Reads the body; the edge can still send it to the upstream.
-   *
-   * @returns empty when there is no body; null when it is longer than `limit` bytes or incomplete
-   */
+  /** Reads the body; the edge can still send it to the upstream. Empty without one; null when it is longer or incomplete. */
   readBody(limit: number): Promise<Buffer | null>;
-  /** Gets the rules that act; omitted when nobody asks. */
   readonly record?: RuleRecord | undefined;
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
@@ -95,10 +84,8 @@ export interface PolicyRequest {
   scope?: PolicyScope;
 }
 
-/** A request, or a connection in the phase on_tcp_connect. */
 export type Subject = PolicyRequest | PolicyConnect;
 
-/** What a policy sees of a response and may change. */
 export interface PolicyResponse {
   readonly status: number;
   readonly headers: string[];
@@ -110,7 +97,6 @@ export type ContentEncoding = 'gzip' | 'deflate' | 'br';
 
 export interface Compression {
   readonly encoding: ContentEncoding;
-  /** What the encoder takes its processor time from. */
   readonly time: ProcessorTime;
   /** Where the encoder is counted, with so many bytes. */
   readonly memory: MemoryBudget;
@@ -137,7 +123,6 @@ export interface PolicyScope extends EvaluationContext {
   readonly path: string;
   readonly queryParameters: CelMap;
   readonly userAgent: UserAgent;
-  /** @returns the fields of the certificate that a side presented; undefined when it presented none */
   certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined;
   /** Milliseconds since 1970. */
   now(): number;
@@ -148,6 +133,5 @@ export interface PolicyScope extends EvaluationContext {
   setVariable(name: string, value: CelInput): void;
   /** Records the result of an action, as `actions.ngrok.<action>`. */
   setResult(action: string, result: object): void;
-  /** @returns undefined when the action has not run */
   result(action: string): CelInput | undefined;
 }

@@ -15,7 +15,7 @@ import { parseJson } from '../lib/json-text.ts';
 import { formatPath, validationMessage } from '../lib/validation-messages.ts';
 import type { PrepareAction } from './action-context.ts';
 import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
-import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
+import { type PolicyProblem, PolicyRefused, refusal } from './policy-errors.ts';
 
 const MAX_BYTES = 64 * 1024;
 const MAX_NESTING = 40;
@@ -37,7 +37,6 @@ const Rule = z.strictObject({
   actions: z.array(Action).min(1, 'needs at least one action').max(MAX_ACTIONS),
 });
 
-/** A rule with unchecked actions, and its place in the document. */
 export interface RawRule {
   readonly place: string;
   /** Its author's name for it; omitted without one. */
@@ -63,16 +62,13 @@ const Document = z
   })
   .refine((document) => !(isLegacy(document) && PHASES.some((phase) => phase in document)), MIXED_SHAPES);
 
-/** The outline of a policy: its rules by phase. */
 export type RawPolicy = { enabled?: boolean } & { [list in (typeof RULE_LISTS)[number]]?: RawRule[] };
 
 /** The last parsed policy: agents bind hundreds of endpoints with the same text. */
 let latest: { text: string; policy: RawPolicy } | null = null;
 
 /**
- * Parses a policy from an agent. The SDK sends its user's text unchanged.
- *
- * @param text JSON or YAML in the current or the legacy shape, the latter also in the spelling of the Rust SDK
+ * @param text in the current or the legacy shape, the latter also in the spelling of the Rust SDK
  * @throws {PolicyRefused} with all problems and their places
  */
 export function parsePolicyText(text: string): RawPolicy {
@@ -125,7 +121,6 @@ export const MAX_ALIASES = 20;
 /** The library takes up to 20 ms for as many, and time that grows with the square for some. JSON has no such limit. */
 const MAX_TOKENS = 4_000;
 
-/** @throws {PolicyRefused} as {@link readYaml}, or the library's error for text that is not YAML */
 function parseYaml(text: string): unknown {
   const document = readYaml(text);
   const [error] = document.errors;
@@ -134,12 +129,9 @@ function parseYaml(text: string): unknown {
 }
 
 /**
- * Reads YAML from a tenant. Before the library's parser sees it, text is refused that costs it much: it goes as deep as the
- * text, and V8 can end the process when the stack is used up; it looks for an alias's anchor, and for a key among the
- * others, one by one.
- *
- * @param lineCounter gets the places of lines; omitted: nobody asks for them
- * @returns the document with the errors of its syntax
+ * Before the library's parser sees it, text is refused that costs it much: it goes as deep as the text, and V8 can end the
+ * process when the stack is used up; it looks for an alias's anchor, and for a key among the others, one by one.
+ * || @returns the document with the errors of its syntax
  * @throws {PolicyRefused} for text that is nested too deeply, or has too many tokens or aliases
  */
 export function readYaml(text: string, lineCounter?: LineCounter): YamlDocument.Parsed {
@@ -184,7 +176,6 @@ function refuseCostlyYaml(text: string): void {
   }
 }
 
-/** Adds an error for the first key that occurs twice in one map. */
 function findDuplicates(document: YamlDocument.Parsed): void {
   visit(document, {
     Map: (_key, { items }) => {
@@ -232,10 +223,8 @@ function parseJsonOrYaml(text: string): unknown {
 }
 
 /**
- * Rejects duplicate names: JSON.parse keeps the last one and would silently drop the rules of the first. YAML rejects them.
- *
- * @param text valid JSON
- * @throws {PolicyRefused} for the first one
+ * JSON.parse keeps the last of two equal names and would silently drop the rules of the first. YAML rejects them.
+ * || @throws {PolicyRefused} for the first one
  */
 function rejectDuplicateNames(text: string): void {
   const open: (Set<string> | null)[] = [];
@@ -308,7 +297,6 @@ function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
   return { code: codeOf(issue), place: formatPath(issue.path), message: issue.message };
 }
 
-/** Maps an issue of the outline to the code of ngrok's catalogue. */
 function codeOf(issue: z.core.$ZodIssue): string {
   const last = issue.path.at(-1);
   if (issue.code === 'too_small' && last === 'actions') return 'ERR_NGROK_2206';

@@ -17,7 +17,6 @@ export interface PolicyLogEntry {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** A failure while a policy ran. */
 export interface PolicyTrouble {
   /** Phase, rule and expression or action. */
   readonly place: string;
@@ -30,7 +29,6 @@ export interface PolicyTrouble {
   readonly cause: unknown;
 }
 
-/** Access of policies to the outside. */
 export interface PolicyPorts {
   /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
@@ -42,25 +40,13 @@ export interface PolicyPorts {
   readonly processorTime: ProcessorTime;
   /** Of all encoders of compress-response of an authtoken together. */
   readonly compressionTime: ProcessorTime;
-  /** The same encoders. */
   readonly encoderMemory: MemoryBudget;
-  /**
-   * The current rules of all these IP policies. The same object means an unchanged list.
-   *
-   * @returns null when one of the policies does not exist
-   */
+  /** The same object means an unchanged list; null, that one of the policies does not exist. */
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
-  /** Whether a certificate authority with this identifier exists. */
   hasCertificateAuthority(id: string): boolean;
-  /** @returns null for an unknown secret */
   secret(vault: string, name: string): string | null;
-  /**
-   * Fetches a key set or a certificate.
-   *
-   * @throws Error when the download fails or times out, or the document is longer than `maxBytes`
-   */
+  /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
-  /** Receives the lines of the action log. */
   onLog(entry: PolicyLogEntry): void;
   /** Receives what is valid in a policy but probably a mistake, with its places, when it is compiled. */
   onWarnings(warnings: readonly string[]): void;

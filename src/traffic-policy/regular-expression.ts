@@ -2,7 +2,7 @@ import { RE2JS } from 're2js';
 import { BoundedMap } from '../lib/bounded-map.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Budget } from './cel/budget.ts';
-import { refusal } from './policy-refused.ts';
+import { refusal } from './policy-errors.ts';
 
 /** In the worst case, a search costs the length of its text times this size. The largest documented pattern has 60. */
 const MAX_PROGRAM = 1000;
@@ -23,7 +23,6 @@ const CLASS_COST = 10_000;
 /** What is compiled without a pause may cost about as much as 20 ms. The largest pattern of characters alone costs less. */
 const MAX_COST_AT_ONCE = 600_000;
 
-/** A unit of the budget, in milliseconds. */
 const UNIT_MS = 30e-6;
 
 /** An RE2 expression, which takes linear time: tenants write the policies, and JavaScript's engine may never finish. */
@@ -34,7 +33,6 @@ export class RegularExpression {
     this.size = compiled.programSize();
   }
 
-  /** @returns whether the pattern occurs anywhere in the text */
   test(text: string): boolean {
     return this.compiled.test(text);
   }
@@ -49,7 +47,7 @@ export class RegularExpression {
 
   /**
    * @param replacement with `$1` to `$99` for groups and `$0` for the whole match
-   * @param all whether to replace all matches or only the first; as in RE2, an empty match right after another is ignored
+   * @param all as in RE2, an empty match right after another is ignored
    * @throws {PolicyFailure} when it exceeds the budget
    */
   replace(text: string, replacement: string, all: boolean, budget: Budget): string {
@@ -71,8 +69,6 @@ export class RegularExpression {
   /**
    * Charges each search for the time it took. It may scan the whole rest, which makes many searches quadratic; most stop
    * right after their match.
-   *
-   * @param rest the length of the rest
    */
   #find(matcher: Matcher, rest: number, budget: Budget): boolean {
     const before = performance.now();
@@ -100,9 +96,8 @@ function expand(replacement: string, group: (number: number) => string | null): 
 const cache = new BoundedMap<string, RegularExpression>(CACHED);
 
 /**
- * Compiles a pattern, or takes it from the cache: compiling takes forty times as long as searching.
- *
- * @throws Error for an invalid pattern
+ * Compiling takes forty times as long as searching.
+ * || @throws Error for an invalid pattern
  */
 export function regularExpression(pattern: string): RegularExpression {
   const expression = cache.get(pattern) ?? compile(pattern);
@@ -130,7 +125,6 @@ export function compileCost(pattern: string): number {
   return cache.has(pattern) ? 0 : patternCost(pattern);
 }
 
-/** @returns the same, cached or not */
 export function patternCost(pattern: string): number {
   if (pattern.length > MAX_PATTERN) return 0;
   const expanded = Math.min(expandedSize(pattern), MAX_EXPANDED);
@@ -150,10 +144,7 @@ export function chargeForPatterns(cost: number, budget: Budget): void {
   }
 }
 
-/**
- * @param cost of the patterns that are compiled without a pause
- * @throws {PolicyRefused} when that would block the process for long
- */
+/** @throws {PolicyRefused} when compiling patterns of this cost without a pause would block the process for long */
 export function requireQuickPatterns(cost: number, field = ''): void {
   if (cost > MAX_COST_AT_ONCE) {
     const problem = 'the regular expressions of one expression or action are too large in total; use shorter ones';
@@ -161,10 +152,7 @@ export function requireQuickPatterns(cost: number, field = ''): void {
   }
 }
 
-/**
- * @param budget for all patterns of the policy together: a bind must not block the process for long
- * @throws {PolicyRefused} for a pattern that is not RE2 or exceeds the budget
- */
+/** @throws {PolicyRefused} for a pattern that is not RE2 or exceeds the budget of all patterns of the policy together */
 export function checkedPattern(pattern: string, field: string, budget: Budget): RegularExpression {
   const cost = patternCost(pattern);
   requireQuickPatterns(cost, field);

@@ -1,6 +1,5 @@
 import type { Phase } from './document.ts';
 
-/** A rule, as records name it. */
 export interface RecordedRule {
   readonly phase: Phase;
   /** `on_http_request[0]`, or the endpoint's option that the rule stands for. */
@@ -8,7 +7,6 @@ export interface RecordedRule {
   readonly name: string | null;
 }
 
-/** What the rules of a phase decided. */
 export type RuleOutcome =
   /** The next rule, or the upstream, had its turn. */
   | { readonly kind: 'continue' }
@@ -18,7 +16,6 @@ export type RuleOutcome =
   | { readonly kind: 'close' }
   | { readonly kind: 'forward'; readonly url: string };
 
-/** An outcome that ends a phase. */
 type Ending = Exclude<RuleOutcome, { kind: 'continue' }>;
 
 /** A rule whose expressions were true for a request. */
@@ -50,7 +47,6 @@ export class RuleRecord {
     if (this.#acted.at(-1)?.rule !== rule) this.#acted.push({ rule, actions: [], outcome: CONTINUE });
   }
 
-  /** An action of a rule is about to run. */
   runs(rule: RecordedRule, action: string): void {
     this.began(rule);
     this.#acted.at(-1)?.actions.push(action);

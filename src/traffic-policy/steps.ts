@@ -1,6 +1,70 @@
-import type { PolicyConnect, PolicyRequest, PolicyResponse } from './policy-subjects.ts';
+import type { PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
+import type { RecordedRule } from './rule-record.ts';
 
-/** A response that the edge sends instead of the upstream's. */
+/** A policy that is ready to run. A phase without rules is null, so that the edge can skip it. */
+export interface CompiledPolicy {
+  /** Runs once per client connection, before the TLS handshake. */
+  readonly onTcpConnect: ConnectStep | null;
+  /** Runs once per request, before the upstream. It may change the request or respond to it. */
+  readonly onHttpRequest: RequestStep | null;
+  readonly onHttpResponse: ResponseStep | null;
+  /** Whether the response phase should wait for another turn of the event loop; null when it takes next to no time. */
+  readonly shouldYield: (() => boolean) | null;
+  /**
+   * Call it once for every request to the upstream, with the status, or null without a response. Skip requests that the
+   * client cancelled.
+   */
+  readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
+  /** Whether it has the action terminate-tls: the edge then terminates TLS for a tls endpoint. */
+  readonly terminatesTls: boolean;
+  /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
+  readonly mayExpire: boolean;
+  readonly memory: number;
+}
+
+export const NO_POLICY: CompiledPolicy = {
+  onTcpConnect: null,
+  onHttpRequest: null,
+  onHttpResponse: null,
+  shouldYield: null,
+  onUpstreamDone: null,
+  terminatesTls: false,
+  mayExpire: false,
+  memory: 0,
+};
+
+/** Defers compilation, which must succeed, to the first client: agents bind hundreds of endpoints at once. */
+export function compiledLater(
+  compile: () => CompiledPolicy,
+  { terminatesTls, mayExpire, memory }: Pick<CompiledPolicy, 'terminatesTls' | 'mayExpire' | 'memory'>,
+): CompiledPolicy {
+  let made: CompiledPolicy | null = null;
+  const policy = () => {
+    made ??= compile();
+    return made;
+  };
+  return {
+    get onTcpConnect() {
+      return policy().onTcpConnect;
+    },
+    get onHttpRequest() {
+      return policy().onHttpRequest;
+    },
+    get onHttpResponse() {
+      return policy().onHttpResponse;
+    },
+    get shouldYield() {
+      return policy().shouldYield;
+    },
+    get onUpstreamDone() {
+      return policy().onUpstreamDone;
+    },
+    terminatesTls,
+    mayExpire,
+    memory,
+  };
+}
+
 export interface PolicyAnswer {
   readonly kind: 'answer';
   readonly status: number;
@@ -23,7 +87,6 @@ export interface PolicyError {
   readonly headers: readonly string[];
 }
 
-/** Close the connection without a response. */
 export interface PolicyClose {
   readonly kind: 'close';
 }
@@ -40,7 +103,6 @@ export interface PolicyForward<Result> {
   readonly resume: ((failure: ForwardFailure) => Result) | null;
 }
 
-/** Why a request could not be forwarded. */
 export interface ForwardFailure {
   /** `ERR_NGROK_3200` for a target that is offline, `ERR_NGROK_3210` for one that failed. */
   readonly code: string;
@@ -72,4 +134,102 @@ export interface PreparedAction {
   readonly on_tcp_connect?: () => ConnectStep;
   readonly on_http_request?: () => RequestStep;
   readonly on_http_response?: () => ResponseStep;
+}
+
+export interface PlacedStep<S extends Subject, Response, Result> {
+  readonly place: string;
+  /** The action that the step runs; null for a rule with expressions, whose steps are within. */
+  readonly action: { readonly rule: RecordedRule; readonly type: string } | null;
+  readonly run: (subject: S, response: Response) => Result | undefined;
+}
+
+export interface OutcomeKind<Result> {
+  /**
+   * @param rest runs the steps after it
+   * @param fail makes an outcome of an error
+   */
+  settle(result: Result, rest: () => Result | undefined, fail: (error: unknown) => Result): Result | undefined;
+  /** Tells the outcomes of a phase, and those after a failed forward; returns the result to go on with. */
+  observe(result: Result, onOutcome: (outcome: Outcome) => void): Result;
+}
+
+type Outcome = ConnectOutcome | RequestOutcome | ResponseOutcome;
+
+/**
+ * @param fail makes an outcome of a thrown error
+ * @param around runs the steps after one that had to wait
+ */
+export function sequence<S extends Subject, Response, Result>(
+  steps: readonly PlacedStep<S, Response, Result>[],
+  kind: OutcomeKind<Result>,
+  fail: (place: string, error: unknown) => Result,
+  around: <T>(work: () => T) => T,
+): (subject: S, response: Response) => Result | undefined {
+  const runFrom = (from: number, subject: S, response: Response): Result | undefined => {
+    for (let at = from; at < steps.length; at++) {
+      const step = steps[at] as PlacedStep<S, Response, Result>;
+      if (subject.record !== undefined && step.action !== null) subject.record.runs(step.action.rule, step.action.type);
+      let result: Result | undefined;
+      try {
+        result = step.run(subject, response);
+      } catch (error) {
+        return fail(step.place, error);
+      }
+      if (result === undefined) continue;
+      return kind.settle(
+        result,
+        () => around(() => runFrom(at + 1, subject, response)),
+        (error) => fail(step.place, error),
+      );
+    }
+    return undefined;
+  };
+  return (subject, response) => runFrom(0, subject, response);
+}
+
+export const CONNECT: OutcomeKind<ConnectOutcome> = {
+  settle: (outcome, rest) =>
+    outcome.kind === 'forward' ? continued(outcome, (resumed) => resumed ?? rest()) : outcome,
+  observe: (outcome, onOutcome) => {
+    onOutcome(outcome);
+    if (outcome.kind !== 'forward') return outcome;
+    return continued(outcome, (resumed) => resumed && CONNECT.observe(resumed, onOutcome));
+  },
+};
+
+export const RESPONSE: OutcomeKind<ResponseOutcome> = {
+  settle: (outcome) => outcome,
+  observe: (outcome, onOutcome) => {
+    onOutcome(outcome);
+    return outcome;
+  },
+};
+
+export type RequestResult = MaybePromise<RequestOutcome | undefined>;
+
+export const REQUEST: OutcomeKind<RequestResult> = {
+  settle(result, rest, fail) {
+    const settleOne = (outcome: RequestOutcome | undefined): RequestResult => {
+      if (outcome === undefined) return rest();
+      return outcome.kind === 'forward' ? continued(outcome, (resumed) => settleAgain(resumed)) : outcome;
+    };
+    const settleAgain = (resumed: RequestResult): RequestResult =>
+      resumed instanceof Promise ? resumed.then(settleOne, fail) : settleOne(resumed);
+    return settleAgain(result);
+  },
+  observe(result, onOutcome) {
+    const observeOne = (outcome: RequestOutcome | undefined): RequestOutcome | undefined => {
+      if (outcome === undefined) return undefined;
+      onOutcome(outcome);
+      return outcome.kind === 'forward'
+        ? continued(outcome, (resumed) => REQUEST.observe(resumed, onOutcome))
+        : outcome;
+    };
+    return result instanceof Promise ? result.then(observeOne) : observeOne(result);
+  },
+};
+
+function continued<Result>(outcome: PolicyForward<Result>, goOn: (resumed: Result) => Result): PolicyForward<Result> {
+  const { resume } = outcome;
+  return resume ? { ...outcome, resume: (failure) => goOn(resume(failure)) } : outcome;
 }

@@ -4,11 +4,9 @@ import { boundedText } from './cel/budget.ts';
 import type { Expression } from './cel/expression.ts';
 import { endOfString } from './cel/syntax.ts';
 import { textOf } from './cel/values.ts';
-import { PolicyFailure } from './policy-failure.ts';
-import { PolicyRefused, refusal } from './policy-refused.ts';
+import { PolicyFailure, PolicyRefused, refusal } from './policy-errors.ts';
 import type { PolicyScope } from './policy-subjects.ts';
 
-/** A string in which `${…}` is replaced with the value of a CEL expression. */
 export class Template {
   readonly #parts: readonly (string | Expression)[];
   /** The string when it has no expression; null otherwise. */
@@ -52,10 +50,7 @@ function orFail<T>(evaluate: () => T): T {
   }
 }
 
-/**
- * @param compile compiles the expressions
- * @throws {PolicyRefused} when an expression is invalid or a `${` is never closed
- */
+/** @throws {PolicyRefused} when an expression is invalid or a `${` is never closed */
 export function parseTemplate(text: string, compile: (expression: string) => Expression): Template {
   const parts: (string | Expression)[] = [];
   let at = 0;

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { compileExpression, ExpressionError } from '../../src/traffic-policy/cel/expression.ts';
 import { PolicyRefused } from '../../src/traffic-policy/engine.ts';
-import { PolicyFailure } from '../../src/traffic-policy/policy-failure.ts';
+import { PolicyFailure } from '../../src/traffic-policy/policy-errors.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
 import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
 import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';

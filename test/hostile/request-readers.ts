@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { clientMemory } from '../../src/gateway/edge/clients/client-memory.ts';
-import { Http1Clients } from '../../src/gateway/edge/clients/http1/http1-clients.ts';
+import { HttpClients } from '../../src/gateway/edge/clients/http-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
 import { faultOf } from '../../src/gateway/edge/http/request-guard.ts';
@@ -80,12 +80,7 @@ async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Pr
   return reading;
 }
 
-const clients = new Http1Clients({
-  limits: HTTP_LIMITS,
-  memory: clientMemory(),
-  counters: new TrafficCounters(),
-  log: silentLog,
-});
+const PARTS = { limits: HTTP_LIMITS, memory: clientMemory(), counters: new TrafficCounters(), log: silentLog };
 
 /** The requests that the edge reads from bytes in these pieces. */
 export function readByEdge(pieces: readonly string[]): Promise<Reading> {
@@ -101,7 +96,7 @@ export function readByEdge(pieces: readonly string[]): Promise<Reading> {
       res.end();
     });
   };
-  clients.accept(wire as unknown as Socket, { onRequest });
+  new HttpClients({ ...PARTS, handler: { onRequest } }).accept(wire as unknown as Socket);
   return feed(reading, wire, pieces);
 }
 

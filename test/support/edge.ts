@@ -12,9 +12,9 @@ import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
+  EndpointTraffic,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
-import { EndpointTraffic } from '../../src/gateway/endpoints/endpoint-traffic.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';

@@ -6,8 +6,7 @@ import { makeRelayCertificate } from '../../src/agent/connectors/sdk/relay-certi
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
 import { StreamType } from '../../src/agent-protocol/messages.ts';
-import { RpcResponder } from '../../src/agent-protocol/rpc.ts';
-import { TypedStream } from '../../src/agent-protocol/typed-stream.ts';
+import { RpcResponder, TypedStream } from '../../src/agent-protocol/rpc.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 
 /** A request of an agent: the type of its stream, and its body. */

@@ -4,7 +4,7 @@ import * as x509 from '@peculiar/x509';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { compileExpression, ExpressionError } from '../../src/traffic-policy/cel/expression.ts';
 import { jsonOf } from '../../src/traffic-policy/cel/values.ts';
-import { PolicyFailure } from '../../src/traffic-policy/policy-failure.ts';
+import { PolicyFailure } from '../../src/traffic-policy/policy-errors.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
 import { loadCertificateLibrary } from '../../src/traffic-policy/scope/certificate-variables.ts';
 import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';

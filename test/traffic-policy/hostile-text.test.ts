@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
-import { compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+import { checkPolicy, compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import { expectBlink } from '../support/blink.ts';
 import { fuzz } from '../support/fuzz.ts';
 

@@ -1,5 +1,5 @@
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
-import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
 import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';

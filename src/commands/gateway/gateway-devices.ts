@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { rootCertificates } from 'node:tls';
-import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { withCommandKey } from '../../gateway/store/command-key.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../../lib/errors.ts';
 import { isUnspecified } from '../../lib/network/ip-address.ts';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { print } from '../output.ts';

@@ -2,8 +2,8 @@ import { join, relative } from 'node:path';
 import type { Finding } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
 import { renderReport, wantsColor } from '../../doctor/report.ts';
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
-import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 
 /** What `gateway init` did and found. */

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { Resolver } from 'node:dns/promises';
-import { apiHost, connectHost, tcpHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { apiHost, connectHost, tcpHost } from '../../gateway/endpoints/domain-names.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { CnameChecker } from '../../management/cname-record.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';

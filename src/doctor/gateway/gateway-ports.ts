@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { rootCertificates } from 'node:tls';
 import { probeTls, type TlsAnswer } from '../../agent/connectors/tls-probe.ts';
-import { connectHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { connectHost } from '../../gateway/endpoints/domain-names.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';

@@ -1,8 +1,8 @@
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
-import type { AgentAccess } from '../sessions/agent-access.ts';
+import type { AgentAccess } from '../sessions/agent-link.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
 /** Decides about names below sites of devices, and keeps them; see `SiteNameGrants`. */

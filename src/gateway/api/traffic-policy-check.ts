@@ -1,6 +1,6 @@
 import { runInTurns } from '../../lib/stepwise.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import { checkPolicyStepwise } from '../../traffic-policy/check-policy.ts';
+import { checkPolicyStepwise } from '../../traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 
 /**

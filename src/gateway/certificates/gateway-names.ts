@@ -1,6 +1,5 @@
 import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
-import type { DnsTargets, DomainSettings } from '../endpoints/domain-names.ts';
-import { apiHost, connectHost } from '../endpoints/gateway-hosts.ts';
+import { apiHost, connectHost, type DnsTargets, type DomainSettings } from '../endpoints/domain-names.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { formatJoinCode } from '../../management/join-code.ts';
+import { apiHost } from '../endpoints/domain-names.ts';
 import { urlOf } from '../endpoints/endpoint-address.ts';
-import { apiHost } from '../endpoints/gateway-hosts.ts';
 
 /** How devices reach a gateway, and which CA they can trust. */
 export interface GatewayPlace {

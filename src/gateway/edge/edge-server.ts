@@ -1,54 +1,91 @@
+import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import type { MemoryBudget } from '../../lib/memory-budget.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
-import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
-import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
-import { ClientConnections } from './clients/client-connections.ts';
+import type { HttpChallenges } from '../certificates/challenges/challenge-http.ts';
+import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls-alpn.ts';
+import type { DomainCertificates } from '../certificates/domain-certificates.ts';
+import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../endpoints/endpoint.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
-import { Http1Clients } from './clients/http1/http1-clients.ts';
-import { Http2Clients } from './clients/http2/http2-clients.ts';
-import { closeLongestIdle } from './clients/idle-clients.ts';
+import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
+import { ClientConnections } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
-import { PublicTls, type PublicTlsOptions, type PublicTlsParts } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { type MessageClasses, ServiceServer } from './service-server.ts';
-import { ConnectionSlots } from './tls/connection-slots.ts';
+import { StreamProxy } from './streams/stream-proxy.ts';
+import type { AgentConnections } from './tls/agent-connections.ts';
+import { CertificateSelection } from './tls/certificate-selection.ts';
+import { ConnectionSlots, closeLongestIdle } from './tls/connection-slots.ts';
+import { Handshakes } from './tls/handshakes.ts';
+import { TLS_LIMITS, type TlsEdgeRouter, type TlsLimits, TlsMux, type TlsRouteParts } from './tls-mux.ts';
 
-export interface EdgeServerOptions extends PublicTlsOptions {
+export interface EdgeServerOptions {
+  endpoints: EndpointDirectory;
+  ca: LocalCa;
+  /** Certificates of reserved domains; left out: all certificates come from the CA. */
+  domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
+  /** The domain or wildcard of this gateway that a name belongs to, online or not; left out: it has no domains. */
+  domainOf?: (name: string) => string | null;
+  challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
+  /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
+  services?: ReadonlyMap<string, RequestListener>;
   serviceMessages?: MessageClasses;
+  agents?: AgentConnections;
+  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
+  authorityPem?: (id: string) => string | null;
+  /** Creates the router of the TLS edges; left out: there are no edges. */
+  tlsEdges?: (parts: TlsRouteParts) => TlsEdgeRouter;
+  tlsLimits?: Partial<TlsLimits>;
+  /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
+  streamIdleTimeout?: number;
+  httpLimits?: Partial<HttpLimits> | undefined;
+  /** Milliseconds in which an upstream must begin to answer; left out: five minutes. */
+  responseTimeout?: number;
+  host: string;
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
-  /** Milliseconds in which an upstream must begin to answer; left out: five minutes. */
-  responseTimeout?: number;
+  counters: TrafficCounters;
+  log: Log;
 }
 
 const MINUTE = 60_000;
+/** Name in the certificate for clients that request an unknown name. */
+const DEFAULT_NAME = 'localhost';
+/** Hostports name the public TLS port by its usual number, too: connections may be redirected from there. */
+const USUAL_PORT = 443;
 
-/** The gateway's public side: routes HTTP and HTTPS requests to the endpoint of their host. */
+/** The gateway's public side: two ports, and the further ports of TLS edges. */
 export class EdgeServer {
   readonly #proxy: HttpProxy;
   readonly #routing: Routing;
   readonly #http: Server;
   readonly #https: Server;
-  readonly #tls: PublicTls;
+  readonly #certificates: CertificateSelection;
+  readonly #streams: StreamProxy;
+  readonly #mux: TlsMux;
   readonly #services: ServiceServer;
+  #edges: TlsEdgeRouter | undefined;
+  /** All numbers that hostports name the public TLS port by. */
+  #tlsPorts: readonly number[] = [USUAL_PORT];
   readonly #connections = new Set<Socket>();
   readonly #onRetired = (endpoint: GatewayEndpoint) => this.#proxy.retire(endpoint);
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
     this.#proxy.remove(endpoint);
-    this.#tls.remove(endpoint);
+    this.#streams.remove(endpoint);
   };
 
   constructor(private readonly options: EdgeServerOptions) {
-    const { counters, log, services = new Map() } = options;
+    const { counters, log, services = new Map(), domainOf = () => null } = options;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
-    const clients = new ClientConnections(internal);
+    const connections = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
       internal,
       limits: {
@@ -60,40 +97,36 @@ export class EdgeServer {
       counters,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
-    this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
+    this.#routing = new Routing({ ...options, clients: connections, proxy: this.#proxy });
     this.#services = new ServiceServer(services, limits, options.serviceMessages);
-    const memory = clientMemory(limits.memory);
-    this.#tls = new PublicTls(options, this.#tlsParts(limits, memory, clients, internal));
-    const plain = new Http1Clients({ limits, memory, counters, log });
-    const slots = new ConnectionSlots({
-      limit: limits.connections,
-      closeIdle: (choice) => closeLongestIdle(choice, plain),
-      progressTimeout: limits.progressTimeout,
+    this.#certificates = new CertificateSelection({
+      ca: options.ca,
+      domains: options.domainCertificates,
+      defaultNames: [...new Set([DEFAULT_NAME, options.host])],
+      servedAs: (name) => this.#servedAs(name),
+      domainOf,
+      log,
     });
-    const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
+    this.#streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
+    const http = { limits, memory: clientMemory(limits.memory), counters, log };
+    this.#mux = this.#tlsMux(http, connections, internal);
     // One direction of an upgraded connection may end before the other, but not over TLS.
-    this.#https = this.#listener(false, (socket) => this.#tls.accept(socket));
-    this.#http = this.#listener(true, (socket) => {
-      if (!slots.take(socket)) return;
-      slots.expectProgress(socket);
-      counters.connected(socket, 'http');
-      clients.opened(socket);
-      plain.accept(socket, http);
-    });
+    this.#https = this.#listener(false, (socket) => this.#mux.accept(socket));
+    this.#http = this.#plainListener(http, connections);
   }
 
-  /** Listens on both ports and returns them; throws the system's error when one is unavailable. */
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
     const { endpoints, host, httpPort, httpsPort } = this.options;
     endpoints.on('retired', this.#onRetired);
     endpoints.on('removed', this.#onRemoved);
     try {
-      await this.#tls.prepare();
+      await this.#certificates.prepare();
       const chosen = {
         httpPort: await listen(this.#http, host, httpPort),
         httpsPort: await listen(this.#https, host, httpsPort),
       };
-      this.#tls.start(chosen.httpsPort);
+      this.#tlsPorts = [chosen.httpsPort, USUAL_PORT];
+      this.#edges?.openPorts(host, this.#tlsPorts, (socket, route) => this.#mux.accept(socket, route));
       return chosen;
     } catch (error) {
       await this.stop();
@@ -105,7 +138,7 @@ export class EdgeServer {
     this.options.endpoints.off('retired', this.#onRetired);
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
-    this.#tls.stop();
+    this.#edges?.closePorts();
     this.#services.close();
     const closed = Promise.all([close(this.#http), close(this.#https)]);
     for (const socket of this.#connections) socket.destroy();
@@ -121,24 +154,65 @@ export class EdgeServer {
     });
   }
 
-  #tlsParts(
-    limits: HttpLimits,
-    memory: MemoryBudget,
-    clients: ClientConnections,
-    internal: InternalLookup,
-  ): PublicTlsParts {
-    const { counters, log } = this.options;
+  #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {
+    const { limits, counters } = http;
+    const clients = new HttpClients({ ...http, handler: { onRequest: (req, res) => this.#serve(req, res, 'http') } });
+    const slots = new ConnectionSlots({
+      limit: limits.connections,
+      closeIdle: (choice) => closeLongestIdle(choice, clients),
+      progressTimeout: limits.progressTimeout,
+    });
+    return this.#listener(true, (socket) => {
+      if (!slots.take(socket)) return;
+      slots.expectProgress(socket);
+      counters.connected(socket, 'http');
+      connections.opened(socket);
+      clients.accept(socket);
+    });
+  }
+
+  #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, internal: InternalLookup): TlsMux {
+    const { endpoints, services = new Map(), domainOf = () => null, challenges, agents, counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
-    const http1 = new Http1Clients({ limits, memory, counters, log });
-    const http2 = new Http2Clients({ limits, memory, onRequest, counters, log });
-    const http1Handler = { onRequest, services: this.#services };
-    return {
-      https: { http1, http1Handler, http2, clients, allowsHttp2: limits.streams > 0 },
-      internal,
-      closeIdle: (choice) => closeLongestIdle(choice, http1, http2),
+    const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
+    const limits = { ...TLS_LIMITS, ...this.options.tlsLimits };
+    const slots = new ConnectionSlots({
+      limit: limits.connections,
+      closeIdle: (choice) => closeLongestIdle(choice, clients),
       // Node does not report whether it closed any: the next connection may find a free slot.
       onFull: () => this.#services.closeIdle(),
-    };
+      progressTimeout: http.limits.progressTimeout,
+    });
+    const handshakes = new Handshakes(this.#certificates, this.options.authorityPem ?? (() => null));
+    const parts = { internal, handshakes, streams: this.#streams };
+    this.#edges = this.options.tlsEdges?.(parts);
+    const isHidden = (host: string, name: string) => this.#isHidden(host, name);
+    return new TlsMux({
+      ...parts,
+      endpoints,
+      edges: this.#edges?.routeAt(() => this.#tlsPorts, isHidden) ?? null,
+      http: clients,
+      connections,
+      allowsHttp2: http.limits.streams > 0,
+      challenges: challenges?.tlsAlpn,
+      ...{ agents, services, domainOf, slots, limits, counters, log },
+    });
+  }
+
+  /** @returns the name itself, or the wildcard whose endpoint serves it; null when nothing does */
+  #servedAs(name: string): string | null {
+    const { endpoints, services, agents } = this.options;
+    const isOwn = services?.has(name) || name === agents?.name || this.#edges?.hasName(name) === true;
+    return isOwn ? name : ((endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host ?? null);
+  }
+
+  /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */
+  #isHidden(edgeHost: string, name: string): boolean {
+    const { endpoints, services } = this.options;
+    if (services?.has(name)) return true;
+    const host = (endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host;
+    if (host === undefined || !edgeHost.startsWith('*.')) return false;
+    return !host.startsWith('*.') || host.length > edgeHost.length;
   }
 
   /** Catches everything: a bug costs one request, never the process. */
@@ -169,7 +243,6 @@ function listen(server: Server, host: string, port: number): Promise<number> {
 
 function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
-    // The error says only that the server was not listening.
     server.close(() => resolve());
   });
 }

@@ -1,26 +1,28 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { EDGE_TERMINATION, type GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { HttpChallenges } from '../certificates/challenges/challenge-http.ts';
+import { EDGE_TERMINATION, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
-import type { Admission, ClientConnections } from './clients/client-connections.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { Admission, ClientConnections } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
-import { answerError, closeUnlessBodyRead } from './http/error-response.ts';
-import { hostNameOf } from './http/host-name.ts';
-import { faultOf } from './http/request-guard.ts';
-import { resetConnection } from './http/reset-connection.ts';
+import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
+import { faultOf, hostNameOf } from './http/request-guard.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
-import type { PublicTlsOptions } from './public-tls.ts';
 
-export interface RoutingOptions extends Pick<PublicTlsOptions, 'endpoints' | 'services' | 'challenges' | 'counters'> {
+export interface RoutingOptions {
+  endpoints: EndpointDirectory;
+  services?: ReadonlyMap<string, unknown>;
+  challenges?: { http: HttpChallenges };
+  counters: TrafficCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
 }
 
 export type Scheme = 'http' | 'https';
 
-/** Finds the endpoint of each request, and answers requests that have none. */
 export class Routing {
   constructor(private readonly options: RoutingOptions) {}
 
@@ -62,7 +64,6 @@ export class Routing {
     return null;
   }
 
-  /** Reports a request whose connection on_tcp_connect rejects. */
   #reportClosed(feed: RequestFeed, req: ClientRequest, endpoint: GatewayEndpoint): void {
     const { method = 'GET', url: target = '/', rawHeaders: headers, socket } = req;
     const connection = this.options.clients.connectionTo(endpoint, socket);
@@ -70,7 +71,6 @@ export class Routing {
   }
 }
 
-/** Answers an HTTP-01 validation (RFC 8555, section 8.3). */
 function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string): null {
   closeUnlessBodyRead(req, res);
   const length = Buffer.byteLength(proof);
@@ -79,7 +79,6 @@ function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string)
   return null;
 }
 
-/** Redirects a plain HTTP request for an endpoint that has TLS only. */
 function redirect(req: ClientRequest, res: ClientResponse, host: string, port: number): void {
   const repeatable = req.method === 'GET' || req.method === 'HEAD';
   closeUnlessBodyRead(req, res);
@@ -92,8 +91,6 @@ function redirect(req: ClientRequest, res: ClientResponse, host: string, port: n
  * Whether a request's TLS connection must not serve its host (RFC 9110, 15.5.20). Browsers send requests for several hosts
  * over one HTTP/2 connection when its certificate covers them (RFC 9113, 9.1.1). But an endpoint's demands on handshakes
  * apply only to connections that named it.
- *
- * @param endpoint that serves the host
  */
 function isMisdirected(
   { socket, httpVersion }: ClientRequest,

@@ -3,10 +3,11 @@ import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
 import { replaceInvalidTarget } from '../../lib/http/request-target.ts';
-import { malformedRequest, misdirected } from './http/edge-errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
-import { hostNameOf } from './http/host-name.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
+import { hostNameOf } from './http/request-guard.ts';
 
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
@@ -15,7 +16,6 @@ export class ServiceServer {
   readonly #server: Server;
   readonly #services: ReadonlyMap<string, RequestListener>;
 
-  /** @param services by lower-case hostname */
   constructor(services: ReadonlyMap<string, RequestListener>, limits: HttpLimits, messages: MessageClasses = {}) {
     this.#services = services;
     this.#server = createServer({
@@ -44,12 +44,10 @@ export class ServiceServer {
     });
   }
 
-  /** @param host value of a Host header */
   serves(host = ''): boolean {
     return this.#services.has(hostNameOf(host));
   }
 
-  /** Takes over a connection whose next request is still unread. */
   accept(socket: Socket): void {
     this.#server.emit('connection', socket);
     socket.resume();
@@ -64,4 +62,20 @@ export class ServiceServer {
   close(): void {
     this.#server.close();
   }
+}
+
+/** A request listener whose code is loaded on its first request: most gateways inside an agent never get one. */
+export function lazyListener(load: () => Promise<RequestListener>, log: Log): RequestListener {
+  let loading: Promise<RequestListener> | null = null;
+  return (req, res) => {
+    loading ??= load();
+    loading.then(
+      (listener) => listener(req, res),
+      (error: unknown) => {
+        loading = null;
+        log.error({ err: error }, 'management API not loaded');
+        answerError(req, res, internalFailure());
+      },
+    );
+  };
 }

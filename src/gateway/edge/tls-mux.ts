@@ -9,53 +9,63 @@ import {
   answerTlsAlpn,
   type TlsAlpnChallenges,
 } from '../certificates/challenges/challenge-tls-alpn.ts';
-import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
-import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-directory.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-import type { ClientConnections } from './clients/client-connections.ts';
-import { type HandshakePlan, planHandshake } from './clients/handshake-plan.ts';
-import type { Http1Handler } from './clients/http1/http1-client.ts';
-import type { Http1Clients } from './clients/http1/http1-clients.ts';
-import type { Http2Clients } from './clients/http2/http2-clients.ts';
+import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
-import { findDestination } from './connections/destination.ts';
-import { hostNameOf } from './http/host-name.ts';
-import { resetConnection } from './http/reset-connection.ts';
+import {
+  type ClientConnections,
+  findDestination,
+  type HandshakePlan,
+  planHandshake,
+} from './connections/connect-phase.ts';
+import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
+import { hostNameOf } from './http/request-guard.ts';
 import type { StreamProxy } from './streams/stream-proxy.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';
-import { mergeDemands } from './tls/handshake-demands.ts';
-import type { Handshakes, HelloClient } from './tls/handshakes.ts';
-import { answerToPlainHttp } from './tls/plain-http.ts';
+import { type Handshakes, type HelloClient, mergeDemands } from './tls/handshakes.ts';
 
-/** The TLS edges of one port. */
 export interface TlsEdgeRoute {
   /** @returns false when no edge serves the connection; it is unchanged then */
   serve(client: HelloClient): Promise<boolean>;
 }
 
-/** How connections that speak HTTP over TLS are served. */
-export interface HttpsParts {
-  readonly http1: Http1Clients;
-  readonly http1Handler: Http1Handler;
-  readonly http2: Http2Clients;
-  readonly clients: ClientConnections;
-  /** Whether clients may use HTTP/2. */
-  readonly allowsHttp2: boolean;
+/** The TLS edges, as the public TLS port needs them. */
+export interface TlsEdgeRouter {
+  hasName(name: string): boolean;
+  /**
+   * @param ports all numbers that hostports may name the port by, in order of precedence
+   * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
+   */
+  routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsEdgeRoute;
+  /**
+   * Opens the further ports that hostports name.
+   *
+   * @param shared numbers of the shared port
+   * @param accept takes connections to a further port
+   */
+  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void;
+  closePorts(): void;
 }
 
-export interface TlsMuxOptions {
-  endpoints: EndpointDirectory;
+/** What connections are served with once their ClientHello has been read. */
+export interface TlsRouteParts {
   /** Finds the endpoints that policies forward to. */
   internal: InternalLookup;
+  handshakes: Handshakes;
+  streams: StreamProxy;
+}
+
+export interface TlsMuxOptions extends TlsRouteParts {
+  endpoints: EndpointDirectory;
   /** Null: the gateway has no edges. */
   edges: TlsEdgeRoute | null;
-  https: HttpsParts;
-  streams: StreamProxy;
-  handshakes: Handshakes;
-  /** Challenges that answer validations; without them there are no answers. */
+  http: HttpClients;
+  connections: ClientConnections;
+  allowsHttp2: boolean;
+  /** Left out: no validations are answered. */
   challenges: Pick<TlsAlpnChallenges, 'context'> | undefined;
-  /** Left out: agents connect elsewhere. */
   agents: AgentConnections | undefined;
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
@@ -101,11 +111,7 @@ export class TlsMux {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
   }
 
-  /**
-   * Takes a connection over; throws nothing.
-   *
-   * @param only the edges of a further port; left out: the connection came to the shared port
-   */
+  /** @param only the edges of a further port; left out: the connection came to the shared port */
   accept(socket: Socket, only?: TlsEdgeRoute): void {
     const { limits, slots } = this.options;
     // An error is followed by 'close'.
@@ -194,9 +200,8 @@ export class TlsMux {
     streams.connectTo(secured, to.endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), info);
   }
 
-  /** Serves HTTPS, whatever the host name. */
   async #serveHttps(client: HelloClient): Promise<void> {
-    const { endpoints, internal, services, domainOf, https, handshakes, agents } = this.options;
+    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, agents } = this.options;
     const { socket, hostName, hello } = client;
     const isService = services.has(hostName);
     const endpoint = isService ? undefined : endpoints.peek('https', hostName);
@@ -204,7 +209,7 @@ export class TlsMux {
     if (plan === null) return resetConnection(socket);
     // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
     const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
-    const protocols = https.allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
+    const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
     const secured = await handshakes.secure(client, { protocols, ...(plan.demands && { demands: plan.demands }) });
     if (secured === null) return;
     if (agents && hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan, agents);
@@ -219,12 +224,11 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { slots, counters, https } = this.options;
+    const { slots, counters, connections, http } = this.options;
     slots.expectProgress(socket);
     counters.connected(secured, 'https');
-    https.clients.opened(secured, plan);
-    if (secured.alpnProtocol === 'h2') https.http2.accept(secured);
-    else https.http1.accept(secured, https.http1Handler);
+    connections.opened(secured, plan);
+    http.accept(secured);
   }
 
   /** At most once a minute: a broken certificate fails at every connection, and anyone may connect. */

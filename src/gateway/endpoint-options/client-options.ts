@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { parseCidr } from '../../lib/network/cidr.ts';
 import { quote } from '../../lib/quote.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { formatPath, validationMessage } from '../../lib/validation-messages.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/quote.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';

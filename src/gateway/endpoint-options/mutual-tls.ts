@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { demandClientCertificate } from './demand-client-certificate.ts';
 

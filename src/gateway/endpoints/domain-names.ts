@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto';
-import { apiHost, connectHost } from './gateway-hosts.ts';
+import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 
-/** The names and zones that belong to the gateway itself. */
 export interface DomainSettings {
   /** Lower case. Names below it belong to the gateway and need no DNS records of the user. */
   baseDomain: string;
@@ -11,13 +10,11 @@ export interface DomainSettings {
   acmeZone: string;
 }
 
-/** The CNAME targets of a custom name and of its ACME challenge name. */
 export interface DnsTargets {
   cname_target: string | null;
   acme_challenge_cname_target: string | null;
 }
 
-/** Derives a gateway's names and zones from its base domain, which is lower case. */
 export function gatewayDomains(baseDomain: string): DomainSettings {
   return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}` };
 }
@@ -55,10 +52,8 @@ export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone 
 }
 
 /**
- * The DNS targets of a name. They depend only on name and account, so DNS records stay valid when a domain is deleted and
- * reserved again.
- *
- * @param account distinguishes this gateway's targets from those of others
+ * They depend only on name and account, so DNS records stay valid when a domain is deleted and reserved again.
+ * || @param account distinguishes this gateway's targets from those of others
  */
 export function dnsTargets(domain: string, account: string, settings: DomainSettings): DnsTargets {
   if (isUnderBaseDomain(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
@@ -66,4 +61,33 @@ export function dnsTargets(domain: string, account: string, settings: DomainSett
   const target = `${name.slice(0, 17)}.${hash('sha256', account).slice(0, 17)}.${settings.cnameZone}`;
   const acme = domain.startsWith('*.') ? `${name.slice(17, 29)}.${settings.acmeZone}` : null;
   return { cname_target: target, acme_challenge_cname_target: acme };
+}
+
+export function connectHost(baseDomain: string): string {
+  return `connect.${baseDomain}`;
+}
+
+export function apiHost(baseDomain: string): string {
+  return `api.${baseDomain}`;
+}
+
+/** The host in the addresses of TCP endpoints. Below localhost it is the base domain: not every resolver knows subdomains. */
+export function tcpHost(baseDomain: string): string {
+  return baseDomain.includes('.') ? `tcp.${baseDomain}` : baseDomain;
+}
+
+/**
+ * The `host:port` that agents are given: an IP address for localhost, whose subdomains not every resolver knows.
+ * || @param at `host` is the listen address; without a `sessionPort` agents use the HTTPS port
+ */
+export function sessionAddress(at: {
+  host: string;
+  baseDomain: string;
+  sessionPort: number | null;
+  httpsPort: number;
+}): string {
+  const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
+  const byAddress = !isUnspecified(at.host) && (isLocal || at.sessionPort !== null);
+  const host = byAddress ? at.host : connectHost(at.baseDomain);
+  return hostPort(host, at.sessionPort ?? at.httpsPort);
 }

@@ -1,16 +1,13 @@
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 import type { EndpointAddress, OnlineEndpoint } from './endpoint.ts';
-import { type AddressSettings, bindingOf, urlOf, type WantedAddress } from './endpoint-address.ts';
-import { randomEndpointName } from './endpoint-name.ts';
-import { type EndpointOwner, haveOneOwner } from './endpoint-owner.ts';
+import { type AddressSettings, bindingOf, randomEndpointName, urlOf, type WantedAddress } from './endpoint-address.ts';
+import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
-import { newestOfLargestShare } from './fair-share.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 export interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
-  /** Null: the gateway offers no public tcp endpoints. */
   tcpPorts: TcpPortAllocator | null;
 }
 
@@ -30,8 +27,7 @@ export class EndpointClaims {
 
   /**
    * Prepares an address for binding. Call {@link check} again right before binding.
-   *
-   * @throws {RpcError} when the session may not bind the address, or it is taken
+   * || @throws {RpcError}
    */
   async claim(owner: EndpointOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
     const { protocol, internal, host, port } = wanted;
@@ -45,9 +41,8 @@ export class EndpointClaims {
   }
 
   /**
-   * Checks that an address can still be bound: permission or availability may have changed since it was claimed.
-   *
-   * @throws {RpcError} when it cannot
+   * Checks again: permission or availability may have changed since the address was claimed.
+   * || @throws {RpcError}
    */
   check(owner: EndpointOwner, { address, isWanted }: Claim, pooled: boolean): void {
     authorize(owner, address, isWanted);
@@ -59,8 +54,7 @@ export class EndpointClaims {
   /**
    * Checks that all endpoints of a pool require the same client certificates: the handshake is over before the edge
    * chooses a member.
-   *
-   * @throws {RpcError} when they differ
+   * || @throws {RpcError}
    */
   checkPool(endpoint: OnlineEndpoint): void {
     const required = authoritiesOf(endpoint);
@@ -90,10 +84,7 @@ export class EndpointClaims {
     return newest !== null;
   }
 
-  /**
-   * @param wanted null: any port
-   * @param ranges where that port is; empty: anywhere
-   */
+  /** @param ranges where any port is; empty: anywhere */
   async #claimPort(
     owner: EndpointOwner,
     wanted: number | null,
@@ -115,7 +106,9 @@ export class EndpointClaims {
 
   /** The endpoints that must go offline before the address can be bound. */
   #conflicting(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
-    const holders = this.options.endpoints.holders(address).filter((holder) => !isOtherLeg(holder, owner, address));
+    const holders = this.options.endpoints
+      .holders(address)
+      .filter((holder) => !isOtherConnection(holder, owner, address));
     const shares = (holder: OnlineEndpoint) =>
       holder.pooled && holder.protocol === address.protocol && haveOneOwner(holder.owner.credential, owner.credential);
     return pooled && holders.every(shares) ? [] : holders;
@@ -138,7 +131,7 @@ function authorize({ credential }: EndpointOwner, address: EndpointAddress, isWa
 }
 
 /** Whether an endpoint belongs to another connection of the same agent, which binds each of its endpoints as well. */
-function isOtherLeg(holder: OnlineEndpoint, claimant: EndpointOwner, { protocol }: EndpointAddress): boolean {
+function isOtherConnection(holder: OnlineEndpoint, claimant: EndpointOwner, { protocol }: EndpointAddress): boolean {
   const { owner } = holder;
   const isSameAgent = owner.id === claimant.id && owner.credential.id === claimant.credential.id;
   return isSameAgent && owner !== claimant && holder.protocol === protocol;

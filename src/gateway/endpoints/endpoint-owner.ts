@@ -1,7 +1,6 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 
-/** The authtoken that a session has authenticated with. */
 export interface Credential {
   /** `cr_…` */
   readonly id: string;
@@ -35,10 +34,9 @@ export interface Credential {
 
 /** The agent session that has bound an endpoint, as the registry's users see it. */
 export interface EndpointOwner {
-  /** `ts_…`; further connections of the same agent (legs) have the same. */
+  /** `ts_…`; further connections of the same agent have the same. */
   readonly id: string;
   readonly credential: Credential;
-  /** False once the session has ended. */
   readonly online: boolean;
   /** Probes the agent; resolves to false when it does not answer within a second. */
   isAlive(): Promise<boolean>;
@@ -51,4 +49,26 @@ export interface EndpointOwner {
 /** Whether two authtokens have one owner. An authtoken without an owner shares with itself only. */
 export function haveOneOwner(one: Credential, other: Credential): boolean {
   return one.id === other.id || (one.ownerId !== null && one.ownerId === other.ownerId);
+}
+
+/**
+ * Finds what makes room when everything is taken: the newest one of the authtoken with the most. Null when the claimant would
+ * then have as many, so that no authtoken can take all.
+ * || @param held in order of age
+ */
+export function newestOfLargestShare<T>(
+  held: Iterable<T>,
+  credentialOf: (one: T) => string,
+  claimantId: string,
+): T | null {
+  const shares = new Map<string, T[]>();
+  for (const one of held) {
+    const id = credentialOf(one);
+    const others = shares.get(id);
+    if (others) others.push(one);
+    else shares.set(id, [one]);
+  }
+  const own = shares.get(claimantId)?.length ?? 0;
+  const [most = []] = [...shares.values()].sort((one, other) => other.length - one.length);
+  return most.length > own + 1 ? (most.at(-1) ?? null) : null;
 }

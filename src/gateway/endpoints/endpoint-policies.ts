@@ -4,12 +4,12 @@ import type { Log } from '../../lib/log/log.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { availableMemory } from '../../lib/process/available-memory.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
-import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
+import { compiledLater } from '../../traffic-policy/steps.ts';
 import type { EndpointProtocol } from './endpoint.ts';
 
 /** Policies with warnings that are remembered, so that each is logged once. */
@@ -25,9 +25,7 @@ const ENCODER_SHARE = 1 / 8;
 const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 
 export interface EndpointPoliciesOptions {
-  /** Looks up the rules of IP policies. */
   ipPolicies: PolicyPorts['ipPolicies'];
-  /** Omitted: there are no certificate authorities. */
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
@@ -60,7 +58,6 @@ export class EndpointPolicies {
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
   readonly #times: ProcessorTimes;
-  /** Policies whose warnings are in the log already. */
   readonly #warned = new BoundedMap<string, true>(MAX_WARNED);
   readonly #compressionTimes: ProcessorTimes;
   readonly #encoderMemory: MemoryBudget;
@@ -73,10 +70,7 @@ export class EndpointPolicies {
   }
 
   /**
-   * Compiles a policy, in several turns of the event loop.
-   *
    * @param text as the agent sent it; empty for none
-   * @param target the endpoint; `frame` holds rules that run before and after the policy
    * @throws {PolicyRefused} when any part of it is invalid
    */
   async compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {

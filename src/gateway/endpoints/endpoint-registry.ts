@@ -1,14 +1,15 @@
 import { EventEmitter } from 'node:events';
-import type {
-  EndpointAddress,
-  EndpointProtocol,
-  GatewayEndpoint,
-  LabeledUpstream,
-  OnlineEndpoint,
+import {
+  type EndpointAddress,
+  type EndpointDirectory,
+  type EndpointProtocol,
+  type GatewayEndpoint,
+  type LabeledUpstream,
+  type Labels,
+  matchesSelector,
+  type OnlineEndpoint,
 } from './endpoint.ts';
-import type { EndpointDirectory } from './endpoint-directory.ts';
 import { haveOneOwner } from './endpoint-owner.ts';
-import { type Labels, matchesSelector } from './label-selector.ts';
 
 /** Members that take turns; the one that has waited longest is next. */
 class RoundRobin<T> {
@@ -18,7 +19,6 @@ class RoundRobin<T> {
     return [...this.#waiting];
   }
 
-  /** The member that is next; does not advance the rotation. */
   get first(): T | undefined {
     const [first] = this.#waiting;
     return first;
@@ -36,7 +36,6 @@ class RoundRobin<T> {
     return this.#waiting.delete(member);
   }
 
-  /** The next member that passes the filter; undefined when no member does. */
   next(isEligible: (member: T) => boolean = () => true): T | undefined {
     for (const member of this.#waiting) {
       if (!isEligible(member)) continue;
@@ -61,7 +60,6 @@ const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 /** When an endpoint goes online, takes no further connections, and ends what it carries. */
 type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: GatewayEndpoint]>;
 
-/** All endpoints and labelled tunnels online. */
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   readonly #all = new Set<OnlineEndpoint>();
   readonly #ids = new Set<string>();
@@ -78,8 +76,6 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
    * turns. Clients of `https` and `tls` share one port, so the more specific name of the two protocols wins.
-   *
-   * @param host lower-case hostname without a port
    */
   lookup(scheme: NamedProtocol, host: string): OnlineEndpoint | undefined {
     return nextOf(this.#poolFor(scheme, host));
@@ -109,7 +105,6 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return nextOf(this.#labeled, (tunnel) => eligible.has(tunnel));
   }
 
-  /** Every endpoint online, in order of binding. */
   list(): OnlineEndpoint[] {
     return [...this.#all];
   }
@@ -118,7 +113,6 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return this.#ids.has(publicId);
   }
 
-  /** Every labelled tunnel online. */
   labeled(): readonly LabeledUpstream[] {
     return this.#labeled.members;
   }
@@ -131,12 +125,10 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return other === null ? own : [...own, ...(this.#named[other].get(address.host)?.members ?? [])];
   }
 
-  /** The public endpoints at exactly this name or wildcard, of all protocols. */
   atName(host: string): readonly OnlineEndpoint[] {
     return Object.values(this.#named).flatMap((pools) => pools.get(host)?.members ?? []);
   }
 
-  /** The public endpoints at a URL, as {@link holders} of its address. */
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);
     return this.holders({
@@ -218,7 +210,6 @@ function nextOf<T extends { readonly isResponsive: boolean }>(
   return pool?.next((member) => member.isResponsive && isEligible(member)) ?? pool?.next(isEligible);
 }
 
-/** @param tunnels that match a selector, in order of binding */
 function entitledOf(tunnels: readonly LabeledUpstream[]): LabeledUpstream | undefined {
   const [first] = tunnels;
   const credentials = new Map(tunnels.map(({ owner: { credential } }) => [credential.id, credential]));

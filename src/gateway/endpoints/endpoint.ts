@@ -3,13 +3,10 @@ import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { EndpointOwner } from './endpoint-owner.ts';
-import type { EndpointTraffic } from './endpoint-traffic.ts';
-import type { Labels } from './label-selector.ts';
 import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
-/** The client for which a stream to the agent is opened. */
 export interface ClientInfo {
   /** `ip:port`, or `[ip]:port` for IPv6. */
   address: string;
@@ -24,7 +21,6 @@ export interface ClientInfo {
   passthrough?: boolean;
 }
 
-/** An upstream that is reached through an agent. */
 export interface AgentUpstream {
   /** Version of the PROXY header that precedes the client's bytes; 0 for none. */
   readonly proxyProtocol: 0 | 1 | 2;
@@ -43,7 +39,6 @@ export interface AgentUpstream {
   openStream(client: ClientInfo): Duplex;
 }
 
-/** What an endpoint occupies. */
 export interface EndpointAddress {
   readonly protocol: EndpointProtocol;
   /** Lower-case hostname; can be a wildcard: `*.example.com`. */
@@ -70,7 +65,6 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly feed: RequestFeed | null;
 }
 
-/** An endpoint as the registry keeps it. */
 export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /** `ep_…`, unique among all endpoints online. */
   readonly publicId: string;
@@ -79,11 +73,7 @@ export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   readonly owner: EndpointOwner;
   /** Whether the agent has reacted to every stream sent to it. */
   readonly isResponsive: boolean;
-  /**
-   * Reports its requests from now on.
-   *
-   * @returns close it to end this
-   */
+  /** @returns close it to end the reports */
   watchRequests(reader: ReportReader): ReportQueue;
 }
 
@@ -106,10 +96,50 @@ export interface LabeledUpstream extends AgentUpstream {
   readonly isResponsive: boolean;
 }
 
-/** Thrown by {@link AgentUpstream.openChannel}; the client gets a 503. */
 export class StreamsExhausted extends Error {
   constructor() {
     super('stream limit reached: the agent session cannot carry more connections');
     this.name = 'StreamsExhausted';
   }
+}
+
+export type Labels = Readonly<Record<string, string>>;
+
+/** Whether the labels include every one of the selector's. An empty selector matches nothing. */
+export function matchesSelector(labels: Labels, selector: Labels): boolean {
+  const entries = Object.entries(selector);
+  return entries.length > 0 && entries.every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value);
+}
+
+/** Counts since the endpoint came online. Counting must not slow requests down. */
+export class EndpointTraffic {
+  /** Requests; for tcp and tls endpoints, connections. */
+  requests = 0;
+  /** When the last of them came, in milliseconds since the Unix epoch; 0: never. */
+  lastAt = 0;
+  /** Requests without a complete response of the upstream, or with status 5xx. */
+  errors = 0;
+  /** Bytes from clients to the upstream, as its streams carry them; so is `sent`. */
+  received = 0;
+  sent = 0;
+
+  countRequest(): void {
+    this.requests += 1;
+    this.lastAt = Date.now();
+  }
+}
+
+/** Finds the internal endpoint that is online at an address; the members of a pool take turns. */
+export type InternalLookup = (protocol: EndpointProtocol, host: string, port: number) => GatewayEndpoint | undefined;
+
+/** The endpoints that are online, as the edge sees them. */
+export interface EndpointDirectory {
+  /** The members of a pool take turns. */
+  lookup(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
+  /** What `lookup` would return next; does not advance the pool's rotation. */
+  peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
+  readonly internal: InternalLookup;
+  /** `retired`: no further connection is routed to it. `removed`: what it carries ends, too. */
+  on(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  off(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }

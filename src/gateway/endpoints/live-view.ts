@@ -1,4 +1,4 @@
-import type { EndpointTraffic } from './endpoint-traffic.ts';
+import type { EndpointTraffic } from './endpoint.ts';
 
 /** What is online, as the management API shows and controls it. */
 export interface LiveView {
@@ -7,7 +7,6 @@ export interface LiveView {
   endpoints(): readonly LiveEndpoint[];
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  /** Ends everything online that depends on the revoked permission. */
   revoke(revoked: Revocation): void;
 }
 
@@ -37,7 +36,6 @@ export interface LiveSession {
   metadata: string;
 }
 
-/** An endpoint or labelled tunnel of an agent. */
 export interface LiveTunnel {
   /** `tn_…`, with the KSUID of its endpoint. */
   id: string;
@@ -52,7 +50,6 @@ export interface LiveTunnel {
   forwardsTo: string;
 }
 
-/** A public URL that is online. */
 export interface LiveEndpoint {
   /** `ep_…` */
   id: string;

@@ -6,7 +6,6 @@ export interface ReportReader {
   take(lines: string): boolean;
   /** Counts bytes that wait for it from now on, or no longer. */
   hold(bytes: number): void;
-  /** The endpoint is offline: nothing more comes. */
   end(): void;
 }
 
@@ -48,25 +47,21 @@ export class ReportQueue {
     this.#flushSoon();
   }
 
-  /** A request is not reported. */
   miss(): void {
     this.#dropped += 1;
     this.#flushSoon();
   }
 
-  /** The reader takes further lines. */
   resume(): void {
     if (!this.#isFull) return;
     this.#isFull = false;
     if (this.#lines.length > 0 || this.#dropped > 0) this.#flush();
   }
 
-  /** Nothing more comes from the endpoint. */
   end(): void {
     this.reader.end();
   }
 
-  /** Ends what the reader gets. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -96,7 +91,6 @@ export class ReportQueue {
   }
 }
 
-/** Those who watch the requests of one endpoint. */
 export class RequestFeed {
   readonly #queues = new Set<ReportQueue>();
   #left = BURST;
@@ -132,7 +126,6 @@ export class RequestFeed {
     for (const queue of this.#queues) queue.push(report);
   }
 
-  /** The endpoint is offline. */
   end(): void {
     for (const queue of [...this.#queues]) queue.end();
   }

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
@@ -31,7 +31,6 @@ export interface TcpPortAllocatorOptions {
   log: Log;
 }
 
-/** Code of the error when every port is in use. */
 export const NO_TCP_PORT = 'ERR_NGROK_18021';
 
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
@@ -43,8 +42,6 @@ export class TcpPortAllocator {
   constructor(private readonly options: TcpPortAllocatorOptions) {}
 
   /**
-   * Opens a port.
-   *
    * @param wanted null for a port that was never used, or else the least recently used one
    * @param ranges where that one is; empty for any of the gateway's
    * @throws {RpcError} when no port or not this port is available

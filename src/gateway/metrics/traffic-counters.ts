@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 export type ConnectionKind = (typeof CONNECTION_KINDS)[number];

@@ -8,19 +8,15 @@ const ANSWER_MS = 10_000;
 
 /** Sends commands to an agent. Their formats were measured with `@ngrok/ngrok` 1.7.0. */
 export class AgentCommands {
-  /**
-   * @param connection to the agent
-   * @param onLost called when its connection has ended before the agent could read that an endpoint was stopped
-   */
+  /** @param onLost called when its connection has ended before the agent could read that an endpoint was stopped */
   constructor(
     private readonly connection: () => Connection,
     private readonly onLost: () => void,
   ) {}
 
   /**
-   * Asks the agent to stop. Resolves when the agent has called its handler, which decides what happens.
-   *
-   * @throws {Error} when the agent has no handler or does not answer within 10 s; so do `restart` and `update`
+   * Resolves when the agent has called its handler, which decides what happens.
+   * || @throws {Error} when the agent has no handler or does not answer within 10 s; so do `restart` and `update`
    */
   stop(): Promise<void> {
     return this.#call(StreamType.stop, {});
@@ -34,10 +30,7 @@ export class AgentCommands {
     return this.#call(StreamType.update, { Version: version, PermitMajorVersion: permitMajorVersion });
   }
 
-  /**
-   * Notifies the agent that an endpoint was stopped. Take the endpoint offline first: SDKs do not answer, and ignore the
-   * command after a reconnect.
-   */
+  /** Take the endpoint offline first: SDKs do not answer, and ignore the command after a reconnect. */
   stopTunnel(id: string, message: string, code: string): void {
     const connection = this.connection();
     const channel = connection.channel();

@@ -1,6 +1,5 @@
 import type { AuthRequest } from '../../agent-protocol/messages.ts';
 
-/** What an agent reports about itself. */
 export interface AgentInfo {
   clientType: string;
   version: string;
@@ -10,11 +9,10 @@ export interface AgentInfo {
   metadata: string;
   /** Identifies the agent's process, when its metadata does: `{"instance": "…"}`. */
   instance: string | null;
-  /** Above 0 for an additional connection of the same agent. */
-  leg: number;
+  /** Above 0 for an additional connection of the same agent; `LegNumber` of the Go SDK. */
+  connectionNumber: number;
 }
 
-/** Reads what an agent reports when it authenticates. */
 export function agentInfo({ Extra: extra }: AuthRequest): AgentInfo {
   return {
     clientType: extra.clienttype,
@@ -23,7 +21,7 @@ export function agentInfo({ Extra: extra }: AuthRequest): AgentInfo {
     os: extra.os,
     metadata: extra.metadata,
     instance: instanceOf(extra.metadata),
-    leg: extra.legnumber,
+    connectionNumber: extra.legnumber,
   };
 }
 

@@ -1,4 +1,9 @@
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { GLITCHES } from '../../agent-protocol/connection-limits.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
+import { MemoryBudget } from '../../lib/memory-budget.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { availableMemory } from '../../lib/process/available-memory.ts';
+import { type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 
 export const AGENT_LIMITS: AgentLimits = {
@@ -23,9 +28,6 @@ export class OptionBytes {
   constructor(private readonly limit: number) {}
 
   /**
-   * Takes bytes from the allowance of an authtoken.
-   *
-   * @param credentialId id of the authtoken
    * @param size bytes of the request, or of its compiled policy
    * @returns a function that returns them
    * @throws {RpcError} when the allowance is used up
@@ -46,5 +48,39 @@ export class OptionBytes {
       if (left > 0) this.#taken.set(credentialId, left);
       else this.#taken.delete(credentialId);
     };
+  }
+}
+
+const MIB = 1_048_576;
+/** Share of the machine's or container's memory for data that agents and clients have yet to read. */
+const SHARE = 1 / 8;
+const [LEAST, MOST] = [64 * MIB, 512 * MIB];
+
+/**
+ * The memory for data on its way through agent sessions. One authtoken can have half of it, and one session a quarter.
+ * Beyond a limit, the stream that holds the most ends.
+ */
+export class AgentMemory {
+  readonly #whole: MemoryBudget;
+
+  /** @param limit bytes for all sessions together; omitted: a share of the memory */
+  constructor(limit = Math.min(MOST, Math.max(LEAST, availableMemory() * SHARE))) {
+    this.#whole = new MemoryBudget(limit);
+  }
+
+  ofSession(credentialId: string): MemoryBudget {
+    return this.#whole.shareOf(credentialId).newShare();
+  }
+}
+
+/**
+ * How many glitches agents may have. They belong to an authtoken at one network, so that reconnecting does not renew them;
+ * agents elsewhere may have the same authtoken.
+ */
+export class GlitchLimits {
+  readonly #buckets = new TokenBuckets(GLITCHES);
+
+  of(credentialId: string, address: string, now = performance.now()): TokenBucket {
+    return this.#buckets.of(`${credentialId} ${clientNetwork(address)}`, now);
   }
 }

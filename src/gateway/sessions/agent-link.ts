@@ -3,41 +3,38 @@ import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import { AuthRequest, LinkRequest, parseMessage, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
-import { type RpcAnswer, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import { TypedStream } from '../../agent-protocol/typed-stream.ts';
+import { type RpcAnswer, RpcError, type RpcRequest, RpcResponder, TypedStream } from '../../agent-protocol/rpc.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
-import type { AgentAccess } from './agent-access.ts';
+import type { Credential } from '../endpoints/endpoint-owner.ts';
 import { agentInfo } from './agent-info.ts';
 import { AgentSession, type AgentSessionDeps, GATEWAY, type SessionLink } from './agent-session.ts';
-import { watchHeartbeats } from './heartbeat-timeout.ts';
-import { SilenceWatch } from './silence-watch.ts';
+import { SilenceWatch, watchHeartbeats } from './heartbeat-timeout.ts';
+
+export interface AgentAccess {
+  /** @throws {RpcError} when the authtoken is unknown, revoked or missing */
+  authenticate(authtoken: string): Promise<Credential>;
+}
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
 /** How long an agent that has not authenticated may take to read the answer to its one request. */
 const ANSWERED_MS = 2_000;
-/** Limits of the request of an agent that has not authenticated. */
 const AUTH_LIMITS = { bytes: 8192, values: 256 };
 
 export interface SessionDirectory {
   /**
    * Adds a session that has just authenticated, and ends older ones of the same agent.
-   *
-   * @throws {RpcError} at the session limit
+   * || @throws {RpcError} at the session limit
    */
   add(session: AgentSession, link: AgentLink): void;
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
-  /** The session that a further link may belong to. */
   find(id: string, credentialId: string): AgentSession | undefined;
   /**
    * Makes the link the second one of a session.
-   *
-   * @param credentialId id of the session's authtoken
-   * @throws {RpcError} at the limit on such links
+   * || @throws {RpcError} at the limit on such links
    */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;
@@ -66,7 +63,6 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   #stopHeartbeatTimeout = () => {};
   #silenceWatch: SilenceWatch | null = null;
 
-  /** @param address IP address of the agent */
   constructor(
     socket: Duplex,
     readonly address: string,
@@ -156,7 +152,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     const isOver = () => this.#ended;
     this.#isWaiting = true;
     try {
-      return await this.deps.strangerTurns.serve(clientNetwork(this.address), request.size, serve, isOver);
+      return await this.deps.loginTurns.serve(clientNetwork(this.address), request.size, serve, isOver);
     } finally {
       this.#isWaiting = false;
     }

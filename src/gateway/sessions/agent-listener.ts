@@ -5,9 +5,22 @@ import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import { hostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
+import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
+import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
+import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
+import type {
+  AgentUpstream,
+  ClientInfo,
+  EndpointAddress,
+  EndpointProtocol,
+  EndpointTraffic,
+  LabeledUpstream,
+  Labels,
+  OnlineEndpoint,
+} from '../endpoints/endpoint.ts';
+import { bindingOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
-import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
+import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
 import type { AgentInfo } from './agent-info.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
@@ -22,7 +35,6 @@ export interface ListenerOwner extends EndpointOwner {
 export interface ListenerParticulars {
   /** The agent's id for it, unique within its session. */
   id: string;
-  /** Unique among all listeners online. */
   publicId: string;
   /** The upstream as the agent reports it; for display only. */
   forwardsTo: string;
@@ -53,7 +65,6 @@ export abstract class AgentListener implements AgentUpstream {
     this.owner = owner;
   }
 
-  /** `EdgeType` in the header of a connection. */
   protected abstract edgeTypeOf(protocol: EndpointProtocol): string;
 
   /** Whether the client's own TLS bytes are forwarded; the SDK must not wrap them in TLS again. */
@@ -99,5 +110,100 @@ export abstract class AgentListener implements AgentUpstream {
     const length = Buffer.alloc(8);
     length.writeBigInt64LE(BigInt(header.length));
     return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
+  }
+}
+
+const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = { tcp: '1', tls: '2', http: '3', https: '3' };
+
+/** A listener bound under labels, for edges whose backend selects them. */
+export class LabeledTunnel extends AgentListener implements LabeledUpstream {
+  readonly labels: Labels;
+  /** Agents cannot request a PROXY header for labelled tunnels. */
+  readonly proxyProtocol = 0;
+
+  readonly binding: Binding;
+
+  constructor(particulars: ListenerParticulars & { labels: Labels }, owner: ListenerOwner) {
+    super(particulars, owner);
+    this.labels = particulars.labels;
+    this.binding = { kind: 'labels', labels: particulars.labels };
+  }
+
+  /** SDKs read it, since a labelled tunnel has no protocol of its own. */
+  protected override edgeTypeOf(protocol: EndpointProtocol): string {
+    return EDGE_TYPES[protocol];
+  }
+
+  protected override isPassthrough({ passthrough = false }: ClientInfo): boolean {
+    return passthrough;
+  }
+}
+
+interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
+  url: string;
+  pooled: boolean;
+  policy: CompiledPolicy;
+  /** The rules around the policy that the endpoint's options require. */
+  frame: PolicyFrame;
+  tls: TlsTermination | null;
+  proxyProtocol: 0 | 1 | 2;
+  websocketTcp: boolean;
+  name: string;
+  description: string;
+}
+
+export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
+  readonly url: string;
+  readonly protocol: EndpointProtocol;
+  readonly host: string;
+  readonly port: number;
+  readonly internal: boolean;
+  readonly pooled: boolean;
+  policy: CompiledPolicy;
+  readonly tls: TlsTermination | null;
+  readonly proxyProtocol: 0 | 1 | 2;
+  readonly websocketTcp: boolean;
+  readonly frame: PolicyFrame;
+  name: string;
+  description: string;
+  updatedAt = this.boundAt;
+  feed: RequestFeed | null = null;
+
+  constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
+    super(particulars, owner);
+    this.url = particulars.url;
+    this.protocol = particulars.protocol;
+    this.host = particulars.host;
+    this.port = particulars.port;
+    this.internal = particulars.internal;
+    this.pooled = particulars.pooled;
+    this.policy = particulars.policy;
+    this.tls = particulars.tls;
+    this.proxyProtocol = particulars.proxyProtocol;
+    this.websocketTcp = particulars.websocketTcp;
+    this.frame = particulars.frame;
+    this.name = particulars.name;
+    this.description = particulars.description;
+  }
+
+  watchRequests(reader: ReportReader): ReportQueue {
+    this.feed ??= new RequestFeed(() => {
+      this.feed = null;
+    });
+    return this.feed.watch(reader);
+  }
+
+  get binding(): Binding {
+    return bindingOf(this);
+  }
+
+  /** Undefined: only edges have a type (`EdgeType` 0 in ngrok's Go SDK). */
+  protected override edgeTypeOf(): string {
+    return '0';
+  }
+
+  /** A policy can make the edge terminate TLS although the agent did not ask for it. */
+  protected override isPassthrough({ passthrough = this.tls === null }: ClientInfo): boolean {
+    return this.protocol === 'tls' && passthrough;
   }
 }

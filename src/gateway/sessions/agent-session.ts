@@ -12,21 +12,19 @@ import {
   StreamType,
   UnbindRequest,
 } from '../../agent-protocol/messages.ts';
-import { type RpcAnswer, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
+import type { AgentMemory, GlitchLimits } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import type { AgentMemory } from './agent-memory.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
 import { RequestsStreams } from './requests-stream.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { isCrowded, StreamGate } from './stream-gate.ts';
-import type { UselessFrames } from './useless-frames.ts';
 
 /** What agents show of the service they are connected to. */
 export const GATEWAY = {
@@ -49,12 +47,11 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   refusals: RefusalLog;
   turns: RequestTurns;
   /** Of agents that have not authenticated. */
-  strangerTurns: RequestTurns;
-  uselessFrames: UselessFrames;
+  loginTurns: RequestTurns;
+  glitches: GlitchLimits;
   memory: AgentMemory;
 }
 
-/** One of a session's connections to its agent. */
 export interface SessionLink {
   readonly connection: Connection;
   readonly address: string;
@@ -62,21 +59,14 @@ export interface SessionLink {
   readonly silentMs: number;
   /** From now on, it ends when the agent is silent for longer than it has announced. */
   watch(heartbeats: { interval: number; tolerance: number }): void;
-  /**
-   * Sends a heartbeat.
-   *
-   * @param ms milliseconds to wait
-   * @returns whether the agent echoed it in time, and so has read all that was sent before it
-   */
+  /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */
   beat(ms: number): Promise<boolean>;
   isAlive(): Promise<boolean>;
   end(reason: Error): void;
 }
 
-/** What an agent says of itself and what it supports. */
 type Announced = Omit<AuthRequest['Extra'], 'authtoken'>;
 
-/** What is known of an agent that has authenticated. */
 export interface AgentIdentity {
   /** `ts_…`, the protocol's `ClientId`; agents keep it when they reconnect. */
   id: string;
@@ -94,7 +84,6 @@ export class AgentSession implements ListenerOwner {
   readonly id: string;
   readonly credential: Credential;
   readonly agent: AgentInfo;
-  /** Of its first link. */
   readonly address: string;
   readonly gate: StreamGate;
   readonly commands: AgentCommands;
@@ -114,7 +103,6 @@ export class AgentSession implements ListenerOwner {
   #ticket: string | null = null;
   #ended = false;
 
-  /** @param link that it has authenticated on */
   constructor(
     link: SessionLink,
     { id, credential, agent, announced }: AgentIdentity,
@@ -147,7 +135,6 @@ export class AgentSession implements ListenerOwner {
     return !this.#ended;
   }
 
-  /** Endpoints and labelled tunnels of the session. */
   get listeners(): Iterable<Listener> {
     return this.#listeners.values();
   }
@@ -219,11 +206,6 @@ export class AgentSession implements ListenerOwner {
     this.end(new Error('an upstream keeps connections open that clients have left'));
   }
 
-  /**
-   * Takes an endpoint or labelled tunnel offline and notifies the agent why.
-   *
-   * @param code `ERR_NGROK_…`
-   */
   stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
     this.#listeners.unbind(id, new Error(message));
     this.commands.stopTunnel(id, message, code);
@@ -239,7 +221,6 @@ export class AgentSession implements ListenerOwner {
     return answers.includes(true);
   }
 
-  /** Serves a stream that the agent has opened. */
   receiverFor(type: number, channel: Channel): ChannelReceiver {
     const report = (error: unknown) => this.deps.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
@@ -313,8 +294,7 @@ export class AgentSession implements ListenerOwner {
 
   /** The link shares the session's limits and memory. */
   #adopt(link: SessionLink): void {
-    const { uselessFrames } = this.deps;
-    link.connection.trust(this.#memory, uselessFrames.of(this.credential.id, link.address));
+    link.connection.trust(this.#memory, this.deps.glitches.of(this.credential.id, link.address));
     if (this.#largestWindow > 0) link.connection.extend(this.#largestWindow);
     link.watch({ interval: this.#announced.heartbeatinterval, tolerance: this.#announced.heartbeattolerance });
   }

@@ -5,7 +5,7 @@ import {
   type PatchRequest,
   parseMessage,
 } from '../../agent-protocol/messages.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
@@ -24,9 +24,7 @@ import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
-import type { ListenerOwner } from './agent-listener.ts';
-import { BoundEndpoint } from './bound-endpoint.ts';
-import { LabeledTunnel } from './labeled-tunnel.ts';
+import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 
 export interface EndpointBinderOptions {
@@ -34,7 +32,6 @@ export interface EndpointBinderOptions {
   ids: IdSource;
   policies: EndpointPolicies;
   addresses: AddressSettings;
-  /** Null: the gateway offers no public tcp endpoints. */
   tcpPorts: TcpPortAllocator | null;
 }
 
@@ -49,7 +46,6 @@ export interface Bound {
   isWanted: boolean;
 }
 
-/** Puts the endpoints and labelled tunnels that agents request online. */
 export class EndpointBinder {
   readonly #claims: EndpointClaims;
   readonly #leases = new WeakMap<BoundEndpoint, PortLease>();
@@ -60,8 +56,6 @@ export class EndpointBinder {
   }
 
   /**
-   * Puts an endpoint online for a session.
-   *
    * @param hold called synchronously before the endpoint goes online, so that it ends with its session
    * @throws {RpcError} when the endpoint cannot be bound as requested
    */
@@ -115,8 +109,6 @@ export class EndpointBinder {
   }
 
   /**
-   * Changes an endpoint that is online.
-   *
    * @param chargeMemory called with the bytes of a new policy; throws when they are too many
    * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
    */
@@ -143,7 +135,6 @@ export class EndpointBinder {
     throw new RpcError('ERR_NGROK_301', 'terminate-tls cannot be added or removed while the endpoint is online');
   }
 
-  /** Puts a labelled tunnel online; throws an {@link RpcError} when the session may not bind it. */
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
     if (Object.keys(labels).length === 0)
@@ -161,7 +152,6 @@ export class EndpointBinder {
     return tunnel;
   }
 
-  /** Takes an endpoint or labelled tunnel offline and closes its connections. */
   /** Routes no further connection to an endpoint; others can have its address. */
   retire(endpoint: BoundEndpoint): void {
     this.options.endpoints.retire(endpoint);
@@ -205,17 +195,10 @@ export class EndpointBinder {
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
     policy: CompiledPolicy,
   ): BoundEndpoint {
-    const { protocol, internal } = address;
-    const { id, publicId } = this.#identify(request.Id);
-    const url = urlOf(address);
     const particulars = {
-      id,
-      publicId,
-      url,
-      protocol,
-      internal,
-      host: address.host,
-      port: address.port,
+      ...this.#identify(request.Id),
+      ...address,
+      url: urlOf(address),
       pooled: request.Extra.PoolingEnabled,
       policy,
       frame,

@@ -3,12 +3,11 @@ import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
-import { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
+import { EndpointTraffic } from '../endpoints/endpoint.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
 
-/** Receives a channel's events for the gate that made it. */
 export interface GatedChannelObserver {
   /** The agent has consumed `total` bytes. Not called in the stage `answered`. */
   credited(channel: GatedChannel, total: number): void;
@@ -24,7 +23,6 @@ export interface GatedChannelObserver {
 export class Lane {
   /** Whether the agent has registered the listener; it drops streams opened earlier. */
   ready = false;
-  /** Whether the listener was taken offline. */
   closed = false;
   /** Streams sent to the agent without a reaction so far, in order of sending. */
   readonly unanswered = new Set<GatedChannel>();
@@ -37,14 +35,10 @@ export class Lane {
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
 
-/** A stream to a listener of the agent, as the gate tracks it. */
 export class GatedChannel implements ByteChannel, ChannelReceiver {
   receiver: ByteReceiver = NOBODY;
-  /** Maintained by the observer. */
   stage: Stage = 'waiting';
-  /** Whether data was written while the stream was waiting. */
   hasData = false;
-  /** Whether it was aborted to make room. */
   displaced = false;
   /** Whether its client has ended its side, and so has perhaps left. */
   hasEnded = false;
@@ -55,10 +49,8 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   movedAt = this.madeAt;
 
   /**
-   * @param connection the channel's
    * @param channel not open yet, with the preamble written; this becomes its receiver
    * @param preamble length of the stream's type and header, which precede the user's bytes
-   * @param client address of the client that uses it
    */
   constructor(
     readonly connection: Connection,

@@ -5,11 +5,8 @@ const SLACK_MS = 1_000;
 
 /**
  * Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 neither says goodbye nor closes the socket,
- * it just falls silent.
- *
- * @param agreed interval and tolerance that the agent sent when it authenticated, in milliseconds
- * @param lastReadAt when the last bytes arrived, in milliseconds of `performance.now()`; any frame counts
- * @returns stops watching
+ * it just falls silent. Returns a function that stops watching.
+ * || @param lastReadAt when the last bytes arrived, in milliseconds of `performance.now()`; any frame counts
  */
 export function watchHeartbeats(
   agreed: { interval: number; tolerance: number },
@@ -35,4 +32,68 @@ export function watchHeartbeats(
     clearTimeout(timer);
     clearImmediate(immediate);
   };
+}
+
+/** Agents credit what they read at once: after so many milliseconds without any bytes of theirs, they are asked for some. */
+const ASK_MS = 2_000;
+/** Then they have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
+const ANSWER_MS = 6_000;
+
+interface SilenceWatchDeps {
+  lastReadAt(): number;
+  /** Sends something that every live agent answers. */
+  ask(): void;
+  /** The agent does not answer. Not called again. */
+  onSilence(): void;
+}
+
+/**
+ * Detects agents that answer nothing while clients wait: they lost power, or `@ngrok/ngrok` 1.7.0 has closed its session,
+ * which keeps the socket. Their heartbeats are missed only later. Nothing runs while nothing is sent.
+ */
+export class SilenceWatch {
+  #timer: NodeJS.Timeout | undefined;
+  #immediate: NodeJS.Immediate | undefined;
+  /** When the first bytes were sent since the last ones arrived. */
+  #unansweredSince = 0;
+
+  constructor(private readonly deps: SilenceWatchDeps) {}
+
+  sent(): void {
+    if (this.#unansweredSince <= this.deps.lastReadAt()) this.#unansweredSince = performance.now();
+    if (this.#timer === undefined && this.#immediate === undefined) this.#wait(ASK_MS, () => this.#ask());
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    clearImmediate(this.#immediate);
+  }
+
+  #ask(): void {
+    if (this.deps.lastReadAt() >= this.#unansweredSince) return;
+    const early = this.#unansweredSince + ASK_MS - performance.now();
+    if (early > 0) {
+      this.#wait(early, () => this.#ask());
+      return;
+    }
+    const askedAt = performance.now();
+    this.#wait(ANSWER_MS, () => this.#judge(askedAt));
+    this.deps.ask();
+  }
+
+  #judge(askedAt: number): void {
+    // Timers run before sockets are read: after a stall, an answer may still wait there.
+    this.#immediate = setImmediate(() => {
+      this.#immediate = undefined;
+      if (this.deps.lastReadAt() < askedAt) this.deps.onSilence();
+      else this.#ask();
+    });
+  }
+
+  #wait(ms: number, then: () => void): void {
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      then();
+    }, ms).unref();
+  }
 }

@@ -1,4 +1,4 @@
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
@@ -11,9 +11,8 @@ import type {
   SessionCommand,
 } from '../endpoints/live-view.ts';
 import { timestamp } from '../store/store.ts';
+import { type BoundEndpoint, LabeledTunnel } from './agent-listener.ts';
 import type { AgentSession } from './agent-session.ts';
-import type { BoundEndpoint } from './bound-endpoint.ts';
-import { LabeledTunnel } from './labeled-tunnel.ts';
 import type { Listener } from './session-listeners.ts';
 import type { SessionServer } from './session-server.ts';
 
@@ -60,8 +59,8 @@ export class LiveAgents implements LiveView {
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
-    const legs = [...this.server.sessions].filter(({ id }) => id === sessionId);
-    const [session] = legs;
+    const sessions = [...this.server.sessions].filter(({ id }) => id === sessionId);
+    const [session] = sessions;
     if (!session) return false;
     const { commands } = session;
     const sent = {
@@ -72,7 +71,7 @@ export class LiveAgents implements LiveView {
     sent[command]().catch((error: unknown) => {
       this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'agent command failed');
       // Most agents cannot restart on request; without a session, each connects again.
-      if (command === 'restart') for (const leg of legs) leg.end(new Error('restart requested'));
+      if (command === 'restart') for (const each of sessions) each.end(new Error('restart requested'));
     });
     return true;
   }
@@ -84,7 +83,6 @@ export class LiveAgents implements LiveView {
     }
   }
 
-  /** Stops each listener with the reason, then ends the session; the agent cannot authenticate again. */
   #end(session: AgentSession): void {
     const reason = 'the authtoken was revoked';
     for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');

@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
@@ -35,12 +35,9 @@ export class RequestTurns {
   /**
    * Handles a request in its turn, in the order of the calls. What one takes longer than its bytes say, later ones wait,
    * also those of a new connection.
-   *
-   * @param payer id of the authtoken, or the network of an agent that has not authenticated
-   * @param size bytes of the request
+   * || @param payer id of the authtoken, or the network of an agent that has not authenticated
    * @param handle its part before the first wait is measured
-   * @param isOver whether nobody waits for the answer any more: the request takes no turn then
-   * @throws {RpcError} when nobody does
+   * @param isOver whether nobody waits for the answer any more: the request takes no turn then, and {@link RpcError} is thrown
    */
   async serve<T>(
     payer: string,

@@ -1,26 +1,17 @@
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { ReportQueue } from '../endpoints/request-feed.ts';
-import type { BoundEndpoint } from './bound-endpoint.ts';
+import type { BoundEndpoint } from './agent-listener.ts';
 
-/** Open streams of one session with reports of requests. */
 export class RequestsStreams {
   readonly #open = new Set<RequestsStream>();
 
-  /**
-   * @param max streams at a time
-   * @param named finds the session's endpoint with that id; throws an {@link RpcError} when there is none
-   */
   constructor(
     private readonly max: number,
     private readonly named: (id: string) => BoundEndpoint,
   ) {}
 
-  /**
-   * Begins to report on a stream that the agent has opened.
-   *
-   * @throws {RpcError} at the limit, or when there is no such endpoint
-   */
+  /** @throws {RpcError} at the limit, or when there is no such endpoint */
   begin(channel: Channel, id: string): ChannelReceiver {
     if (this.#open.size >= this.max) {
       throw new RpcError('ERR_NGROK_301', `too many feeds of requests: one session can have ${this.max}`);
@@ -53,7 +44,6 @@ class RequestsStream implements ChannelReceiver {
     });
   }
 
-  /** Ends the stream after what the agent has got so far. */
   end(): void {
     this.#stop();
     this.channel.end();

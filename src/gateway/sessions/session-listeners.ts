@@ -1,13 +1,10 @@
 import type { BindLabeledRequest, BindRequest, PatchRequest } from '../../agent-protocol/messages.ts';
-import type { RpcAnswer } from '../../agent-protocol/rpc.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { type RpcAnswer, RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { OptionBytes } from './agent-limits.ts';
-import type { ListenerOwner } from './agent-listener.ts';
-import type { BoundEndpoint } from './bound-endpoint.ts';
+import type { BoundEndpoint, LabeledTunnel, ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
-import type { LabeledTunnel } from './labeled-tunnel.ts';
 
 export type Listener = BoundEndpoint | LabeledTunnel;
 
@@ -18,11 +15,9 @@ export interface SessionListenersDeps {
   log: Log;
 }
 
-/** The endpoints and labelled tunnels of one session. */
 export class SessionListeners {
   /** By the agent's ids. */
   readonly #byId = new Map<string, Listener>();
-  /** Number of endpoints being bound. */
   #pending = 0;
   /** Returns the bytes taken from the authtoken's allowance. */
   readonly #release = new WeakMap<Listener, () => void>();
@@ -40,7 +35,7 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {RpcError} when the endpoint cannot be bound
+   * @throws {RpcError}
    */
   async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
     this.#requireUnusedId(request.Id);
@@ -73,7 +68,7 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {RpcError} when the session may not bind the labels
+   * @throws {RpcError}
    */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
     const { binder, log } = this.deps;
@@ -92,7 +87,7 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {RpcError} when the endpoint is unknown or cannot be changed so
+   * @throws {RpcError}
    */
   async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
     const endpoint = this.named(request.TunnelId);
@@ -147,8 +142,7 @@ export class SessionListeners {
 
   /**
    * The endpoint with this id of the agent's, of the management API, or of its tunnel.
-   *
-   * @throws {RpcError} when there is none
+   * || @throws {RpcError}
    */
   named(id: string): BoundEndpoint {
     for (const listener of this.#byId.values()) {

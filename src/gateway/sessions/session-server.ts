@@ -1,7 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
@@ -9,22 +9,20 @@ import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
-import { newestOfLargestShare } from '../endpoints/fair-share.ts';
+import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
+import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
-import { AgentMemory } from './agent-memory.ts';
 import type { AgentSession } from './agent-session.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
-import { UselessFrames } from './useless-frames.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
 export const MAX_UNAUTHENTICATED = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Some 4,000 attempts to authenticate from one network at once: thousands of agents may share an address. */
-const STRANGER_BURST_MS = 2000;
+const LOGIN_BURST_MS = 2000;
 /** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
@@ -37,9 +35,7 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   host: string;
   /** Port of a listener for agents; 0 for any free port, null for none: connections then come through `accept`. */
   port: number | null;
-  /** Limit on connections that have not authenticated; omitted: the default. */
   unauthenticated?: number;
-  /** Omitted: the defaults. */
   limits?: Partial<AgentLimits> | undefined;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
@@ -57,14 +53,13 @@ export class SessionServer
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
   readonly #turns = new RequestTurns();
-  readonly #strangerTurns = new RequestTurns(systemClock, STRANGER_BURST_MS);
-  readonly #uselessFrames = new UselessFrames();
+  readonly #loginTurns = new RequestTurns(systemClock, LOGIN_BURST_MS);
+  readonly #glitches = new GlitchLimits();
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
   readonly #handshakes = new Set<PendingHandshake>();
   readonly #sessions = new Set<AgentSession>();
-  /** Second links of sessions, with their authtokens. */
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
   #context: SecureContext | undefined;
@@ -96,10 +91,8 @@ export class SessionServer
   }
 
   /**
-   * Starts the listener for agents, if a port is configured.
-   *
-   * @returns the port
-   * @throws the system's error when it cannot listen on the port
+   * Starts the listener for agents, if a port is configured; returns the port.
+   * || @throws the system's error when it cannot listen on the port
    */
   async start(): Promise<number | null> {
     const { host, port, log } = this.options;
@@ -128,8 +121,8 @@ export class SessionServer
       optionBytes: this.#optionBytes,
       refusals: this.#refusals,
       turns: this.#turns,
-      strangerTurns: this.#strangerTurns,
-      uselessFrames: this.#uselessFrames,
+      loginTurns: this.#loginTurns,
+      glitches: this.#glitches,
       memory: this.#memory,
     });
     this.#connected.add(link);
@@ -186,7 +179,6 @@ export class SessionServer
     this.#attached.set(link, credentialId);
   }
 
-  /** Ends the newest second link of the authtoken with the most. */
   #detachOneFor(credentialId: string): boolean {
     const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
     if (newest === null) return false;
@@ -199,7 +191,6 @@ export class SessionServer
     if (this.#sessions.delete(session)) this.emit('removed', session);
   }
 
-  /** Frees a slot: ends the newest session of the authtoken with the most sessions. */
   #makeRoom(added: AgentSession): boolean {
     const newest = newestOfLargestShare(this.#sessions, ({ credential }) => credential.id, added.credential.id);
     if (newest === null) return false;
@@ -260,8 +251,8 @@ export class SessionServer
     for (const older of [...this.#sessions]) {
       const sameCredential = older.credential.id === session.credential.id;
       const sameInstance = session.agent.instance !== null && older.agent.instance === session.agent.instance;
-      const sameLeg = older.agent.leg === session.agent.leg;
-      if (sameCredential && sameLeg && (older.id === session.id || sameInstance)) {
+      const sameConnection = older.agent.connectionNumber === session.agent.connectionNumber;
+      if (sameCredential && sameConnection && (older.id === session.id || sameInstance)) {
         older.end(new Error('the agent has reconnected'));
       }
     }

@@ -45,16 +45,10 @@ export function isCrowded(link: Connection, other: Connection): boolean {
   return link.load > CROWDED * other.load + CROWDED_BYTES;
 }
 
-/** The session that a gate belongs to. */
 export interface GateUser {
   /** The link for the next stream: the one with the least bytes on their way. */
   link(): Connection;
-  /**
-   * Sends a heartbeat.
-   *
-   * @param ms milliseconds to wait
-   * @returns whether the agent echoed it in time, and so has read all that was sent before it
-   */
+  /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */
   beat(ms: number): Promise<boolean>;
   /** The agent reads, but has accepted no stream for long. */
   onStuck(): void;
@@ -84,7 +78,6 @@ export class StreamGate implements GatedChannelObserver {
   #stuckTimer: NodeJS.Timeout | undefined;
   #abandonedTimer: NodeJS.Timeout | undefined;
 
-  /** @param limit streams that may be open at a time */
   constructor(
     private readonly user: GateUser,
     private readonly limit = AGENT_LIMITS.connections,
@@ -92,11 +85,8 @@ export class StreamGate implements GatedChannelObserver {
 
   /**
    * Creates a stream to a listener; it opens as soon as the agent can accept it.
-   *
-   * @param preamble the stream's type and header, sent in its first frame
-   * @param client address of the client that it is for
-   * @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
-   *   session or the listener has ended
+   * || @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
+   * session or the listener has ended
    */
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
@@ -121,7 +111,6 @@ export class StreamGate implements GatedChannelObserver {
     return stream;
   }
 
-  /** Opens queued streams within the limits. */
   admit(): void {
     this.#openWaiting();
     if (this.#waiting.size > 0) this.#watch();
@@ -217,7 +206,6 @@ export class StreamGate implements GatedChannelObserver {
     return connection !== freest && (connection.hasEnded || isCrowded(connection, freest));
   }
 
-  /** Whether streams are open on the link. */
   carries(connection: Connection): boolean {
     return [...this.#counted].some((stream) => stream.connection === connection);
   }

@@ -1,9 +1,8 @@
 import { createSecureContext } from 'node:tls';
 import type { EndpointOptions } from '../../agent-protocol/messages.ts';
-import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type { EndpointAddress } from '../endpoints/endpoint.ts';
-import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
+import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/endpoint.ts';
 
 /**
  * The `TLSTermination` of an endpoint that terminates TLS with the gateway's certificate. Without it an SDK takes the
@@ -13,9 +12,8 @@ export const OWN_CERTIFICATE = { cert: '', key: '' };
 
 /**
  * How the edge terminates TLS for an endpoint; null when it does not.
- *
- * @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
- * @throws {RpcError} when client certificates are required but the edge does not terminate TLS
+ * || @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
+ * @throws {RpcError}
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,
@@ -26,7 +24,6 @@ export function terminationOf(
   return withClientAuthorities(agentTermination(options) ?? termination, internal, clientAuthorities);
 }
 
-/** @throws {RpcError} when client certificates are required but the edge does not terminate TLS */
 function withClientAuthorities(
   termination: TlsTermination | null,
   internal: boolean,
@@ -44,11 +41,7 @@ function withClientAuthorities(
   return { ...termination, clientAuthorities };
 }
 
-/**
- * How the edge terminates TLS as the agent asks with `TLSTermination`; null when it does not ask.
- *
- * @throws {RpcError} when the certificate and key cannot be used
- */
+/** @throws {RpcError} when the certificate and key cannot be used */
 function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
   if (!option) return null;
   if (option.cert === '' && option.key === '') return EDGE_TERMINATION;

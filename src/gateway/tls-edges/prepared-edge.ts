@@ -1,6 +1,6 @@
 import { type CompiledPolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
-import type { HandshakeDemands } from '../edge/tls/handshake-demands.ts';
+import type { HandshakeDemands } from '../edge/tls/handshakes.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Store } from '../store/store.ts';

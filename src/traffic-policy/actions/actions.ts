@@ -1,15 +1,14 @@
 import type { ActionContext, PrepareAction } from '../action-context.ts';
 import { type GatewayAction, traitsOf } from '../action-types.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import type { RawAction } from '../policy-text.ts';
 import type { PreparedAction } from '../steps.ts';
 import { addHeaders } from './add-headers.ts';
 import { basicAuth } from './basic-auth.ts';
 import { circuitBreaker } from './circuit-breaker.ts';
-import { closeConnection } from './close-connection.ts';
 import { compressResponse } from './compress-response.ts';
 import { customResponse } from './custom-response.ts';
-import { deny } from './deny.ts';
+import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
@@ -48,11 +47,7 @@ const BY_TYPE: ReadonlyMap<string, PrepareAction> = new Map(Object.entries(IMPLE
 /** More would take longer than 20 ms to check. restrict-ips may have 2,000 ranges. */
 const MAX_VALUES = 2_500;
 
-/**
- * Makes an action ready to run.
- *
- * @throws {PolicyRefused} when the gateway does not have the action, or its configuration cannot run
- */
+/** @throws {PolicyRefused} when the gateway does not have the action, or its configuration cannot run */
 export function prepareAction({ type, config, prepare }: RawAction, context: ActionContext): PreparedAction {
   if (prepare) return prepare(config, context);
   if (valuesIn(config) > MAX_VALUES) throw refusal('ERR_NGROK_2218', `has more than ${MAX_VALUES} values`, 'config');

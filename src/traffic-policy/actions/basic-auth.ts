@@ -2,8 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { allValues } from '../scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
@@ -101,7 +100,6 @@ function requireColon({ parts }: Template, field: string): void {
   throw refusal('ERR_NGROK_2204', 'the colon between user and password must be outside of expressions', field);
 }
 
-/** @returns `user:password`; null when the header is missing or malformed */
 function presentedCredentials(header: string | undefined): string | null {
   const encoded = header === undefined ? null : /^basic +([A-Za-z0-9+/=_-]{1,4096})$/i.exec(header)?.[1];
   if (!encoded) return null;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
+import { durationBetween } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { durationBetween } from '../duration.ts';
 import { Circuit } from '../state/circuit.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 
@@ -33,7 +33,6 @@ const OPEN: PolicyError = {
 
 const FIRST_FAILURE = 500;
 
-/** Stops sending requests to an upstream that fails too often. */
 export function circuitBreaker(config: unknown, context: ActionContext): PreparedAction {
   const {
     error_threshold: errorThreshold = 0.5,

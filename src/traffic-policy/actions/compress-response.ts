@@ -70,7 +70,6 @@ function isCompressible({ method }: PolicyRequest, { status, headers }: PolicyRe
   return !allValues(headers, 'cache-control').some((value) => /\bno-transform\b/i.test(value));
 }
 
-/** @returns the encoding that the client prefers, on a tie the first in the policy; null when it accepts none */
 function negotiate(algorithms: readonly ContentEncoding[], request: PolicyRequest): ContentEncoding | null {
   const accepted = qualities(allValues(request.headers, 'accept-encoding').join(','));
   let best: ContentEncoding | null = null;
@@ -97,7 +96,6 @@ function qualities(header: string): Map<string, number> {
   return result;
 }
 
-/** Adjusts the headers to the compressed body. */
 function announce(response: PolicyResponse, encoding: ContentEncoding): void {
   const { headers } = response;
   const kept: string[] = [];

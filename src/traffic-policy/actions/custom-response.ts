@@ -8,7 +8,6 @@ import { headerTemplates } from './header-names.ts';
 /** Statuses whose responses have no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5). */
 const WITHOUT_BODY: ReadonlySet<number> = new Set([204, 205, 304]);
 
-/** Responds instead of the upstream, or replaces the upstream's response. */
 export function customResponse(config: unknown, context: ActionContext): PreparedAction {
   const { status_code: status = 200, body: text = '', headers: given = {} } = parseConfig(CustomResponseConfig, config);
   const body = context.template(text, 'config.body');
@@ -32,7 +31,6 @@ export function customResponse(config: unknown, context: ActionContext): Prepare
   return { ends: true, on_http_request: () => step, on_http_response: () => step };
 }
 
-/** The media type of a body without content-type: HTML, JSON or plain text. */
 function mediaTypeOf(body: string): string {
   if (/^\s*<(?:!doctype|html|head|body)\b/i.test(body)) return 'text/html; charset=utf-8';
   return /^\s*[[{]/.test(body) && isJson(body) ? 'application/json' : 'text/plain; charset=utf-8';

@@ -1,7 +1,8 @@
+import { z } from 'zod';
 import { DenyConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import type { PolicyAnswer, PolicyClose, PreparedAction } from '../steps.ts';
 
 const FORBIDDEN = 403;
@@ -25,4 +26,9 @@ export function deny(config: unknown, _context: ActionContext): PreparedAction {
       return () => answer;
     },
   };
+}
+
+export function closeConnection(config: unknown, _context: ActionContext): PreparedAction {
+  parseConfig(z.strictObject({}), config);
+  return { ends: true, on_tcp_connect: () => () => CLOSE, on_http_request: () => () => CLOSE };
 }

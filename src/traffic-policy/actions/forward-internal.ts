@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { Subject } from '../policy-subjects.ts';
 import type { PolicyForward, PreparedAction } from '../steps.ts';
 
@@ -13,7 +12,6 @@ const ForwardInternalConfig = z.strictObject({
   binding: z.unknown().optional(),
 });
 
-/** Sends the traffic to an internal endpoint instead of the upstream. */
 export function forwardInternal(config: unknown, context: ActionContext): PreparedAction {
   const { url: text, on_error: onError = 'halt' } = parseConfig(ForwardInternalConfig, config);
   const template = context.template(text, 'config.url');

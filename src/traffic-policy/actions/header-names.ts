@@ -1,16 +1,13 @@
 import { CONNECTION_HEADERS } from '../../lib/http/connection-headers.ts';
 import type { ActionContext } from '../action-context.ts';
 import { headerBytes, isHeaderText } from '../header-text.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
 
 /**
- * Checks the name of a header that a policy is to change. Only the edge writes those of the connection: a policy could smuggle
- * requests.
- *
- * @returns the name in lower case
+ * Only the edge writes headers of the connection: a policy could smuggle requests.
+ * || @returns the name in lower case
  * @throws {PolicyRefused} for a header that policies cannot change
  */
 export function configurableName(name: string): string {
@@ -20,7 +17,6 @@ export function configurableName(name: string): string {
   throw refusal('ERR_NGROK_2219', `${name} belongs to the connection and cannot be changed`);
 }
 
-/** Headers that an action sets; the values may have `${…}` in them. */
 export class HeaderTemplates {
   readonly #templates: readonly (readonly [name: string, value: Template])[];
   /** Alternating names and values, the values as bytes; null when a value depends on the request. */
@@ -36,10 +32,7 @@ export class HeaderTemplates {
     this.constant = flat.length === templates.length * 2 ? flat : null;
   }
 
-  /**
-   * @returns alternating names and values, the values as bytes
-   * @throws {PolicyFailure} when a header cannot carry a value
-   */
+  /** @throws {PolicyFailure} when a header cannot carry a value */
   flat(scope: PolicyScope): readonly string[] {
     return this.#templates.flatMap(([name, template]) => {
       const value = template.text(scope);
@@ -49,10 +42,7 @@ export class HeaderTemplates {
   }
 }
 
-/**
- * @param headers from a policy, with strings and scalars as values
- * @throws {PolicyRefused} for a header that policies cannot change, an invalid expression or an invalid value
- */
+/** @throws {PolicyRefused} for a header that policies cannot change, an invalid expression or an invalid value */
 export function headerTemplates(
   headers: Record<string, string | number | boolean>,
   context: ActionContext,

@@ -71,7 +71,6 @@ interface TokenRules {
   readonly keySetUrls: readonly Template[];
 }
 
-/** Requires JSON Web Tokens of specific issuers. */
 export function jwtValidation(config: unknown, context: ActionContext): PreparedAction {
   const { issuer, audience, http, jws } = parseConfig(JwtValidationConfig, config);
   const template = (text: string, field: string) => context.template(text, `config.${field}`);
@@ -118,7 +117,6 @@ class TokenVerifier {
     private readonly context: ActionContext,
   ) {}
 
-  /** @throws {TokenRefused} */
   async verify(request: PolicyRequest, place: TokenPlace): Promise<object> {
     const scope = this.context.scopeOf(request);
     const { token, property } = await findToken(request, place, scope, this.context.ports.processorTime);
@@ -177,7 +175,6 @@ class TokenVerifier {
   }
 }
 
-/** @param onVerify called before each check of a signature */
 async function verifyWith(
   keys: JWTVerifyGetKey,
   token: string,

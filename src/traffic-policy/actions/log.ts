@@ -3,13 +3,12 @@ import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { jsonOf } from '../cel/values.ts';
-import { PolicyFailure } from '../policy-failure.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 import type { Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 
 const LogConfig = z.strictObject({ metadata: z.record(z.string(), z.unknown()) });
 
-/** Writes a line to the gateway's log. */
 export function log(config: unknown, context: ActionContext): PreparedAction {
   const metadataIn = context.value(parseConfig(LogConfig, config).metadata, 'config.metadata');
   const run = (subject: Subject) => {

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { durationBetween } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { type Expression, ExpressionError } from '../cel/expression.ts';
 import { jsonOf } from '../cel/values.ts';
-import { durationBetween } from '../duration.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { type Admission, SlidingWindow } from '../state/sliding-window.ts';
 import type { PreparedAction } from '../steps.ts';

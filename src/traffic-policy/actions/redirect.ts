@@ -2,8 +2,7 @@ import { z } from 'zod';
 import { Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
@@ -19,7 +18,6 @@ const RedirectConfig = z.strictObject({
 
 const EMPTY = Buffer.alloc(0);
 
-/** Redirects the client to another URL, unless it requested that URL. */
 export function redirect(config: unknown, context: ActionContext): PreparedAction {
   const { from = null, to, status_code: status = 302, headers: given = {} } = parseConfig(RedirectConfig, config);
   const replacement = new UrlReplacement(from === '' ? null : from, to, false, context);

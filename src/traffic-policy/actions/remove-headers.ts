@@ -2,7 +2,7 @@ import { hyphenated } from '../../lib/http/header-spelling.ts';
 import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import { configurableName } from './header-names.ts';

@@ -4,9 +4,8 @@ import { type Cidr, parseCidr } from '../../lib/network/cidr.ts';
 import { parseAddress } from '../../lib/network/ip-address.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { cachedCidr } from '../cidr-cache.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { cachedCidr } from '../cel/functions/network-functions.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope, Subject } from '../policy-subjects.ts';
 import type { IpRule } from '../ports.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
@@ -65,7 +64,6 @@ export function restrictIps(config: unknown, context: ActionContext): PreparedAc
 
 export const NO_ERROR = { code: '', message: '' };
 
-/** The ranges of a list; those with `${…}` are evaluated for each request. */
 function ranges(list: readonly string[], field: string, context: ActionContext): (subject: Subject) => readonly Cidr[] {
   const fixed: Cidr[] = [];
   const templates: Template[] = [];

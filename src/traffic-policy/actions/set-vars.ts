@@ -2,8 +2,7 @@ import { type CelInput, isCelList, isCelMap } from '@bufbuild/cel';
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure } from '../policy-failure.ts';
-import { refusal } from '../policy-refused.ts';
+import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 
@@ -18,7 +17,6 @@ const SetVarsConfig = z.strictObject({
   ),
 });
 
-/** Sets variables that later expressions of the phase read as `vars.<name>`. */
 export function setVars(config: unknown, context: ActionContext): PreparedAction {
   const { vars } = parseConfig(SetVarsConfig, config);
   if (!Array.isArray(vars)) context.warn('config.vars: must be a list of maps with one entry each');
@@ -49,7 +47,6 @@ export function setVars(config: unknown, context: ActionContext): PreparedAction
 /** Without a limit, variables made of variables could grow without bound. */
 const MAX_SIZE = 128 * 1024;
 
-/** @throws {PolicyFailure} for a value that takes too much memory */
 function requireModest(name: string, value: CelInput): void {
   if (measure(value, MAX_SIZE) < 0) throw new PolicyFailure('ERR_NGROK_2249', `vars.${name} is too large`);
 }

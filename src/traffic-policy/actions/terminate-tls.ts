@@ -2,7 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import type { PolicyPorts } from '../ports.ts';
 import type { PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
@@ -100,7 +100,6 @@ function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   }
 }
 
-/** Only the defaults are supported. */
 function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): void {
   const { min_version: minVersion = '1.2', max_version: maxVersion = '1.3', ...special } = config;
   const asked = [

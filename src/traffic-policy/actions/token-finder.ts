@@ -1,7 +1,6 @@
 import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
-import { allValues, firstValue } from '../scope/header-map.ts';
-import { parseMediaType } from '../scope/media-type.ts';
+import { allValues, firstValue, parseMediaType } from '../scope/header-map.ts';
 import type { ProcessorTime } from '../state/processor-time.ts';
 import type { Template } from '../templates.ts';
 
@@ -15,12 +14,7 @@ export interface TokenPlace {
   readonly prefix: Template;
 }
 
-/** Raised when a request has no token or an invalid one. */
 export class TokenRefused extends Error {
-  /**
-   * @param code `ERR_NGROK_…`
-   * @param message for the client
-   */
   constructor(
     readonly code: string,
     message: string,
@@ -30,11 +24,7 @@ export class TokenRefused extends Error {
   }
 }
 
-/**
- * @param time what reading a body is charged to
- * @returns the token, and the name of its header or member
- * @throws {TokenRefused} when the request has no token
- */
+/** @throws {TokenRefused} when the request has no token */
 export async function findToken(
   request: PolicyRequest,
   place: TokenPlace,

@@ -1,5 +1,5 @@
 import type { ActionContext } from '../action-context.ts';
-import { PolicyFailure } from '../policy-failure.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { checkedPattern, compileCost, type RegularExpression, regularExpression } from '../regular-expression.ts';
 
@@ -17,7 +17,6 @@ export interface Replacement {
   readonly matches: readonly string[];
 }
 
-/** Replaces the matches of a pattern in a URL. Pattern and replacement are templates. */
 export class UrlReplacement {
   readonly #pattern: ((scope: PolicyScope) => RegularExpression) | null;
   readonly #to: (scope: PolicyScope) => string;
@@ -25,7 +24,6 @@ export class UrlReplacement {
 
   /**
    * @param from null for the whole URL
-   * @param all whether to replace all matches or only the first
    * @throws {PolicyRefused} for a pattern that is not RE2 or an invalid expression
    */
   constructor(from: string | null, to: string, all: boolean, context: ActionContext) {
@@ -36,8 +34,8 @@ export class UrlReplacement {
   }
 
   /**
-   * @returns null when nothing matches
-   * @throws {PolicyFailure} when a template has no value, or its value is not RE2
+   * Null when nothing matches.
+   * || @throws {PolicyFailure} when a template has no value, or its value is not RE2
    */
   apply(url: string, scope: PolicyScope): Replacement | null {
     if (url.length > MAX_URL) throw new PolicyFailure('ERR_NGROK_2300', `the URL is longer than ${MAX_URL} characters`);

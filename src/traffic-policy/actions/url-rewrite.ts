@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure } from '../policy-failure.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
 import { replaceHost } from './add-headers.ts';
@@ -10,7 +10,6 @@ import { UrlReplacement } from './url-replacement.ts';
 
 const UrlRewriteConfig = z.strictObject({ from: z.string().optional(), to: z.string().min(1) });
 
-/** Changes the URL that the upstream receives. */
 export function urlRewrite(config: unknown, context: ActionContext): PreparedAction {
   const { from, to } = parseConfig(UrlRewriteConfig, config);
   const replacement = new UrlReplacement(from ? from : null, to, true, context);

@@ -1,11 +1,10 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
-import { firstValue } from '../scope/header-map.ts';
+import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import { requestUrl } from '../scope/http-variables.ts';
-import { parseMediaType } from '../scope/media-type.ts';
 import type { PolicyAnswer, PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { verifierOf, whyUnsupported } from '../webhooks/providers.ts';
@@ -22,7 +21,6 @@ const VerifyWebhookConfig = z.strictObject({
 
 const CODE = 'ERR_NGROK_3204';
 
-/** Admits only webhooks with a valid signature of their provider. */
 export function verifyWebhook(config: unknown, context: ActionContext): PreparedAction {
   const { provider, secret: text, enforce = true } = parseConfig(VerifyWebhookConfig, config);
   const verify = verifierOf(provider);

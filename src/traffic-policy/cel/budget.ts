@@ -1,6 +1,6 @@
 import type { Clock } from '../../lib/time/clock.ts';
 import { currentTurn } from '../../lib/time/loop-turn.ts';
-import { PolicyFailure } from '../policy-failure.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 
 /** One unit is about 30 ns of work; most text costs less. The wall clock ends a phase earlier when they cost more. */
 const UNITS = 5_000_000;
@@ -14,7 +14,6 @@ const UNITS_PER_LOOK = 4000;
 /** Strings and bytes that an expression builds; the edge's own limits are lower. */
 const MAX_TEXT = 64 * 1024;
 
-/** Lists that an expression builds. */
 const MAX_LIST = 2048;
 
 /** Limits the cost of the expressions of one phase, in units and in time: tenants write the policies. */
@@ -27,7 +26,6 @@ export class Budget {
   /** @param clock omitted: the time does not matter */
   constructor(private readonly clock: Pick<Clock, 'now'> | null = null) {}
 
-  /** @throws {PolicyFailure} when nothing is left */
   spend(units: number): void {
     this.#left -= units;
     if (this.#left < this.#lookAt) this.#look();
@@ -49,7 +47,6 @@ export class Budget {
     if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy exceeds its computing time');
   }
 
-  /** The time since the first look, without waits. */
   #elapsed(now: number): number {
     const turn = currentTurn();
     let spentMs = this.#last?.spentMs ?? 0;
@@ -66,13 +63,11 @@ export function checkTextLength(length: number): void {
   if (length > MAX_TEXT) throw new Error(`a string has more than ${MAX_TEXT} characters`);
 }
 
-/** @throws when a string exceeds the limit */
 export function boundedText(text: string): string {
   checkTextLength(text.length);
   return text;
 }
 
-/** @throws when a list would exceed the limit */
 export function checkListSize(size: number): void {
   if (size > MAX_LIST) throw new Error(`a list has more than ${MAX_LIST} elements`);
 }

@@ -1,9 +1,17 @@
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 import { checkedPattern, patternCost, requireQuickPatterns } from '../regular-expression.ts';
 import type { Budget } from './budget.ts';
 import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
-import { expandSortBy, limitLoop } from './macros.ts';
-import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
+import {
+  becomeCall,
+  type CallExpr,
+  type ComprehensionExpr,
+  type Expr,
+  expandSortBy,
+  limitLoop,
+  qualifiedName,
+  textLiteral,
+} from './syntax.ts';
 
 export type VariableKind = 'number' | 'bool';
 
@@ -48,7 +56,6 @@ const MAX_DEPTH = 700;
 const TURN_COST = 10;
 const NODE_COST = 5;
 
-/** The results of the check, apart from errors. */
 export interface Findings {
   /** Names below `vars.` that must have been set. */
   readonly vars: Set<string>;
@@ -59,16 +66,12 @@ export interface Findings {
   readsResults: boolean;
   /** The cost of compiling its patterns, in units of a budget. */
   patternCost: number;
-  /** The parts of the expression. */
   nodes: number;
 }
 
 /**
- * Checks that an expression calls and reads only what exists in its phase. It also translates ngrok's macros and
- * deviations into standard CEL.
- *
- * @param patterns the budget for compiling patterns
- * @throws {PolicyRefused} for an unknown function or variable
+ * Also translates ngrok's macros and deviations into standard CEL.
+ * || @throws {PolicyRefused} for an unknown function or variable
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
   const sets = { vars: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
@@ -80,13 +83,11 @@ export function checkExpression(expr: Expr, declarations: Declarations, patterns
 }
 
 interface Place {
-  /** Names that a macro binds, like x in `list.exists(x, x > 1)`. */
   readonly bound: ReadonlySet<string>;
   readonly loops: number;
 }
 
 class Check {
-  /** Parts of the expression seen so far. */
   visited = 0;
   #depth = 0;
   #loops = 0;
@@ -132,7 +133,6 @@ class Check {
     }
   }
 
-  /** A variable, or a member of something. */
   #name(expr: Expr, place: Place): void {
     const { exprKind: kind } = expr;
     if (kind.case === 'selectExpr' && kind.value.testOnly) {
@@ -319,7 +319,6 @@ class Check {
 
 const NUMBER_OR_BOOL: Readonly<Record<VariableKind, RegExp>> = { number: /^\d+$/, bool: /^(?:true|false)$/ };
 
-/** @returns null for what is no literal, and for literals of other types */
 function literalKind(expr: Expr | undefined): VariableKind | 'text' | null {
   const kind = expr?.exprKind;
   switch (kind?.case === 'constExpr' ? kind.value.constantKind.case : undefined) {
@@ -345,7 +344,6 @@ function numberInText(variable: Expr | undefined, literal: Expr | undefined): vo
   if (kind.case === 'constExpr') kind.value.constantKind = { case: 'int64Value', value: BigInt(text) };
 }
 
-/** @returns null for what is not a literal string */
 function literalText(expr: Expr | undefined): string | null {
   const kind = expr?.exprKind;
   if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return null;

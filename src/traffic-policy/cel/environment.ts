@@ -7,10 +7,8 @@ import { NETWORK_FUNCTIONS } from './functions/network-functions.ts';
 import { REQUEST_FUNCTIONS, RESPONSE_FUNCTIONS } from './functions/request-functions.ts';
 import { TEXT_FUNCTIONS } from './functions/text-functions.ts';
 import { TIME_FUNCTIONS } from './functions/time-functions.ts';
-import { metered } from './metered-environment.ts';
-import { PRICES } from './prices.ts';
+import { metered, PRICES } from './metered-environment.ts';
 
-/** CEL's standard library and the functions that ngrok adds to it. */
 export const ENVIRONMENT = metered(
   celEnv({
     funcs: [
@@ -64,7 +62,6 @@ const SUGGESTIONS: Readonly<Record<string, string>> = {
 
 /**
  * @param name of a function or method, with its namespace if it has one
- * @param isMethod whether it is called on a value
  * @returns what is wrong with the call; null when it is valid
  */
 export function callProblem(name: string, isMethod: boolean, args: number): string | null {
@@ -79,7 +76,6 @@ export function callProblem(name: string, isMethod: boolean, args: number): stri
   return `${name} cannot be called with ${args} arguments`;
 }
 
-/** Whether a function of this name exists in a namespace, like `rand.int`. */
 export function isNamespaced(name: string): boolean {
   return SIGNATURES.has(name);
 }
@@ -87,7 +83,6 @@ export function isNamespaced(name: string): boolean {
 const ofRequest: ReadonlySet<string> = new Set(REQUEST_FUNCTIONS.map(({ name }) => name));
 const ofResponse: ReadonlySet<string> = new Set(RESPONSE_FUNCTIONS.map(({ name }) => name));
 
-/** The namespace of the variables that a function reads, if any. */
 export function rootReadBy(name: string): 'req' | 'res' | null {
   if (ofRequest.has(name)) return 'req';
   return ofResponse.has(name) ? 'res' : null;

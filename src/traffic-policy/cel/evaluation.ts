@@ -1,14 +1,12 @@
 import type { CelInput } from '@bufbuild/cel';
 import { Budget } from './budget.ts';
 
-/** The data that expressions are evaluated with. */
 export interface EvaluationContext {
   /** The variables by their dotted names; undefined for a variable without a value. */
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget: Budget;
   /** Uniform in [0, 1). */
   random(): number;
-  /** @returns null for an unknown secret */
   secret(vault: string, name: string): string | null;
 }
 

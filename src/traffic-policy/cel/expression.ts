@@ -1,6 +1,6 @@
 import { type CelValue, isCelError, plan } from '@bufbuild/cel';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { PolicyFailure } from '../policy-failure.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 import { chargeForPatterns } from '../regular-expression.ts';
 import { Budget } from './budget.ts';
 import { checkExpression, type Declarations, type Findings } from './check-expression.ts';
@@ -20,8 +20,7 @@ export class Expression {
   }
 
   /**
-   * @returns the expression's value
-   * @throws {ExpressionError} when it has none, for example because a key is missing or types do not match
+   * @throws {ExpressionError} when it has no value, for example because a key is missing or types do not match
    * @throws {PolicyFailure} when the phase exceeds its computing time
    */
   evaluate(context: EvaluationContext): CelValue {
@@ -65,7 +64,6 @@ const CACHED = 1000;
 /** Parts of a cached expression: larger ones would fill the memory with expressions that nobody uses any more. */
 const MAX_CACHED_NODES = 100;
 
-/** Memory of an expression, and of each of its parts. */
 const EXPRESSION_BYTES = 1000;
 const NODE_BYTES = 150;
 
@@ -73,9 +71,6 @@ const NODE_BYTES = 150;
 const cache = new Map<Declarations, BoundedMap<string, Expression>>();
 
 /**
- * Compiles an expression, or takes it from the cache.
- *
- * @param declarations the variables that it may read
  * @param patterns the budget for its patterns; cached ones cost the same, so that the result does not depend on the cache
  * @param onCompiled called with the bytes that a new expression takes; equal ones share it
  * @throws {PolicyRefused} when it is not CEL, or uses unknown functions or variables

@@ -1,6 +1,6 @@
 import { parse } from '@bufbuild/cel';
 import { messageOf } from '../../lib/errors.ts';
-import { refusal } from '../policy-refused.ts';
+import { refusal } from '../policy-errors.ts';
 
 export type Expr = NonNullable<ReturnType<typeof parse>['expr']>;
 export type CallExpr = Extract<Expr['exprKind'], { case: 'callExpr' }>['value'];
@@ -14,10 +14,7 @@ const MAX_PARTS = 1_000;
 /** The parser takes cubic time for nested brackets that never close. The deepest documented expression has 6. */
 const MAX_NESTING = 32;
 
-/**
- * @returns the expression's tree
- * @throws {PolicyRefused} when it is not CEL, or too long or too deep to parse in reasonable time
- */
+/** @throws {PolicyRefused} when it is not CEL, or too long or too deep to parse in reasonable time */
 export function parseExpression(text: string): Expr {
   if (text.length > MAX_LENGTH) {
     throw refusal('ERR_NGROK_2221', `the expression is longer than ${MAX_LENGTH} characters`);
@@ -70,7 +67,7 @@ function endOfLine(text: string, at: number): number {
 }
 
 /**
- * @param at the position of the opening quote of a string literal
+ * @param at the position of the opening quote
  * @returns the position after the closing quote, or the end of the line or text without one
  */
 export function endOfString(text: string, at: number): number {
@@ -95,7 +92,6 @@ export function qualifiedName(expr: Expr | undefined): string | null {
   return parent === null ? null : `${parent}.${kind.value.field}`;
 }
 
-/** A function call as a tree. */
 export function callOf(name: string, args: readonly Expr[]): Expr {
   const call = parse(`f(${args.map(() => '0').join(',')})`).expr;
   if (call.exprKind.case !== 'callExpr') throw new Error('a call was expected');
@@ -104,11 +100,44 @@ export function callOf(name: string, args: readonly Expr[]): Expr {
   return call;
 }
 
-/** Replaces a node in place with a function call. */
 export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): void {
   expr.exprKind = callOf(name, args).exprKind;
 }
 
 export function textLiteral(text: string): Expr {
   return parse(JSON.stringify(text)).expr;
+}
+
+/** Translates `list.sortBy(x, key)` in place; returns whether the call was that macro. */
+export function expandSortBy(call: CallExpr): boolean {
+  const { target, args } = call;
+  const variable = args[0]?.exprKind;
+  const key = args[1];
+  if (call.function !== 'sortBy' || target === undefined || args.length !== 2 || key === undefined) return false;
+  if (variable?.case !== 'identExpr') return false;
+  call.function = '@sortBy';
+  delete call.target;
+  call.args = [target, mapOf(target, variable.value.name, key)];
+  return true;
+}
+
+function mapOf(list: Expr, name: string, element: Expr): Expr {
+  const map = parse(`[].map(${name}, element)`).expr;
+  if (map.exprKind.case !== 'comprehensionExpr') throw new Error('a comprehension was expected');
+  const loop = map.exprKind.value;
+  loop.iterRange = list;
+  const step = loop.loopStep?.exprKind;
+  const appended = step?.case === 'callExpr' ? step.value.args[1]?.exprKind : undefined;
+  if (appended?.case !== 'listExpr') throw new Error('map was expected to append a list');
+  appended.value.elements[0] = element;
+  return map;
+}
+
+/** Charges the budget, in its units, for the elements of the range and for every iteration, so that loops end with it. */
+export function limitLoop(loop: ComprehensionExpr, cost: number): void {
+  const { iterRange, loopCondition } = loop;
+  if (loopCondition === undefined || iterRange === undefined) throw new Error('a loop was expected');
+  const tick = callOf('@tick', [parse(String(cost)).expr]);
+  loop.loopCondition = callOf('_&&_', [tick, loopCondition]);
+  loop.iterRange = callOf('@range', [iterRange]);
 }

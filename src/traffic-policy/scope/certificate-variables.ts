@@ -18,7 +18,6 @@ function x509(): typeof X509 {
   return library;
 }
 
-/** Fields of subject and issuer, with their short names in certificates. */
 const NAME_FIELDS: Readonly<Record<string, string>> = {
   country: 'C',
   locality: 'L',
@@ -53,10 +52,6 @@ export const CERTIFICATE_FIELDS: readonly string[] = [
   'pem',
 ];
 
-/**
- * @param der a certificate
- * @returns the values of all {@link CERTIFICATE_FIELDS}
- */
 export function certificateVariables(der: Uint8Array): Record<string, CelInput> {
   const certificate = new (x509().X509Certificate)(new Uint8Array(der));
   return {

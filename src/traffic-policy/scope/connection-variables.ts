@@ -3,7 +3,6 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
 
-/** The readers of variables by their dotted names. */
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
 
 const HANDSHAKE_VARIABLES: VariableTable = {
@@ -27,7 +26,6 @@ export const NEGOTIATED_VARIABLES: readonly string[] = [
   'conn.tls.negotiated_alpn',
 ];
 
-/** The name of the variable in the results of terminate-tls. */
 export function terminationName(name: string): string {
   return name.replace('conn.tls', 'actions.ngrok.terminate_tls');
 }

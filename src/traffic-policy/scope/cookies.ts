@@ -7,7 +7,6 @@ import { allValues } from './header-map.ts';
 /** More than any browser sends. */
 const MAX_COOKIES = 300;
 
-/** @returns a map of names to lists of `{name, value}` */
 export function requestCookies(headers: readonly string[]): CelMap {
   const pairs = allValues(headers, 'cookie')
     .join(';')

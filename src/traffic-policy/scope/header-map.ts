@@ -1,7 +1,7 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
+import { trimSpace } from '../../lib/http/trim-space.ts';
 import { headerText } from '../header-text.ts';
 
-/** Headers by name, with case-insensitive lookup. */
 class HeaderMap extends Map<string, CelInput> {
   override get(name: unknown): CelInput | undefined {
     return typeof name === 'string' ? super.get(name.toLowerCase()) : undefined;
@@ -12,10 +12,6 @@ class HeaderMap extends Map<string, CelInput> {
   }
 }
 
-/**
- * @param flat alternating names and values
- * @returns a map of lower-case names to all their values
- */
 export function headerMap(flat: readonly string[]): CelMap {
   const lists = new Map<string, string[]>();
   for (let at = 0; at < flat.length; at += 2) {
@@ -41,4 +37,23 @@ export function firstValue(flat: readonly string[], wanted: string): string | un
 export function allValues(flat: readonly string[], wanted: string): string[] {
   const values = flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
   return values.map(headerText);
+}
+
+interface MediaType {
+  /** For example `text/html`; empty without the header. */
+  type: string;
+  parameters: Map<string, string>;
+}
+
+/** RFC 9110, section 8.3.1. */
+export function parseMediaType(header: string): MediaType {
+  const [type = '', ...rest] = header.split(';');
+  const parameters = new Map<string, string>();
+  for (const part of rest) {
+    const equals = part.indexOf('=');
+    if (equals === -1) continue;
+    const value = trimSpace(part, equals + 1);
+    parameters.set(trimSpace(part, 0, equals).toLowerCase(), value.replace(/^"(.*)"$/, '$1'));
+  }
+  return { type: trimSpace(type).toLowerCase(), parameters };
 }

@@ -4,8 +4,7 @@ import { trimSpace } from '../../lib/http/trim-space.ts';
 import type { Budget } from '../cel/budget.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { VariableTable } from './connection-variables.ts';
-import { firstValue } from './header-map.ts';
-import { parseMediaType } from './media-type.ts';
+import { firstValue, parseMediaType } from './header-map.ts';
 import { hostOf, pathOf, portOf, queryOf } from './url-parts.ts';
 
 const EMPTY = celMap(new Map());

@@ -13,8 +13,7 @@ import type { PolicyPorts } from '../ports.ts';
 import { certificateVariables } from './certificate-variables.ts';
 import { requestCookies, responseCookies } from './cookies.ts';
 import { headerMap } from './header-map.ts';
-import { queryParameters } from './query-parameters.ts';
-import { decodedPath, pathOf, queryOf } from './url-parts.ts';
+import { decodedPath, pathOf, queryOf, queryParameters } from './url-parts.ts';
 import { parseUserAgent, type UserAgent } from './user-agent.ts';
 import { variablesOf } from './variables.ts';
 

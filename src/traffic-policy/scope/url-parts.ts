@@ -1,3 +1,5 @@
+import { type CelMap, celMap } from '@bufbuild/cel';
+
 /** The parts of a URL. A type alias, so that it is also assignable to a record of strings. */
 export type UrlParts = {
   scheme: string;
@@ -13,10 +15,6 @@ export type UrlParts = {
   fragment: string;
 };
 
-/**
- * @param text an absolute URL
- * @returns null for any other text
- */
 export function parseUrl(text: string): UrlParts | null {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return null;
   const url = new URL(text);
@@ -45,13 +43,11 @@ export function decodedPath(path: string): string {
   return path.replace(/(?:%[0-9a-f]{2})+/gi, (run) => Buffer.from(run.replaceAll('%', ''), 'hex').toString());
 }
 
-/** A request target's path, without the query. */
 export function pathOf(target: string): string {
   const mark = target.indexOf('?');
   return mark === -1 ? target : target.slice(0, mark);
 }
 
-/** A request target's query, without the question mark. */
 export function queryOf(target: string): string {
   const mark = target.indexOf('?');
   return mark === -1 ? '' : target.slice(mark + 1);
@@ -66,4 +62,14 @@ export function hostOf(authority: string): string {
 export function portOf(authority: string): number | undefined {
   const port = /:(\d{1,5})$/.exec(authority)?.[1];
   return port === undefined ? undefined : Number(port);
+}
+
+export function queryParameters(query: string): CelMap {
+  const values = new Map<string, string[]>();
+  for (const [name, value] of new URLSearchParams(query)) {
+    const known = values.get(name);
+    if (known) known.push(value);
+    else values.set(name, [value]);
+  }
+  return celMap(values);
 }

@@ -28,7 +28,6 @@ const NAMES: ReadonlyMap<string, string> = new Map([
 const BROWSERS: ReadonlySet<string> = new Set(Object.values(Bowser.BROWSER_MAP));
 const DESKTOPS: ReadonlySet<string> = new Set(['Windows', 'macOS', 'Linux', 'ChromeOS']);
 
-/** Parses a User-Agent header; missing fields are empty or false. */
 export function parseUserAgent(header: string): UserAgent {
   // The library rejects empty texts.
   const text = header.slice(0, MAX_LENGTH) || '-';
@@ -93,12 +92,7 @@ function plainText(pattern: string): string | null {
   return /[\\^$*?()[\]{}|.+]/.test(pattern.replace(escapes, '')) ? null : pattern.replace(escapes, '$1');
 }
 
-/**
- * Finds the crawler, AI agent or similar client that a User-Agent header names first.
- *
- * @param header of bounded length: every pattern is tried
- * @returns its name, spelt as in the header; null for browsers and libraries
- */
+/** The crawler, AI agent or similar client that a User-Agent header of bounded length names first; null for others. */
 function crawlerIn(header: string): { name: string; version: string } | null {
   let at = header.length;
   let found = '';

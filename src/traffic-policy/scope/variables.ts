@@ -3,7 +3,6 @@ import type { Declarations, VariableKind } from '../cel/check-expression.ts';
 import { sizeOf } from '../cel/metered-environment.ts';
 import type { Phase } from '../document.ts';
 import type { EndpointProtocol, PolicyScope } from '../policy-subjects.ts';
-import { OPEN_RESULTS, RESULT_NAMES } from './action-results.ts';
 import {
   CERTIFICATE_VARIABLES,
   CONNECTION_VARIABLES,
@@ -11,6 +10,35 @@ import {
   terminationName,
 } from './connection-variables.ts';
 import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
+
+const ERROR = ['error', 'error.code', 'error.message'];
+
+/** Members of the results that actions record, below `actions.ngrok.<action>.`. Those of terminate-tls are variables. */
+const RESULTS: Readonly<Record<string, readonly string[]>> = {
+  add_headers: ['headers_added'],
+  basic_auth: ['credentials', 'credentials.presented', 'credentials.username', 'credentials.authorized'],
+  compress: ['already_compressed', 'negotiated_algorithm'],
+  forward_internal: ['url', ...ERROR],
+  jwt_validation: ['tokens', ...ERROR],
+  log: ['metadata'],
+  rate_limit: ['limited', 'bucket_key', ...ERROR],
+  redirect: ['matches', 'url', ...ERROR],
+  remove_headers: ['headers_removed'],
+  restrict_ips: ['action', 'matched_cidr', ...ERROR],
+  url_rewrite: ['matches', 'url', ...ERROR],
+  verify_webhook: ['verified', ...ERROR],
+};
+
+const RESULT_NAMES: readonly string[] = [
+  'actions.ngrok',
+  ...Object.entries(RESULTS).flatMap(([action, members]) => [
+    `actions.ngrok.${action}`,
+    ...members.map((member) => `actions.ngrok.${action}.${member}`),
+  ]),
+];
+
+/** Results whose members depend on the policy. */
+const OPEN_RESULTS: readonly string[] = ['actions.ngrok.add_headers.headers_added', 'actions.ngrok.log.metadata'];
 
 const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
 const NAMES: ReadonlySet<string> = new Set(Object.keys(TABLE));
@@ -43,7 +71,6 @@ function numeric(name: string): [string, VariableKind] {
 
 const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
-/** The variables that expressions can read, by phase. */
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
   on_tcp_connect: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set(ANYWHERE) },
   on_http_request: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
@@ -71,7 +98,6 @@ const WITHOUT_HANDSHAKE: Declarations = {
   },
 };
 
-/** The variables that the expressions of a policy can read, by phase. */
 export function declarationsOf(policy: {
   readonly protocol: EndpointProtocol;
   readonly internal: boolean;

@@ -26,10 +26,8 @@ export class Circuit {
   constructor(private readonly options: CircuitOptions) {}
 
   /**
-   * Decides whether a request may go to the upstream. When the outcome of a probe is not recorded in time, another
-   * request becomes the probe.
-   *
-   * @returns the ticket for recording the outcome; null when the request must not go
+   * A ticket for recording the outcome; null when the request must not go. When the outcome of a probe is not recorded in
+   * time, another request becomes the probe.
    */
   admit(nowMs: number): number | null {
     if (this.#openSince === null) return this.#era;
@@ -38,7 +36,6 @@ export class Circuit {
     return ++this.#era;
   }
 
-  /** @param ticket from {@link admit} */
   record(ticket: number, failed: boolean, nowMs: number): void {
     if (ticket !== this.#era) return;
     if (this.#openSince !== null) {

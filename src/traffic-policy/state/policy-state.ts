@@ -12,7 +12,6 @@ export class PolicyState {
   readonly #entries = new BoundedMap<string, object>(MAX_ENTRIES);
   readonly #onAdded: () => void;
 
-  /** @param onAdded called for every new entry */
   constructor(onAdded = () => {}) {
     this.#onAdded = onAdded;
   }
@@ -21,10 +20,7 @@ export class PolicyState {
     return this.#entries.size;
   }
 
-  /**
-   * @param kind names the class of the entry
-   * @param identity name or place, and every parameter
-   */
+  /** @param identity name or place, and every parameter */
   keep<T extends object>(kind: new (...args: never[]) => T, identity: readonly unknown[], make: () => T): T {
     // Parameters can have any length.
     const key = hash('sha256', JSON.stringify([kind.name, ...identity]), 'base64');

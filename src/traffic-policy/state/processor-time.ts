@@ -42,11 +42,7 @@ export class ProcessorTime {
     }
   }
 
-  /**
-   * Runs work in several turns of the event loop, while enough time is left for requests.
-   *
-   * @throws what the work throws
-   */
+  /** Runs work in several turns of the event loop, while enough time is left for requests. */
   async runInTurns<T>(work: Stepwise<T>): Promise<T> {
     for (;;) {
       const waitMs = this.#refillMs(RESERVE_MS / 2);
@@ -63,11 +59,7 @@ export class ProcessorTime {
     this.#charge(ms, this.clock.now());
   }
 
-  /**
-   * Does work that is charged with {@link spend} as soon as time is left.
-   *
-   * @param ms that the work takes
-   */
+  /** Does work that takes `ms`, and is charged, as soon as time is left. */
   whenLeft(ms: number, work: () => void): void {
     const { waitMs } = this;
     if (waitMs > 0) this.clock.after(waitMs, () => this.whenLeft(ms, work));
@@ -92,7 +84,6 @@ export class ProcessorTime {
     return this.#bucket.left(now) > level ? 0 : Math.ceil(this.#bucket.waitMs(level + 1, now));
   }
 
-  /** Whether others should run first. */
   get shouldYield(): boolean {
     return (this.#turnMs > TURN_MS && this.#turn === currentTurn()) || !hasTimeForWork();
   }
@@ -106,10 +97,8 @@ export class ProcessorTime {
   }
 }
 
-/** More than authtokens that are in use at the same time. */
 const MAX_OWNERS = 10_000;
 
-/** The processor time of all authtokens. */
 export class ProcessorTimes {
   readonly #byOwner = new BoundedMap<string, ProcessorTime>(MAX_OWNERS);
 

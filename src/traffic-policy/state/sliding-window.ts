@@ -34,7 +34,6 @@ export class SlidingWindow implements MemoryUser {
   readonly #slotMs: number;
   readonly #buckets = new Map<string, Bucket>();
 
-  /** @param allKeys limits the keys of all limits together */
   constructor(
     capacity: number,
     windowMs: number,
@@ -44,7 +43,6 @@ export class SlidingWindow implements MemoryUser {
     this.#slotMs = windowMs / SLOTS;
   }
 
-  /** @param nowMs on a monotonic clock */
   admit(key: string, nowMs: number): Admission {
     const slot = Math.floor(nowMs / this.#slotMs);
     const bucket = this.#bucketOf(key, slot);
@@ -66,7 +64,6 @@ export class SlidingWindow implements MemoryUser {
     return this.#buckets.size;
   }
 
-  /** Drops the least recently used half of its keys. */
   reclaim(): void {
     const oldest = [...this.#buckets.keys()].slice(0, Math.ceil(this.#buckets.size / 2));
     for (const key of oldest) this.#forgetKey(key);

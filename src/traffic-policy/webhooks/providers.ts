@@ -1,5 +1,4 @@
 import { quote } from '../../lib/quote.ts';
-import { type Scheme, signedBy } from './scheme.ts';
 import {
   airship,
   buildkite,
@@ -19,7 +18,7 @@ import {
   zoom,
 } from './signatures.ts';
 import { sns } from './sns.ts';
-import { formText, type Verify } from './webhook.ts';
+import { formText, type Scheme, signedBy, type Verify } from './webhook.ts';
 
 /** The signature of the body in a header. */
 function body(header: string, encoding: Scheme['encoding'], more: Partial<Scheme> = {}): Verify {
@@ -201,7 +200,6 @@ export function whyUnsupported(provider: string): string {
   return `${quote(provider)} is not a known provider of webhooks; supported: ${SUPPORTED_PROVIDERS.join(', ')}`;
 }
 
-/** @returns the verifier for a provider's webhooks; undefined when the provider is not supported */
 export function verifierOf(name: string): Verify | undefined {
   return VERIFIERS.get(name);
 }

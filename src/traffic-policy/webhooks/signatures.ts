@@ -1,9 +1,9 @@
 import { createHash, createPublicKey, verify as verifySignature } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
-import { fieldsOf, signedBy } from './scheme.ts';
 import {
   FORM,
+  fieldsOf,
   formParameters,
   formText,
   hmac,
@@ -14,6 +14,7 @@ import {
   membersOf,
   NO_SIGNATURE,
   scalarText,
+  signedBy,
   TOO_OLD,
   type Verify,
   verdict,

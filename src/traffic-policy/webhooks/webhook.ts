@@ -2,7 +2,6 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 
 export interface Webhook {
   readonly method: string;
-  /** The URL that the sender used, with scheme and host. */
   readonly url: string;
   readonly body: Buffer;
   readonly contentType: string;
@@ -33,7 +32,6 @@ export const FORM = 'application/x-www-form-urlencoded';
 
 export type Hash = 'sha1' | 'sha256' | 'sha512';
 
-/** How a provider writes the time of its signature. */
 export type TimeFormat = 'seconds' | 'milliseconds' | 'date';
 
 /** Most providers name no maximum age; most of their libraries use this one. */
@@ -51,7 +49,6 @@ export function hmac(algorithm: Hash, key: string | Buffer, ...parts: readonly (
   return mac.digest();
 }
 
-/** Compares in constant time. */
 export function isEqual(one: Buffer, other: Buffer): boolean {
   return one.length === other.length && timingSafeEqual(one, other);
 }
@@ -61,7 +58,6 @@ export function isSameText(one: string, other: string): boolean {
   return isEqual(hmac('sha256', 'text', one), hmac('sha256', 'text', other));
 }
 
-/** @param time from the sender */
 export function isRecent(
   time: string,
   { nowMs }: Webhook,
@@ -93,12 +89,10 @@ export function jsonMembers(body: Buffer): Record<string, unknown> {
   }
 }
 
-/** The members of an object; empty for anything else. */
 export function membersOf(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? { ...value } : {};
 }
 
-/** A number or a text as text; empty for anything else. */
 export function scalarText(value: unknown): string {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
 }
@@ -123,4 +117,60 @@ export function formText(webhook: Webhook): string | null {
   if (parameters === null) return null;
   parameters.sort(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0));
   return parameters.map(([name, value]) => name + value).join('');
+}
+
+export interface Scheme {
+  /** Headers with signatures; one that matches is enough. */
+  readonly headers: readonly string[];
+  /** What precedes the signature in its header, such as `sha256=`. */
+  readonly prefix?: string;
+  /** For headers such as `t=1,v1=ab`: the name of the signature. It may stand there more than once. */
+  readonly field?: string;
+  /** SHA-256 by default. */
+  readonly hash?: Hash;
+  readonly encoding: 'hex' | 'base64';
+  /** Where the time of the signature stands: a header, or a field of the signature's header. */
+  readonly time?: { readonly header: string } | { readonly field: string };
+  readonly timeFormat?: TimeFormat;
+  readonly toleranceS?: number;
+  /** What is signed, the body by default; null when a part of the body is not. */
+  readonly signed?: (webhook: Webhook, time: string) => readonly (string | Buffer)[] | null;
+  /** The key that the secret stands for; its bytes by default. */
+  readonly key?: (secret: string) => Buffer;
+}
+
+const MAX_PARTS = 20;
+
+/** The values of one name in a list such as `t=1,v1=ab`. */
+export function fieldsOf(header: string, name: string): string[] {
+  const parts = header.split(/[\s,]+/, MAX_PARTS);
+  return parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
+}
+
+export function signedBy(scheme: Scheme): Verify {
+  const { hash = 'sha256', encoding, timeFormat, toleranceS, signed = ({ body }) => [body], key } = scheme;
+  return (webhook) => {
+    const signatures = signaturesOf(scheme, webhook);
+    if (signatures.length === 0) return NO_SIGNATURE;
+    const time = timeOf(scheme, webhook);
+    if (time === '') return NO_SIGNATURE;
+    if (time !== null && !isRecent(time, webhook, timeFormat, toleranceS)) return TOO_OLD;
+    const parts = signed(webhook, time ?? '');
+    if (parts === null) return WRONG_SIGNATURE;
+    const expected = hmac(hash, key ? key(webhook.secret) : webhook.secret, ...parts);
+    return verdict(signatures.some((signature) => isEqual(Buffer.from(signature, encoding), expected)));
+  };
+}
+
+function signaturesOf({ headers, prefix = '', field }: Scheme, { header }: Webhook): string[] {
+  const values = headers.map((name) => header(name)).filter((value) => value !== '');
+  if (field !== undefined) return values.flatMap((value) => fieldsOf(value, field));
+  return values.filter((value) => value.startsWith(prefix)).map((value) => value.slice(prefix.length));
+}
+
+/** @returns null when the scheme has no time, the empty text when the webhook has none */
+function timeOf({ headers, time }: Scheme, { header }: Webhook): string | null {
+  if (time === undefined) return null;
+  if ('header' in time) return header(time.header);
+  return headers.flatMap((name) => fieldsOf(header(name), time.field))[0] ?? '';
 }

@@ -7,7 +7,7 @@ import {
   type TrafficEvent,
   type VersionsEvent,
 } from '../../../src/gateway/api/dashboard/live-feed.ts';
-import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint-traffic.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
 import { type LiveEndpoint, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { ENDPOINT, SESSION } from '../../support/online-agent.ts';

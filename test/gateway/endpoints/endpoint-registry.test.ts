@@ -1,9 +1,7 @@
 import { expect, it } from 'vitest';
 import { EDGE_TERMINATION, type EndpointProtocol } from '../../../src/gateway/endpoints/endpoint.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
-import type { ListenerOwner } from '../../../src/gateway/sessions/agent-listener.ts';
-import { BoundEndpoint } from '../../../src/gateway/sessions/bound-endpoint.ts';
-import { LabeledTunnel } from '../../../src/gateway/sessions/labeled-tunnel.ts';
+import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from '../../../src/gateway/sessions/agent-listener.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 
 const owner = ownerWith('cr_1', null);

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
-import { AgentMemory } from '../../../src/gateway/sessions/agent-memory.ts';
+import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import { settle, until } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { SilenceWatch } from '../../../src/gateway/sessions/silence-watch.ts';
+import { SilenceWatch } from '../../../src/gateway/sessions/heartbeat-timeout.ts';
 
 let lastReadAt = 0;
 let answers = true;

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
-import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import { checkPolicy, compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
 import {

@@ -1,7 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
-import { compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
+import { checkPolicy, compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyTls } from '../../../src/traffic-policy/policy-subjects.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../fake-request.ts';

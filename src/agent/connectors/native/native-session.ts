@@ -13,9 +13,7 @@ import {
   StopTunnel,
   StreamType,
 } from '../../../agent-protocol/messages.ts';
-import { RpcResponder } from '../../../agent-protocol/rpc.ts';
-import { parseRpcError } from '../../../agent-protocol/rpc-error.ts';
-import { TypedStream } from '../../../agent-protocol/typed-stream.ts';
+import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { MemoryBudget } from '../../../lib/memory-budget.ts';

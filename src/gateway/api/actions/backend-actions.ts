@@ -1,7 +1,7 @@
 import { type HttpResponseBackend, httpResponseBackends } from '../../../management/resources/http-response-backend.ts';
 import { tunnels } from '../../../management/resources/tunnel.ts';
 import { type TunnelGroupBackend, tunnelGroupBackends } from '../../../management/resources/tunnel-group-backend.ts';
-import { type Labels, matchesSelector } from '../../endpoints/label-selector.ts';
+import { type Labels, matchesSelector } from '../../endpoints/endpoint.ts';
 import type { LiveTunnel, LiveView } from '../../endpoints/live-view.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../../store/backends.ts';
 import type { ApiContext } from '../api-context.ts';

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import type { EndpointTraffic } from '../../endpoints/endpoint-traffic.ts';
+import type { EndpointTraffic } from '../../endpoints/endpoint.ts';
 import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { TableVersions } from '../../store/sql/table-versions.ts';

@@ -1,9 +1,7 @@
 import { Progress } from '../../../lib/time/progress.ts';
 import type { ClientRequest } from '../http/client-message.ts';
 
-/** A request whose body has not arrived whole. */
 export interface ReceivedRequest extends Pick<ClientRequest, 'headers' | 'body' | 'complete'> {
-  /** Bytes of the body so far. */
   readonly received: number;
   /** Whether either side may speak at any time, as in gRPC. */
   readonly isDialogue: boolean;
@@ -15,14 +13,10 @@ interface BegunResponse {
   readonly continued: boolean;
 }
 
-/** Watches whether a client sends the body of its request. */
 export class BodyProgress {
   readonly #progress: Progress;
 
-  /**
-   * @param period milliseconds
-   * @param now milliseconds of `performance.now()`
-   */
+  /** @param period,now milliseconds; `now` of `performance.now()` */
   constructor(
     private readonly request: ReceivedRequest,
     private readonly response: BegunResponse,
@@ -39,7 +33,6 @@ export class BodyProgress {
     return false;
   }
 
-  /** Whether the client, and nothing else, is waited for. */
   #isAwaited(): boolean {
     const { request, response } = this;
     // What has arrived waits for the upstream.

@@ -21,11 +21,8 @@ const WRITE_BYTES = 384;
 /** Times that TLS takes what waits to be written: as text and encrypted, each in buffers that were allocated for more. */
 const TLS_COPIES = 4;
 
-/** A connection whose client makes the gateway hold something. */
 export interface MemoryHolder {
-  /** Counts the bytes that it holds now. */
   countHeld(): number;
-  /** Closes the connection at once. */
   destroy(): void;
 }
 
@@ -46,10 +43,7 @@ export class ConnectionMemory implements MemoryUser {
   #share: MemoryBudget | null = null;
   #released = false;
 
-  /**
-   * @param memory of all clients
-   * @param address of the client; undefined when its connection has ended already
-   */
+  /** @param address of the client; undefined when its connection has ended already */
   constructor(
     private readonly memory: MemoryBudget,
     private readonly address: string | undefined,
@@ -72,7 +66,6 @@ export class ConnectionMemory implements MemoryUser {
     return bytes >= STEP || this.#reported > 0;
   }
 
-  /** The connection is closed. */
   release(): void {
     if (this.#reported > 0) this.#report(0);
     this.#released = true;

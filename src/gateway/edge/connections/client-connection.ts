@@ -4,7 +4,6 @@ import { hostPort, withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 
-/** The address of a socket that has closed already. */
 const UNKNOWN = '0.0.0.0';
 
 /** A client's connection as the policy of one endpoint sees it. */
@@ -18,7 +17,6 @@ export class ClientConnection implements PolicyConnection {
   record: RuleRecord | undefined;
   #client: string | undefined;
 
-  /** @param startedAt milliseconds since 1970 */
   constructor(
     private readonly socket: Socket,
     readonly startedAt: number,
@@ -35,7 +33,6 @@ export class ClientConnection implements PolicyConnection {
     return new ClientConnection(this.socket, this.startedAt, this.tls);
   }
 
-  /** The client's address and port. */
   get client(): string {
     this.#client ??= hostPort(this.clientIp, this.clientPort);
     return this.#client;
@@ -50,12 +47,7 @@ export class ClientConnection implements PolicyConnection {
   }
 }
 
-/**
- * Describes the TLS of a connection.
- *
- * @param verifiedBy PEM of the authorities that the client's certificate was verified against
- * @returns null without TLS
- */
+/** @param verifiedBy PEM of the authorities that the client's certificate was verified against */
 export function clientTls(socket: Socket, verifiedBy?: readonly string[]): PolicyTls | null {
   return socket instanceof TLSSocket ? new ClientTls(socket, verifiedBy) : null;
 }
@@ -69,7 +61,6 @@ export class HelloTls implements PolicyTls {
   readonly clientCertificate = null;
   readonly serverCertificate = null;
 
-  /** @param sni in lower case */
   constructor(readonly sni: string | null) {}
 }
 

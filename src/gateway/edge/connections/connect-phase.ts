@@ -1,12 +1,43 @@
+import type { Socket } from 'node:net';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { PolicyConnect } from '../../../traffic-policy/policy-subjects.ts';
+import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import { RuleRecord } from '../../../traffic-policy/rule-record.ts';
-import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
-import type { ClientConnection } from './client-connection.ts';
-import { internalTarget, TARGET_OFFLINE } from './internal-targets.ts';
+import type { ForwardFailure, PolicyError } from '../../../traffic-policy/steps.ts';
+import type { EndpointProtocol, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
+import { type HelloClient, meetsClientDemands, mergeDemands } from '../tls/handshakes.ts';
+import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
 
-/** Where the phase on_tcp_connect sends a connection. */
+/** How often a request or connection may be forwarded: endpoints that forward to each other would loop forever. */
+export const MAX_FORWARDS = 3;
+
+export const TARGET_OFFLINE: ForwardFailure = {
+  code: 'ERR_NGROK_3200',
+  message: 'The internal endpoint is offline.',
+};
+
+export const TARGET_FAILED: ForwardFailure = {
+  code: 'ERR_NGROK_3210',
+  message: 'The internal endpoint could not be reached.',
+};
+
+export const TOO_MANY_FORWARDS: ForwardFailure = {
+  code: 'ERR_NGROK_3210',
+  message: `The request was forwarded more than ${MAX_FORWARDS} times.`,
+};
+
+export function forwardError(failure: ForwardFailure): PolicyError {
+  return { kind: 'error', status: failure === TARGET_OFFLINE ? 404 : 502, ...failure, headers: [] };
+}
+
+const PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, tls: 443 };
+
+/** @param url validated by the action forward-internal: `scheme://name.internal`, perhaps with a port */
+export function internalTarget(url: string, lookup: InternalLookup): GatewayEndpoint | undefined {
+  const { protocol, hostname, port } = new URL(url.toLowerCase());
+  const scheme = protocol.slice(0, -1) as EndpointProtocol;
+  return lookup(scheme, hostname, Number(port) || (PORTS[scheme] ?? 0));
+}
+
 export type ConnectResult =
   | { readonly kind: 'upstream' }
   | { readonly kind: 'rejected' }
@@ -36,7 +67,137 @@ export function recordFor(connection: ClientConnection, { feed }: GatewayEndpoin
   return connection.record;
 }
 
-/** Whether the phase lets a connection pass, where forwarding is not supported. */
 export function isAllowed(policy: CompiledPolicy, connect: PolicyConnect): boolean {
   return runConnectPhase(policy, connect, () => undefined).kind === 'upstream';
+}
+
+interface Destination {
+  readonly endpoint: GatewayEndpoint;
+  readonly through: readonly GatewayEndpoint[];
+  readonly connection: ClientConnection;
+  /** How the policies terminate TLS; null when none of them does. */
+  readonly termination: TlsTermination | null;
+}
+
+/** Follows a connection through all policies; null when one rejects it, or it is forwarded too often. */
+export function findDestination(
+  endpoint: GatewayEndpoint,
+  connection: ClientConnection,
+  internal: InternalLookup,
+): Destination | null {
+  let at: Destination = { endpoint, through: [], connection, termination: null };
+  for (let forwards = 0; forwards <= MAX_FORWARDS; forwards++) {
+    const connect: PolicyConnect = { connection: at.connection, endpoint: at.endpoint };
+    const result = runConnectPhase(at.endpoint.policy, connect, internal);
+    if (result.kind === 'rejected') return null;
+    const termination = mergeDemands(at.termination, connect.termination ?? null);
+    if (result.kind === 'upstream') return { ...at, termination };
+    const through = [...at.through, at.endpoint];
+    at = { endpoint: result.target, through, connection: at.connection.forNextPolicy(), termination };
+  }
+  return null;
+}
+
+export interface HandshakePlan {
+  /** What the handshake demands of the client; null for the defaults. */
+  readonly demands: TlsTermination | null;
+  readonly connectPhase: {
+    readonly endpoint: GatewayEndpoint;
+    readonly connection: ClientConnection;
+    readonly result: ConnectResult;
+  } | null;
+}
+
+const DEFAULT_PLAN: HandshakePlan = { demands: null, connectPhase: null };
+
+/** A policy that terminates TLS runs its phase on_tcp_connect now: it decides how. Null when it rejects the connection. */
+export function planHandshake(
+  { socket, hostName }: HelloClient,
+  endpoint: GatewayEndpoint | undefined,
+  internal: InternalLookup,
+): HandshakePlan | null {
+  if (!endpoint) return DEFAULT_PLAN;
+  const { policy, tls } = endpoint;
+  if (!policy.terminatesTls) return { demands: tls, connectPhase: null };
+  const connection = new ClientConnection(socket, Date.now(), new HelloTls(hostName));
+  const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
+  const result = runConnectPhase(policy, connect, internal);
+  if (result.kind === 'rejected') return null;
+  return { demands: mergeDemands(tls, connect.termination ?? null), connectPhase: { endpoint, connection, result } };
+}
+
+/** The endpoint that serves a request, and the request's connection as that endpoint's policy sees it. */
+export interface Admission {
+  readonly endpoint: GatewayEndpoint;
+  readonly connection: ClientConnection;
+}
+
+interface AdmittedEndpoint extends Admission {
+  /** Result of the phase on_tcp_connect; null until it has run. */
+  result: ConnectResult | null;
+  /** The connection as the internal endpoint's policy sees it, once the phase has forwarded it to one. */
+  inside: ClientConnection | null;
+}
+
+/**
+ * Takes HTTP connections through the phase on_tcp_connect. Over HTTP, the endpoint is known only with a request, so the
+ * phase runs with a connection's first request for each endpoint.
+ */
+export class ClientConnections {
+  readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
+  readonly #admitted = new WeakMap<Socket, AdmittedEndpoint>();
+
+  constructor(private readonly internal: InternalLookup) {}
+
+  opened(socket: Socket, plan: HandshakePlan = DEFAULT_PLAN): void {
+    this.#opened.set(socket, { at: Date.now(), plan });
+  }
+
+  /** The endpoint that the request named, or an internal one; null when the policy rejects the connection. */
+  admit(socket: Socket, endpoint: GatewayEndpoint): Admission | null {
+    const admitted = this.#admittedTo(socket, endpoint);
+    if (endpoint.policy.onTcpConnect === null) return admitted;
+    if (admitted.result === null) {
+      const result = this.#runConnectPhase(socket, admitted);
+      if (result.kind === 'rejected') return null;
+      admitted.result = result;
+      admitted.inside = result.kind === 'internal' ? admitted.connection.forNextPolicy() : null;
+    }
+    if (admitted.result.kind !== 'internal' || admitted.inside === null) return admitted;
+    // The endpoint that was online for an earlier request may be offline now.
+    const target = internalTarget(admitted.result.url, this.internal);
+    return target ? { endpoint: target, connection: admitted.inside } : null;
+  }
+
+  connectionTo(endpoint: GatewayEndpoint, socket: Socket): ClientConnection {
+    return this.#admittedTo(socket, endpoint).connection;
+  }
+
+  #runConnectPhase(socket: Socket, { connection, endpoint }: AdmittedEndpoint): ConnectResult {
+    const { demands, connectPhase } = this.#opened.get(socket)?.plan ?? DEFAULT_PLAN;
+    if (connectPhase?.endpoint === endpoint) return connectPhase.result;
+    const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
+    const result = runConnectPhase(endpoint.policy, connect, this.internal);
+    // The handshake was performed for another endpoint and cannot be repeated.
+    const isMet = !connect.termination || meetsClientDemands(connect.termination, demands);
+    return isMet ? result : { kind: 'rejected' };
+  }
+
+  /** The same object for consecutive requests to one endpoint; each endpoint's policy has results of its own. */
+  #admittedTo(socket: Socket, endpoint: GatewayEndpoint): AdmittedEndpoint {
+    const last = this.#admitted.get(socket);
+    if (last?.endpoint === endpoint) return last;
+    const { at = Date.now(), plan = DEFAULT_PLAN } = this.#opened.get(socket) ?? {};
+    const connection = new ClientConnection(socket, at, clientTls(socket, verifiedAgainst(plan)));
+    const before = plan.connectPhase?.endpoint === endpoint ? plan.connectPhase.connection : undefined;
+    if (before?.results) connection.results = before.results;
+    connection.record = before?.record;
+    const admitted = { endpoint, connection, result: null, inside: null };
+    this.#admitted.set(socket, admitted);
+    return admitted;
+  }
+}
+
+function verifiedAgainst({ demands }: HandshakePlan): readonly string[] {
+  return demands?.clientVerification === 'require-and-verify' ? demands.clientAuthorities : [];
 }

@@ -1,5 +1,5 @@
 import { HeaderBlock } from './header-block.ts';
-import { MalformedMessage, parseFields } from './header-fields.ts';
+import { MalformedMessage, parseFields } from './headers.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 
@@ -7,7 +7,6 @@ type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' |
 const MAX_DIGITS = 13;
 /** Bytes of chunk extensions in one body; they are practically unused. */
 const MAX_EXTENSIONS = 4096;
-/** Headers that delimit a body. */
 const FRAMING = /^(?:content-length|transfer-encoding)$/i;
 
 const CR = 0x0d;
@@ -18,7 +17,6 @@ const SEMICOLON = 0x3b;
 
 /** Decodes the chunked transfer coding of a body (RFC 9112, 7.1), one piece at a time. */
 export class ChunkedDecoder {
-  /** The part of the body that the last {@link take} found. */
   piece: Buffer | null = null;
   /** Flat name, value list, once the body is complete. */
   trailers: string[] | null = null;
@@ -29,16 +27,12 @@ export class ChunkedDecoder {
   #digits = 0;
   #extensions = 0;
 
-  /**
-   * @param maxTrailerSize in bytes
-   * @param strict for requests: rejects padded sizes, which only some old servers send, and framing headers in trailers
-   */
+  /** @param strict for requests: rejects padded sizes, which only some old servers send, and framing headers in trailers */
   constructor(maxTrailerSize: number, strict = false) {
     this.#block = new HeaderBlock(maxTrailerSize);
     this.#strict = strict;
   }
 
-  /** Bytes of memory that unfinished trailers take. */
   get held(): number {
     return this.#block.held;
   }
@@ -52,10 +46,8 @@ export class ChunkedDecoder {
   }
 
   /**
-   * Reads up to the end of the next piece, of the body, or of the bytes.
-   *
-   * @returns the position in the bytes after what was read
-   * @throws {MalformedMessage} when the chunks are malformed
+   * Reads up to the end of the next piece, of the body, or of the bytes; returns the position after that.
+   * || @throws {MalformedMessage}
    */
   take(bytes: Buffer, from: number): number {
     this.piece = null;

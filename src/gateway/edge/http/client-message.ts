@@ -18,15 +18,12 @@ export interface ClientHeaders {
 /** The body of a request, as a subset of Node's streams. It starts to flow with the first listener to `data`. */
 export type ClientBody = Pick<Readable, 'destroyed' | 'on' | 'off' | 'pause' | 'resume' | 'readableLength'>;
 
-/** A client's request to switch its connection to another protocol. */
 export interface Upgrade {
-  /** Value of the Upgrade header. */
   readonly protocol: string;
   /** Takes over the connection, paused. Its first bytes are those that followed the request. */
   accept(): Socket;
 }
 
-/** A client's request, independent of the HTTP version. */
 export interface ClientRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -36,11 +33,9 @@ export interface ClientRequest {
   /** Flat name, value list. */
   readonly rawHeaders: string[];
   readonly rawTrailers: string[];
-  /** The client's connection; with HTTP/2, other requests share it. */
   readonly socket: Socket;
   /** Null without a body, whatever the method. */
   readonly body: ClientBody | null;
-  /** Whether the whole request has arrived. */
   readonly complete: boolean;
   /** Null without an upgrade, and always with HTTP/2. */
   readonly upgrade: Upgrade | null;
@@ -50,27 +45,20 @@ export interface ClientResponse {
   /** Whether the connection stays open for another request; ignored with HTTP/2. */
   shouldKeepAlive: boolean;
   readonly headersSent: boolean;
-  /** Whether the response has ended, complete or not. */
   readonly destroyed: boolean;
-  /** Whether trailers can follow the body. */
   readonly chunkedEncoding: boolean;
   /** Called with the head once it is set; null when nobody looks. */
   onHead: ((status: number, headers: readonly string[]) => void) | null;
   /**
    * Sets the head. It is sent with the start of the body, or by {@link flushHeaders}.
-   *
-   * @param headers flat name, value list
-   * @throws {Error} when a header contains invalid characters
+   * || @throws {Error} when a header contains invalid characters
    */
   writeHead(status: number, headers: string[], reason?: string): void;
   /**
    * Sends an interim response, 1xx except 101, before the head.
-   *
-   * @param headers flat name, value list
-   * @throws {Error} when a header contains invalid characters
+   * || @throws {Error} when a header contains invalid characters
    */
   writeInterim(status: number, headers: readonly string[], reason?: string): void;
-  /** Sends the head before there is a body. */
   flushHeaders(): void;
   /** Buffers writes until {@link uncork}, so that they are sent together. */
   cork(): void;
@@ -83,4 +71,15 @@ export interface ClientResponse {
   destroy(code?: number): void;
   on(event: 'close', listener: () => void): unknown;
   once(event: 'close' | 'drain', listener: () => void): unknown;
+}
+
+export interface HttpHandler {
+  /** Answers a request; throws nothing. */
+  onRequest(req: ClientRequest, res: ClientResponse): void;
+  /** The gateway's own services, which continue HTTP/1 connections that request one of their hosts. */
+  services?: {
+    serves(host: string | undefined): boolean;
+    /** Continues a connection whose next request is still unread. */
+    accept(socket: Socket): void;
+  };
 }

@@ -1,7 +1,31 @@
 import { ApiError } from '../../../lib/errors.ts';
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
-import { MalformedMessage } from './header-fields.ts';
-import { ConnectionLost, ResponseTimeout } from './upstream-failure.ts';
+import { MalformedMessage } from './headers.ts';
+
+export class ConnectionLost extends Error {
+  /** @param resetCode with which an HTTP/2 upstream reset this request */
+  constructor(
+    cause?: Error,
+    readonly resetCode?: number,
+  ) {
+    super('connection to the upstream lost', { cause });
+    this.name = 'ConnectionLost';
+  }
+}
+
+export class ResponseTimeout extends Error {
+  constructor() {
+    super('upstream did not answer in time');
+    this.name = 'ResponseTimeout';
+  }
+}
+
+/** Start of the body with which the SDK itself answers 502 when it cannot reach the upstream. */
+export const DIAL_FAILURE_TEXT = 'failed to dial backend';
+
+export function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
+}
 
 export const unknownHost = (host: string): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', `The endpoint ${host} is offline: no agent has it open.`);
@@ -27,11 +51,7 @@ export const misdirected = (host: string): ApiError =>
 export const internalFailure = (): ApiError =>
   new ApiError(500, 'ERR_NGROK_2300', 'The gateway failed to process the request.');
 
-/**
- * The error that answers a client when a request failed between the edge and the upstream.
- *
- * @param cause thrown by the upstream's connection or the agent's session
- */
+/** The error that answers a client when a request failed between the edge and the upstream. */
 export function upstreamFailure(cause: unknown): ApiError {
   if (cause instanceof ApiError) return cause;
   const isDisplaced = cause instanceof ConnectionLost && cause.cause instanceof StreamsExhausted;

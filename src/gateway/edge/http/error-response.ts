@@ -1,3 +1,5 @@
+import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { type ApiError, errorBody } from '../../../lib/errors.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 
@@ -6,10 +8,8 @@ export const ERROR_CODE_HEADER = 'ngrok-error-code';
 
 type AnsweredRequest = Pick<ClientRequest, 'headers' | 'complete'>;
 
-/** Stands in for a request that could not be parsed. */
 export const WITHOUT_REQUEST: AnsweredRequest = { headers: {}, complete: true };
 
-/** A response of the edge's or one of Node's. */
 interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed' | 'shouldKeepAlive'> {
   writeHead(status: number, headers: string[]): unknown;
   end(last: Buffer): unknown;
@@ -76,4 +76,42 @@ function page({ status, code, message }: ApiError): string {
 
 function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
+
+/** Closes a connection so that the peer cannot mistake it for an orderly end. */
+export function resetConnection(socket: Socket): void {
+  // Node resets plain connections only; for TLS, a missing close_notify tells as much.
+  if (socket instanceof TLSSocket) socket.destroy();
+  else socket.resetAndDestroy();
+}
+
+const REQUEST_LINE = /^[A-Z]{3,10} \S+ HTTP\/1\.[01]\r\n/;
+const HOST = /\r\nHost:[ \t]*([a-z0-9.-]{1,253}(?::\d{1,5})?)[ \t]*\r\n/i;
+
+/** What a client reads that speaks HTTP without TLS to the port for TLS, such as a browser; null when it does not. */
+export function answerToPlainHttp(begin: Buffer | null): string | null {
+  const request = begin?.toString('latin1', 0, 8192) ?? '';
+  if (!REQUEST_LINE.test(request)) return null;
+  // Only what a host name can be made of gets into the page.
+  const host = HOST.exec(request)?.[1];
+  const url = host === undefined ? null : `https://${host}/`;
+  const instead = url === null ? 'a URL that starts with https://' : `<a href="${url}">${url}</a>`;
+  const page = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>This port needs HTTPS</title>
+<h1>This port needs HTTPS</h1>
+<p>The request came without TLS (http://). Open ${instead} instead.</p>
+</html>
+`;
+  const head = [
+    'HTTP/1.1 400 Bad Request',
+    'Content-Type: text/html; charset=utf-8',
+    `Content-Length: ${Buffer.byteLength(page)}`,
+    "Content-Security-Policy: default-src 'none'",
+    'Cache-Control: no-store',
+    'Connection: close',
+  ];
+  return `${head.join('\r\n')}\r\n\r\n${request.startsWith('HEAD ') ? '' : page}`;
 }

@@ -1,5 +1,40 @@
-import { ByteBlocks } from './byte-blocks.ts';
-import { HeadersTooLong } from './header-fields.ts';
+import { HeadersTooLong } from './headers.ts';
+
+/** Bytes of a block: as many as most pieces have, and few enough to waste for one that is small. */
+const BLOCK = 2048;
+
+/**
+ * Collects bytes that arrive in pieces of any size, in memory of its own: a piece keeps up to 64 KiB alive that were read with
+ * it, many small ones take more for themselves than for their bytes, and joining them at each piece leaves copies behind.
+ */
+export class ByteBlocks {
+  #blocks: Buffer[] = [];
+  length = 0;
+
+  get held(): number {
+    return this.#blocks.length * BLOCK;
+  }
+
+  add(bytes: Buffer, from = 0, to = bytes.length): void {
+    for (let at = from; at < to; ) {
+      const used = this.length % BLOCK;
+      if (used === 0) this.#blocks.push(Buffer.allocUnsafeSlow(BLOCK));
+      const end = Math.min(to, at + BLOCK - used);
+      bytes.copy(this.#blocks.at(-1) as Buffer, used, at, end);
+      this.length += end - at;
+      at = end;
+    }
+  }
+
+  joined(): Buffer {
+    return Buffer.concat(this.#blocks, this.length);
+  }
+
+  clear(): void {
+    if (this.length > 0) this.#blocks = [];
+    this.length = 0;
+  }
+}
 
 const END = '\r\n\r\n';
 
@@ -12,20 +47,16 @@ export class HeaderBlock {
   readonly #bytes = new ByteBlocks();
   #tail = '';
 
-  /** @param limit in bytes */
   constructor(private readonly limit: number) {}
 
-  /** Bytes of memory that an unfinished block takes. */
   get held(): number {
     return this.#bytes.held;
   }
 
-  /** Bytes of an unfinished block. */
   get length(): number {
     return this.#bytes.length;
   }
 
-  /** The text of an unfinished block. */
   get begun(): string {
     return this.#bytes.joined().toString('latin1');
   }
@@ -40,10 +71,8 @@ export class HeaderBlock {
   }
 
   /**
-   * Takes the bytes that belong to the block.
-   *
-   * @returns the position in the bytes after them
-   * @throws {HeadersTooLong} when the block is too long
+   * Takes the bytes that belong to the block, and returns the position after them.
+   * || @throws {HeadersTooLong}
    */
   take(bytes: Buffer, at: number): number {
     if (this.#bytes.length === 0) {

@@ -1,5 +1,8 @@
 import type { OutgoingHttpHeaders } from 'node:http2';
-import { UNWRITABLE } from './header-fields.ts';
+import { UNWRITABLE } from './headers.ts';
+
+/** Error codes of RFC 9113, section 7. Node's constants would load all of `node:http2`. */
+export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11 } as const;
 
 /** Fields of HTTP/1.1 only; in HTTP/2 they make a message malformed (RFC 9113, 8.2.2). */
 const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
@@ -56,10 +59,7 @@ const SENT_ONCE: ReadonlySet<string> = new Set([
 /**
  * Converts headers for Node's HTTP/2: names in lower case, repeated ones kept separate where possible. Values such as
  * challenges and gRPC's binary metadata contain commas, so not every reader can split a joined one again.
- *
- * @param raw flat name, value list
- * @returns a new object
- * @throws {Error} when a field contains invalid characters
+ * || @throws {Error} when a field contains invalid characters
  */
 export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = Object.create(null);

@@ -1,38 +1,24 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { ApiError } from '../../../lib/errors.ts';
-import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
-import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import { TARGET_FAILED } from '../connections/internal-targets.ts';
-import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
-import { upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';
+import { TARGET_FAILED } from '../connections/connect-phase.ts';
+import { ConnectionLost, DIAL_FAILURE_TEXT, upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { responseHeaders } from '../http/headers.ts';
-import type { ResponseHead } from '../http/response-head.ts';
-import { ConnectionLost, DIAL_FAILURE_TEXT } from '../http/upstream-failure.ts';
-import { requestHead } from '../upstreams/request-head.ts';
+import type { ResponseHead } from '../upstreams/response-parser.ts';
+import { requestHead } from '../upstreams/upstream-connection.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
-import { encoderFor } from './encoder.ts';
 import { answerInstead } from './policy-outcome.ts';
-import type { RequestBody } from './request-body.ts';
-import { ResponseWriter } from './response-writer.ts';
+import { encoderFor, ResponseWriter } from './response-writer.ts';
 
 export interface ExchangeParts {
-  req: ClientRequest;
-  res: ClientResponse;
-  /** What the upstream gets, as the policy left it. */
   request: EdgeRequest;
-  body: RequestBody | null;
-  policy: CompiledPolicy;
   pool: UpstreamLinks;
   from: ClientInfo;
-  /** Called instead of answering the client when the upstream is unreachable; null when the client gets the error. */
-  onFailure: ((failure: ForwardFailure) => void) | null;
   counters: TrafficCounters;
-  /** Value of the Upgrade header to forward. */
   upgrade?: string;
 }
 
@@ -55,18 +41,16 @@ export class Exchange implements ExchangeEvents {
   #writer: ResponseWriter | null = null;
   #over = false;
   #resent = false;
-  /** Whether the request may safely be sent twice. */
   #repeatable = false;
   /** What has arrived while the response waits for its turn; null while it does not wait. */
   #arrived: (() => void)[] | null = null;
-  /** The connection that is paused meanwhile. */
   #paused: UpstreamLink | null = null;
 
   constructor(protected readonly parts: ExchangeParts) {}
 
-  /** @throws {Error} when the request cannot be written */
   start(): void {
-    const { req, request, body, upgrade, res, pool, from } = this.parts;
+    const { request, upgrade, pool, from } = this.parts;
+    const { req, res, body } = request;
     const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
     const { awaitsContinue } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
@@ -82,21 +66,21 @@ export class Exchange implements ExchangeEvents {
   }
 
   onSent(): void {
-    if (this.#connection) this.parts.body?.sendTo(this.#connection);
+    if (this.#connection) this.parts.request.body?.sendTo(this.#connection);
   }
 
   onDrain(): void {
-    this.parts.body?.drain();
+    this.parts.request.body?.drain();
   }
 
   onInterim({ status, headers, connection, reason }: ResponseHead): void {
-    const { request, res } = this.parts;
+    const { request } = this.parts;
     if (status === CONTINUE && request.awaitsContinue) request.sendContinue();
-    else res.writeInterim(status, responseHeaders(headers, connection, status), reason);
+    else request.res.writeInterim(status, responseHeaders(headers, connection, status), reason);
   }
 
   onHead(head: ResponseHead): void {
-    if (this.parts.policy.shouldYield?.() === true) {
+    if (this.parts.request.policy.shouldYield?.() === true) {
       this.#wait(() => this.onHead(head));
       return;
     }
@@ -122,7 +106,7 @@ export class Exchange implements ExchangeEvents {
       return;
     }
     if (this.#writer === null) this.#begin(null);
-    this.parts.body?.stop();
+    this.parts.request.body?.stop();
     if (this.#writer === null) return;
     this.#over = true;
     this.#writer.end(trailers);
@@ -133,7 +117,7 @@ export class Exchange implements ExchangeEvents {
       this.#arrived.push(() => this.onFailed(error));
       return;
     }
-    const { body, pool, from } = this.parts;
+    const { request, pool, from, counters } = this.parts;
     if (this.#outgoing && this.#mayResend(error)) {
       this.#resent = true;
       this.#send(this.#outgoing, pool.takeNew(from));
@@ -141,12 +125,12 @@ export class Exchange implements ExchangeEvents {
     }
     if (this.#over) return;
     this.#over = true;
-    body?.stop();
+    request.body?.stop();
     // An incomplete response has to look incomplete: the connection ends without the last chunk.
     if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
-      this.parts.counters.upstreamFailures += 1;
-      this.parts.request.endpoint.traffic.errors += 1;
+      counters.upstreamFailures += 1;
+      request.endpoint.traffic.errors += 1;
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
   }
@@ -160,7 +144,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   readonly #onTurn = (): void => {
-    if (!this.#over && this.parts.policy.shouldYield?.() === true) {
+    if (!this.#over && this.parts.request.policy.shouldYield?.() === true) {
       setImmediate(this.#onTurn);
       return;
     }
@@ -177,35 +161,34 @@ export class Exchange implements ExchangeEvents {
     channel.abort();
   }
 
-  /** Ends the exchange; nothing of the upstream reaches the client any more. */
   protected giveUp(): void {
     this.#over = true;
     this.#connection?.abort();
-    this.parts.body?.stop();
+    this.parts.request.body?.stop();
   }
 
   /** @param status of the upstream's response; null without one */
   protected notifyPolicy(status: number | null): void {
-    const { policy, request } = this.parts;
-    policy.onUpstreamDone?.(request, status);
+    const { request } = this.parts;
+    request.policy.onUpstreamDone?.(request, status);
   }
 
-  /** Answers without a response of the upstream. */
   #fail(error: ApiError): void {
-    const { req, res, request, onFailure, counters } = this.parts;
+    const { request, counters } = this.parts;
     request.endpoint.traffic.errors += 1;
     this.notifyPolicy(null);
-    if (onFailure) {
-      onFailure(TARGET_FAILED);
+    if (request.onFailure) {
+      request.onFailure(TARGET_FAILED);
       return;
     }
     counters.upstreamFailures += 1;
-    answerError(req, res, error);
+    answerError(request.req, request.res, error);
   }
 
   /** Starts the response to the client. When something else is answered instead, there is no writer. */
   #begin(first: Buffer | null): void {
-    const { req, res, request, policy, counters } = this.parts;
+    const { request, counters } = this.parts;
+    const { req, res, policy } = request;
     const head = this.#head;
     const connection = this.#connection;
     if (head === null || connection === null) return;
@@ -221,7 +204,7 @@ export class Exchange implements ExchangeEvents {
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
       this.giveUp();
-      answerInstead(req, res, outcome, counters);
+      answerInstead(request, outcome, counters);
       return;
     }
     if (request.awaitsContinue) closeUnlessBodyRead(req, res);

@@ -1,23 +1,21 @@
 import type { Duplex } from 'node:stream';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
+import type { ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import type { Admission } from '../clients/client-connections.ts';
 import {
+  type Admission,
   forwardError,
   internalTarget,
   MAX_FORWARDS,
   TARGET_OFFLINE,
   TOO_MANY_FORWARDS,
-} from '../connections/internal-targets.ts';
+} from '../connections/connect-phase.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
 import { proxyHeader } from '../connections/proxy-protocol.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { endpointRemoved } from '../http/edge-errors.ts';
-import { answerError } from '../http/error-response.ts';
-import { resetConnection } from '../http/reset-connection.ts';
-import { Http2UpstreamPool } from '../upstreams/http2-upstream-pool.ts';
+import { answerError, resetConnection } from '../http/error-response.ts';
+import { Http2UpstreamPool } from '../upstreams/http2-upstream.ts';
 import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import { UpstreamPool } from '../upstreams/upstream-pool.ts';
 import { EdgeRequest } from './edge-request.ts';
@@ -30,7 +28,6 @@ const SWITCHING_PROTOCOLS = 101;
 
 type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
 
-/** Everything that ends with one endpoint. */
 interface Upstream {
   pool: UpstreamLinks;
   upgraded: Set<Duplex>;
@@ -40,7 +37,6 @@ export interface HttpProxyOptions {
   limits: UpstreamLimits;
   internal: InternalLookup;
   counters: TrafficCounters;
-  /** Answers requests on which the gateway itself failed. */
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
 
@@ -54,7 +50,7 @@ export class HttpProxy {
   constructor(private readonly options: HttpProxyOptions) {}
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
-    this.#process(EdgeRequest.received(req, res, admission));
+    this.#process(new EdgeRequest(req, res, admission));
   }
 
   /** Ends a request that an endpoint's policy has forwarded when that endpoint goes offline. */
@@ -99,17 +95,15 @@ export class HttpProxy {
       this.#forwardInternally(outcome, request);
       return;
     }
-    const { req, res, policy } = request;
     const { counters } = this.options;
     request.body?.stop();
     if (outcome.kind === 'close') {
       counters.refusedByPolicy += 1;
       request.watch?.closed();
-      resetConnection(req.socket);
-    } else answerByPolicy(req, res, outcome, request, policy, counters);
+      resetConnection(request.req.socket);
+    } else answerByPolicy(request, outcome, counters);
   }
 
-  /** Forwards a request to an internal endpoint, through that endpoint's own policy. */
   #forwardInternally(outcome: Forward, request: EdgeRequest): void {
     const target = internalTarget(outcome.url, this.options.internal);
     if (!target) this.#resume(outcome, TARGET_OFFLINE, request);
@@ -141,15 +135,19 @@ export class HttpProxy {
   }
 
   #sendUpstream(request: EdgeRequest): void {
-    const { req, res, body, endpoint, policy, onFailure } = request;
-    const { upgrade } = req;
+    const { endpoint } = request;
+    const { upgrade } = request.req;
     if (endpoint.websocketTcp && upgrade === null) {
       rejectPlainRequest(request);
       return;
     }
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const { counters } = this.options;
-    const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, counters };
+    const parts = { request, pool, from: clientOf(request), counters };
+    if (upgrade === null) {
+      new Exchange(parts).start();
+      return;
+    }
     const onConnected = (client: Duplex, stream: Duplex) => {
       counters.responded(SWITCHING_PROTOCOLS);
       for (const side of [client, stream]) {
@@ -157,19 +155,16 @@ export class HttpProxy {
         side.once('close', () => upgraded.delete(side));
       }
     };
-    if (upgrade === null) new Exchange(parts).start();
-    else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
+    if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
     // HTTP/2 has no upgrades.
     else if (endpoint.http2Upstream || !isForwarded(upgrade)) new Exchange(parts).start();
     else new UpgradeExchange(parts, upgrade, onConnected).start();
   }
 
-  /** Ends connections of an endpoint when their request is answered. */
   retire(endpoint: GatewayEndpoint): void {
     this.#upstreams.get(endpoint)?.pool.retire();
   }
 
-  /** Ends everything that an endpoint still carries. */
   remove(endpoint: GatewayEndpoint): void {
     this.#removed.add(endpoint);
     this.#openConnections.remove(endpoint);

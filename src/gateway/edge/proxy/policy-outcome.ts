@@ -1,39 +1,31 @@
 import { ApiError } from '../../../lib/errors.ts';
-import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { Compression, PolicyRequest, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { Compression, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { PolicyAnswer, PolicyError } from '../../../traffic-policy/steps.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
-import { encoderFor } from './encoder.ts';
+import type { EdgeRequest } from './edge-request.ts';
+import { encoderFor } from './response-writer.ts';
 
-/**
- * Answers a request as its policy decided. The response phase runs first, unless the policy refused the request.
- *
- * @param policy applies to the response
- */
+/** Answers a request as its policy decided. The response phase runs first, unless the policy refused the request. */
 export function answerByPolicy(
-  req: ClientRequest,
-  res: ClientResponse,
+  request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
-  request: PolicyRequest,
-  policy: CompiledPolicy,
   counters: TrafficCounters,
 ): void {
+  const { req, res, policy } = request;
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
-    answerInstead(req, res, outcome, counters);
+    answerInstead(request, outcome, counters);
     return;
   }
   const response: PolicyResponse = { status: outcome.status, headers: headersOf(outcome) };
   const replaced = policy.onHttpResponse(request, response);
-  if (replaced) answerInstead(req, res, replaced, counters);
+  if (replaced) answerInstead(request, replaced, counters);
   else send(req, res, response, outcome.body);
 }
 
-/** Answers as the policy decided, without running further phases. */
 export function answerInstead(
-  req: ClientRequest,
-  res: ClientResponse,
+  { req, res }: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
 ): void {

@@ -1,7 +1,7 @@
 import { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
-import { ByteBlocks } from '../http/byte-blocks.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
+import { ByteBlocks } from '../http/header-block.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
@@ -15,12 +15,10 @@ const memory = new MemoryBudget(64 * 1_048_576);
  * the client's connection stays open for the response.
  */
 export class RequestBody {
-  /** How the body is delimited; the length itself is in the head. */
   readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
   readonly #from: ClientBody;
   #to: UpstreamLink | null = null;
-  /** Read for a policy, and not yet sent. */
   readonly #buffered = new ByteBlocks();
   #readToEnd = false;
   #gaveUp = false;
@@ -29,10 +27,6 @@ export class RequestBody {
   #memory: MemoryBudget | null = null;
   readonly #readMs: number;
 
-  /**
-   * @param from the request's body
-   * @param readMs milliseconds that {@link read} waits
-   */
   constructor(req: ClientRequest, from: ClientBody, readMs = READ_MS) {
     this.#readMs = readMs;
     this.#req = req;
@@ -40,12 +34,7 @@ export class RequestBody {
     this.framing = req.headers['content-length'] === undefined ? 'chunked' : 'length';
   }
 
-  /**
-   * Reads the body before it is sent.
-   *
-   * @param limit in bytes
-   * @returns null when it is longer, does not arrive in time, or the connection is lost
-   */
+  /** @returns null when it is longer than the limit in bytes, does not arrive in time, or the connection is lost */
   async read(limit: number): Promise<Buffer | null> {
     if (Number(this.#req.headers['content-length'] ?? 0) > limit) return null;
     if (!this.#readToEnd && !this.#gaveUp && this.#buffered.length <= limit) await this.#readAhead(limit);
@@ -102,7 +91,6 @@ export class RequestBody {
     this.#counted = 0;
   }
 
-  /** Starts sending, as fast as the upstream reads. */
   sendTo(connection: UpstreamLink): void {
     this.#to = connection;
     const buffered = this.#buffered.joined();
@@ -120,7 +108,6 @@ export class RequestBody {
     if (buffered.length > 0) this.#from.resume();
   }
 
-  /** Resumes after back-pressure. */
   drain(): void {
     if (this.#to) this.#from.resume();
   }

@@ -53,7 +53,6 @@ export class RequestWatch {
     return this;
   }
 
-  /** @param head as the upstream gets it */
   sentUpstream(target: string, head: Buffer): void {
     const text = head.toString('latin1', 0, head.length - HEAD_END);
     this.#sent = { target: target.slice(0, MAX_TARGET), head: headDigest(text), sample: headSample(text) };
@@ -65,7 +64,6 @@ export class RequestWatch {
     this.#isForwarded = true;
   }
 
-  /** @param code of an error page */
   answered(status: number, code: string | null): void {
     if (this.#isOver) return;
     const ending = this.record.acted.at(-1)?.outcome.kind;
@@ -74,7 +72,6 @@ export class RequestWatch {
     else this.#report(status, null, this.#sent === null ? 'gateway' : 'upstream');
   }
 
-  /** The policy has closed the connection. */
   closed(): void {
     this.#report(null, null, 'gateway');
   }

@@ -2,11 +2,10 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
-import { pipeBoth } from '../connections/pipe-both.ts';
+import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
-import { MalformedMessage } from '../http/header-fields.ts';
-import { headerValue, responseHeaders } from '../http/headers.ts';
-import type { ResponseHead } from '../http/response-head.ts';
+import { headerValue, MalformedMessage, responseHeaders } from '../http/headers.ts';
+import type { ResponseHead } from '../upstreams/response-parser.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { answerInstead } from './policy-outcome.ts';
 
@@ -21,7 +20,6 @@ export function isForwarded({ protocol }: Upgrade): boolean {
   return FORWARDED.has(protocol.toLowerCase());
 }
 
-/** Called with both sides once they are connected. */
 export type OnConnected = (client: Duplex, upstream: Duplex) => void;
 
 /** A request for another protocol, usually WebSocket. When the upstream agrees, both sides are piped together. */
@@ -36,7 +34,7 @@ export class UpgradeExchange extends Exchange {
   }
 
   override onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void {
-    const { req, res, request, policy, counters } = this.parts;
+    const { request, counters } = this.parts;
     const protocol = headerValue(head.headers, 'upgrade') ?? '';
     if (protocol.toLowerCase() !== this.#upgrade.protocol.toLowerCase()) {
       channel.abort();
@@ -46,10 +44,10 @@ export class UpgradeExchange extends Exchange {
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();
     this.notifyPolicy(head.status);
-    const outcome = policy.onHttpResponse?.(request, response);
+    const outcome = request.policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
       channel.abort();
-      answerInstead(req, res, outcome, counters);
+      answerInstead(request, outcome, counters);
       return;
     }
     const socket = this.#upgrade.accept();
@@ -66,7 +64,6 @@ export class UpgradeExchange extends Exchange {
   }
 }
 
-/** The head of a response that switches protocols. */
 export function headText(
   status: number,
   upgrade: string,

@@ -25,8 +25,8 @@ const PING_EVERY = 60_000;
 type Done = (error?: Error | null) => void;
 
 /**
- * The bytes in a client's WebSocket messages, as a stream; what the upstream sends goes out as binary messages. In both directions, the end is a close frame; a connection
- * that closes without one is an error.
+ * The bytes in a client's WebSocket messages; the upstream's go out as binary messages. In both directions, the end is a
+ * close frame; a connection that closes without one is an error.
  */
 export class WebSocketStream extends Duplex {
   readonly #socket: Socket;
@@ -38,7 +38,6 @@ export class WebSocketStream extends Duplex {
   #onDrained: Done | null = null;
   readonly #pings: NodeJS.Timeout;
 
-  /** @param socket of a client that has switched to WebSocket */
   constructor(socket: Socket, pingEvery = PING_EVERY) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#socket = socket;
@@ -55,7 +54,6 @@ export class WebSocketStream extends Duplex {
         onFrameEnd: (frame) => this.#onFrameEnd(frame),
       },
     );
-    // An error without a listener would end the process.
     this.on('error', () => {});
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
     socket.on('drain', () => this.#drained());

@@ -5,8 +5,8 @@ import { trimSpace } from '../../../lib/http/trim-space.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import { TARGET_FAILED } from '../connections/internal-targets.ts';
-import { pipeBoth } from '../connections/pipe-both.ts';
+import { TARGET_FAILED } from '../connections/connect-phase.ts';
+import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
 import { upstreamFailure } from '../http/edge-errors.ts';
 import { answerError } from '../http/error-response.ts';
@@ -31,7 +31,6 @@ export interface ConvertedClient {
   counters: TrafficCounters;
 }
 
-/** Rejects a request without a WebSocket upgrade, at an endpoint that supports nothing else. */
 export function rejectPlainRequest({ req, res, body }: EdgeRequest): void {
   body?.stop();
   const error = new ApiError(
@@ -52,11 +51,10 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
     rejectPlainRequest(request);
     return;
   }
-  const { req, res, policy } = request;
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
-  const outcome = policy.onHttpResponse?.(request, response);
+  const outcome = request.policy.onHttpResponse?.(request, response);
   if (outcome === undefined) connect(request, client, response);
-  else answerInstead(req, res, outcome, client.counters);
+  else answerInstead(request, outcome, client.counters);
 }
 
 function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {

@@ -2,15 +2,13 @@ import type { Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
-import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
+import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { ClientConnection, clientTls } from '../connections/client-connection.ts';
-import { findDestination } from '../connections/destination.ts';
-import { OpenConnections } from '../connections/open-connections.ts';
-import { pipeBoth } from '../connections/pipe-both.ts';
+import { findDestination } from '../connections/connect-phase.ts';
+import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
 import { proxyHeader } from '../connections/proxy-protocol.ts';
-import { resetConnection } from '../http/reset-connection.ts';
+import { resetConnection } from '../http/error-response.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 
 export interface StreamProxyOptions {
@@ -24,7 +22,6 @@ export interface StreamProxyOptions {
   log: Log;
 }
 
-/** How a connection reaches its upstream. */
 export interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
   /** Endpoints whose policies have forwarded it; it ends when one of them goes offline. */
   through?: readonly GatewayEndpoint[];
@@ -46,7 +43,6 @@ export class StreamProxy {
     this.#options = { internal, idleTimeout, streamWait, ...rest };
   }
 
-  /** Runs the policy's phase on_tcp_connect and, if that allows it, connects the client to the upstream. */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
     const connection = new ClientConnection(client, Date.now(), clientTls(client));
     const to = findDestination(endpoint, connection, this.#options.internal);
@@ -54,12 +50,7 @@ export class StreamProxy {
     else this.connectTo(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
   }
 
-  /**
-   * Connects a client to an upstream until either side ends.
-   *
-   * @param client plain, or TLS after its handshake; nothing of it has been read
-   * @param connection the client's connection as policies see it
-   */
+  /** @param client plain, or TLS after its handshake; nothing of it has been read */
   connectTo(
     client: Socket,
     upstream: AgentUpstream,

@@ -3,23 +3,19 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
-import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import { resetConnection } from '../http/reset-connection.ts';
+import { resetConnection } from '../http/error-response.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
 export interface TcpListenersOptions {
-  /** Address to listen on. */
   host: string;
   endpoints: Pick<EndpointDirectory, 'internal' | 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
   };
-  /** Left out: the defaults. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
-  /** Limit on the connections of all ports together. */
   connections: number;
   counters: TrafficCounters;
   log: Log;
@@ -58,7 +54,6 @@ export class TcpListeners implements PortOpener {
     this.#servers.set(port, server);
   }
 
-  /** Stops listening; open connections end with their endpoint. */
   close(port: number): void {
     this.#servers.get(port)?.close();
     this.#servers.delete(port);

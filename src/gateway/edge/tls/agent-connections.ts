@@ -7,17 +7,13 @@ export interface AgentServer {
 /** The first byte of muxado: the highest of three length bytes, and an agent's heartbeat frame is never that long. */
 const MUXADO_BYTE = 0;
 
-/** The agents' connections at the public TLS port. */
 export class AgentConnections {
   #open: (server: AgentServer) => void = () => {};
   readonly #server = new Promise<AgentServer>((resolve) => {
     this.#open = resolve;
   });
 
-  /**
-   * @param name host name that agents connect to, lower case
-   * @param silenceTimeout milliseconds in which a client without a host name must send its first byte
-   */
+  /** @param silenceTimeout milliseconds in which a client without a host name must send its first byte */
   constructor(
     readonly name: string,
     private readonly silenceTimeout = 30_000,
@@ -28,7 +24,6 @@ export class AgentConnections {
     this.#open(server);
   }
 
-  /** Takes an agent's connection over. */
   accept(secured: TLSSocket): void {
     secured.on('error', () => {});
     void this.#server.then((server) => {

@@ -1,18 +1,13 @@
-import type { SecureContext } from 'node:tls';
 import type { Log } from '../../../lib/log/log.ts';
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts';
 import { CertificateCache } from '../../certificates/local-ca/certificate-cache.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
-import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
-import type { HandshakeDemands } from './handshake-demands.ts';
-import { TlsContexts } from './tls-contexts.ts';
 
 export interface CertificateSelectionOptions {
   ca: LocalCa;
   /** Certificates of reserved domains; they take precedence over those of the local CA. */
   domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
-  /** Names in the certificate for clients that request an unknown name. */
   defaultNames: readonly string[];
   /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
   servedAs: (name: string) => string | null;
@@ -29,7 +24,6 @@ const HOST_NAME = /^[a-z0-9.-]{1,253}$/;
 export class CertificateSelection {
   readonly #leaves: CertificateCache;
   readonly #default: CertificateCache;
-  readonly #contexts = new TlsContexts();
   /** Names that were offline and got a certificate all the same. */
   readonly #invented = new Set<string>();
 
@@ -39,25 +33,15 @@ export class CertificateSelection {
     this.#default = new CertificateCache({ issue: () => ca.issue(defaultNames) }, 1);
   }
 
-  /**
-   * Returns the TLS context for a client.
-   *
-   * @param name lower case; empty when the client named none
-   * @param demands of the endpoint, perhaps with a certificate of its own
-   * @throws when a certificate cannot be issued, or a demand cannot be met
-   */
-  async contextFor(name: string, demands: HandshakeDemands = EDGE_TERMINATION): Promise<SecureContext> {
-    const { certificate, privateKey } = demands;
-    const own = certificate !== null && privateKey !== null ? { cert: certificate, key: privateKey } : null;
-    return this.#contexts.contextFor(own ?? (await this.#pairFor(name)), demands);
-  }
-
-  /** Issues the certificate for clients that request an unknown name. */
   async prepare(): Promise<void> {
     await this.#default.leafFor('');
   }
 
-  async #pairFor(name: string): Promise<CertifiedKey> {
+  /**
+   * @param name lower case; empty when the client named none
+   * @throws when a certificate cannot be issued
+   */
+  async pairFor(name: string): Promise<CertifiedKey> {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
     const servedAs = this.options.servedAs(name);
@@ -85,7 +69,6 @@ export class CertificateSelection {
     try {
       return domains?.pairFor(name) ?? null;
     } catch (err) {
-      // Fall back to the local CA.
       log.error({ err, name }, 'domain certificate lookup failed');
       return null;
     }

@@ -4,28 +4,22 @@ import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { DeadlineSweep, type Timed } from '../../../lib/time/deadline-sweep.ts';
 import { PROGRESS_MS, Progress } from '../../../lib/time/progress.ts';
 import { TokenBuckets } from '../../../lib/time/token-bucket.ts';
-import { resetConnection } from '../http/reset-connection.ts';
+import { resetConnection } from '../http/error-response.ts';
 
-/** Which idle connections may be closed. */
 export interface IdleChoice {
-  /** @param address of the client */
   isFrom(address: string | undefined): boolean;
-  /** Milliseconds that the connection must have been idle for. */
   idleFor: number;
 }
 
 export interface ConnectionSlotsOptions {
-  /** Simultaneous connections. */
   limit: number;
   /** Closes the longest idle connection of a choice; returns false when all are busy. */
   closeIdle(choice: IdleChoice): boolean;
-  /** Called when a connection is refused. */
   onFull?(): void;
   /** Milliseconds; see {@link ConnectionSlots.expectProgress}. */
   progressTimeout?: number;
 }
 
-/** Milliseconds between checks of progress. */
 const SWEEP_MS = 1000;
 /** Fewer bytes in that time are a trickle. */
 const USEFUL_BYTES = 240;
@@ -60,11 +54,7 @@ export class ConnectionSlots {
     this.#sweep = new DeadlineSweep(Math.min(SWEEP_MS, Math.ceil((options.progressTimeout ?? PROGRESS_MS) / 4)));
   }
 
-  /**
-   * Takes a slot until the connection closes.
-   *
-   * @returns false when all slots are taken; the new connection has been reset then
-   */
+  /** @returns false when all slots are taken; the new connection has been reset then */
   take(socket: Socket): boolean {
     const { limit, onFull } = this.options;
     const address = socket.remoteAddress;
@@ -133,11 +123,7 @@ export class ConnectionSlots {
     );
   }
 
-  /**
-   * The connections of no use of the network that has most of them.
-   *
-   * @returns none when those are not at least two more than the client's own
-   */
+  /** Those of no use of the network that has most of them: none unless it has at least two more than the client's own. */
   #uselessShare(address: string | undefined, now: number): Iterable<Slot> {
     const useless = new ClientShares<Slot>();
     for (const slot of this.#slots.values()) if (!slot.evicted && slot.isUseless(now)) useless.add(slot.network, slot);
@@ -161,7 +147,6 @@ export class ConnectionSlots {
   }
 }
 
-/** One connection and what it has moved. */
 class Slot implements Timed {
   evictable = false;
   evicted = false;
@@ -213,4 +198,25 @@ class Slot implements Timed {
 function outputOf(socket: Socket): { written: number; queued: number } {
   const { _handle: handle } = socket as Socket & { _handle?: { bytesWritten: number; writeQueueSize: number } | null };
   return { written: handle?.bytesWritten ?? 0, queued: handle?.writeQueueSize ?? 0 };
+}
+
+export interface IdleClient {
+  /** IP address; undefined when the connection has ended already. */
+  readonly address: string | undefined;
+  /** When its last request ended, in milliseconds of `performance.now()`; null while it carries one. */
+  readonly idleSince: number | null;
+  destroy(): void;
+}
+
+/** Looks at all of them: this happens only when all slots are taken, and costs much less than the handshake that follows. */
+export function closeLongestIdle({ isFrom, idleFor }: IdleChoice, ...groups: Iterable<IdleClient>[]): boolean {
+  let [longest, since]: [IdleClient | null, number] = [null, performance.now() - idleFor];
+  for (const clients of groups) {
+    for (const client of clients) {
+      const { idleSince } = client;
+      if (idleSince !== null && idleSince <= since && isFrom(client.address)) [longest, since] = [client, idleSince];
+    }
+  }
+  longest?.destroy();
+  return longest !== null;
 }

@@ -1,10 +1,13 @@
+import { hash } from 'node:crypto';
 import type { Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
+import { createSecureContext, type SecureContext, type SecureVersion, type TLSSocket } from 'node:tls';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
+import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-server-options.ts';
+import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
+import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
-import type { HandshakeDemands } from './handshake-demands.ts';
 
 /** A client before its handshake: its ClientHello has been parsed, but its bytes are still unread. */
 export interface HelloClient {
@@ -20,12 +23,12 @@ export interface HelloClient {
 export interface HandshakeOptions {
   /** Application protocols to offer; left out: no negotiation. */
   protocols?: string[];
-  /** Left out: the defaults. */
   demands?: HandshakeDemands;
 }
 
-/** Performs the server's side of TLS handshakes. */
 export class Handshakes {
+  readonly #contexts = new TlsContexts();
+
   /** @param findAuthority finds the PEM of a certificate authority that demands name by its identifier */
   constructor(
     private readonly certificates: CertificateSelection,
@@ -33,15 +36,13 @@ export class Handshakes {
   ) {}
 
   /**
-   * Performs one handshake. When it fails, the connection is closed with the appropriate alert.
-   *
-   * @returns null when it failed
-   * @throws when no certificate is available, or a demand cannot be met
+   * When it fails, the connection is closed with the appropriate alert, and the result is null.
+   * || @throws when no certificate is available, or a demand cannot be met
    */
   async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION } = options;
-    const secureContext = await this.certificates.contextFor(hostName, this.#withAuthorities(demands));
+    const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const common = { secureContext, requestCert, rejectUnauthorized };
@@ -55,6 +56,12 @@ export class Handshakes {
     handshakeDone();
     // OpenSSL knows no name when it resumes a session of TLS 1.2.
     return Object.assign(secured, { servername: hostName });
+  }
+
+  async #contextFor(hostName: string, demands: HandshakeDemands): Promise<SecureContext> {
+    const { certificate, privateKey } = demands;
+    const own = certificate !== null && privateKey !== null ? { cert: certificate, key: privateKey } : null;
+    return this.#contexts.contextFor(own ?? (await this.certificates.pairFor(hostName)), demands);
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {
@@ -79,4 +86,92 @@ function isClientVerified(secured: TLSSocket, { clientVerification }: HandshakeD
   if (clientVerification === 'require-any') return true;
   const { _handle: handle } = secured as TLSSocket & { _handle?: { verifyError(): Error | null } };
   return handle?.verifyError() === null;
+}
+
+/** How the edge terminates TLS: what endpoints can ask for, and the old versions that a TLS edge may allow. */
+export interface HandshakeDemands extends Omit<TlsTermination, 'minVersion'> {
+  readonly minVersion: TlsTermination['minVersion'] | '1.0' | '1.1';
+}
+
+/**
+ * Combines what is demanded already, for example by the agent's binding, with what a policy demands for one connection.
+ * The policy takes precedence, but never lowers what is demanded of the client.
+ */
+export function mergeDemands(base: TlsTermination | null, policy: TlsTermination | null): TlsTermination | null {
+  if (policy === null || base === null) return policy ?? base;
+  const { certificate, privateKey } = policy.certificate === null ? base : policy;
+  const { clientAuthorities, clientVerification } = policy.clientAuthorities.length === 0 ? base : policy;
+  return { ...policy, certificate, privateKey, clientAuthorities, clientVerification };
+}
+
+type ClientDemands = Pick<TlsTermination, 'clientAuthorities' | 'clientVerification'>;
+
+/** Whether a handshake has already demanded of the client what a policy demands. */
+export function meetsClientDemands(policy: ClientDemands, handshake: ClientDemands | null): boolean {
+  if (policy.clientAuthorities.length === 0) return true;
+  return handshake !== null && describe(policy) === describe(handshake);
+}
+
+function describe({ clientAuthorities, clientVerification }: ClientDemands): string {
+  return [clientVerification, ...clientAuthorities].join('\n');
+}
+
+/** Contexts in the cache, some tens of KiB each with usual certificates. */
+const MAX_CONTEXTS = 1024;
+/** Bytes of the PEM texts that all cached contexts were created from. */
+const MAX_BYTES = 16 * 1_048_576;
+
+const VERSIONS: Readonly<Record<HandshakeDemands['minVersion'], SecureVersion>> = {
+  '1.0': 'TLSv1',
+  '1.1': 'TLSv1.1',
+  '1.2': 'TLSv1.2',
+  '1.3': 'TLSv1.3',
+};
+
+/** OpenSSL's own list without its security level, which no suite before TLS 1.2 reaches. */
+const OLD_CIPHERS = 'DEFAULT:@SECLEVEL=0';
+
+/**
+ * Caches TLS contexts, one for each combination of certificate and demands. Different demands never share one: a client
+ * could resume a session that began without the client certificate that is now demanded.
+ */
+export class TlsContexts {
+  /** By a digest of everything that a context was created from, least recently used first. */
+  readonly #contexts = new Map<string, { context: SecureContext; bytes: number }>();
+  #bytes = 0;
+
+  /** @throws OpenSSL's error when the certificate, its key or an authority is invalid */
+  contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+    const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
+    const { cert, key } = pair;
+    const identity = [minVersion, maxVersion, clientVerification, cert, key, ...clientAuthorities].join('\n');
+    const digest = hash('sha256', identity, 'base64');
+    const cached = this.#contexts.get(digest) ?? { context: createContext(pair, demands), bytes: identity.length };
+    this.#remove(digest);
+    this.#contexts.set(digest, cached);
+    this.#bytes += cached.bytes;
+    for (const oldest of this.#contexts.keys()) {
+      if (this.#contexts.size <= MAX_CONTEXTS && this.#bytes <= MAX_BYTES) break;
+      this.#remove(oldest);
+    }
+    return cached.context;
+  }
+
+  #remove(digest: string): void {
+    this.#bytes -= this.#contexts.get(digest)?.bytes ?? 0;
+    this.#contexts.delete(digest);
+  }
+}
+
+function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+  const { minVersion, maxVersion, clientAuthorities } = demands;
+  return createSecureContext({
+    ...pair,
+    ...TLS_SERVER_OPTIONS,
+    minVersion: VERSIONS[minVersion],
+    maxVersion: VERSIONS[maxVersion],
+    ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),
+    // OpenSSL resumes sessions of clients with a certificate only when the sessions have an ID context.
+    ...(clientAuthorities.length > 0 && { ca: [...clientAuthorities], sessionIdContext: 'clients' }),
+  });
 }

@@ -2,10 +2,9 @@ import type { ClientHttp2Session } from 'node:http2';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import { upstreamUnreachable } from '../http/edge-errors.ts';
-import { MalformedMessage } from '../http/header-fields.ts';
+import { ConnectionLost, DIAL_FAILURE_TEXT, upstreamUnreachable } from '../http/edge-errors.ts';
+import { MalformedMessage } from '../http/headers.ts';
 import { MAX_HEADER_LINES } from '../http/request-guard.ts';
-import { ConnectionLost, DIAL_FAILURE_TEXT } from '../http/upstream-failure.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
 
@@ -30,7 +29,6 @@ export class Http2UpstreamSession {
   readonly opened: Promise<ClientHttp2Session>;
   readonly from: ClientInfo;
   readonly scheme: 'http' | 'https';
-  /** Whether a request has been answered. */
   used = false;
   /** Why the session ended, if known more precisely than its requests can tell. */
   failure: Error | null = null;
@@ -63,23 +61,19 @@ export class Http2UpstreamSession {
     return isOpen && this.#streams < limit && !this.#channel?.isCrowded;
   }
 
-  /** Counts a request that uses this session. */
   claim(): void {
     this.#streams += 1;
   }
 
-  /** Counts the end of a request. */
   release(): void {
     this.#streams -= 1;
     this.#idleSince = performance.now();
   }
 
-  /** Notes that a request has been answered. */
   answered(): void {
     this.used = true;
   }
 
-  /** Closes a session that has been idle for too long. */
   checkTime(now: number): void {
     if (this.#streams === 0 && now - this.#idleSince >= this.#keepAlive) this.destroy();
   }

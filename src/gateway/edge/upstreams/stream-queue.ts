@@ -1,9 +1,7 @@
 import { clientNetwork, hostOf } from '../../../lib/network/ip-address.ts';
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
 
-/** Milliseconds between attempts. */
 const POLL_MS = 20;
-/** Networks whose turn it is at a time. */
 const NETWORKS_PER_TURN = 32;
 
 /** @returns whether the wait is over, with a stream or without */
@@ -21,17 +19,13 @@ export class StreamQueue {
   /** When one was served, or the first one came. */
   #movedAt = 0;
 
-  /** @param timeout milliseconds that each waits */
   constructor(private readonly timeout: number) {}
 
   /**
-   * Opens a stream now, or when it is its turn.
-   *
-   * @param client `ip:port`, or `[ip]:port` for IPv6
-   * @param open throws {@link StreamsExhausted} when no stream is free
-   * @param onFailure receives any other error, and {@link StreamsExhausted} after the timeout: at once when nobody was served
-   *   for half of it and others of the same network are waiting
-   * @returns leaves the queue
+   * Opens a stream now, or when it is its turn; returns a function that leaves the queue.
+   * || @param client `ip:port`, or `[ip]:port` for IPv6
+   * @param onFailure receives errors, and {@link StreamsExhausted} after the timeout: at once when nobody was served for half
+   * of it and others of the same network are waiting
    */
   enter<T>(
     client: string,

@@ -2,9 +2,8 @@ import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-cha
 import { hostOf } from '../../../lib/network/ip-address.ts';
 import { currentTurn, turnTime } from '../../../lib/time/loop-turn.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
-import { passableTrailers } from '../http/headers.ts';
-import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';
-import { requestHead } from './request-head.ts';
+import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
+import { headerLine, passableTrailers } from '../http/headers.ts';
 import { ResponseParser } from './response-parser.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
@@ -14,11 +13,7 @@ export interface ConnectionOwner {
   readonly queue: StreamQueue;
   /** Takes the stream of a connection that has just become idle. */
   takeIdleStream(): ByteChannel | null;
-  /**
-   * The connection has answered and can take another request.
-   *
-   * @param hadBody whether the response could have a body
-   */
+  /** @param hadBody whether the response could have a body */
   idle(connection: UpstreamConnection, hadBody: boolean): void;
   /** The upstream has closed a connection that it had promised to keep, after so many idle milliseconds. */
   closedEarly(idleTime: number): void;
@@ -48,15 +43,12 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
    */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
-  /** Bytes of an unfinished head or unfinished trailers, as the stream counts them. */
   #counted = 0;
-  /** Milliseconds without a request before the current one. */
   #idleBefore = 0;
   /** The turn of the event loop in which the request was written: it leaves at its end. */
   #writtenIn = 0;
   #leaveQueue: (() => void) | undefined;
 
-  /** @param from the client for whose request the stream is opened */
   constructor(
     private readonly endpoint: GatewayEndpoint,
     private readonly limits: UpstreamLimits,
@@ -66,7 +58,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
   }
 
-  /** Whether the connection waits for a request. */
   get isIdle(): boolean {
     return this.#user === null && this.#channel !== null;
   }
@@ -81,7 +72,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#channel?.usedBy?.(hostOf(address));
   }
 
-  /** Milliseconds since the last request. */
   get idleTime(): number {
     return turnTime() - this.#idleSince;
   }
@@ -130,7 +120,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#channel?.resume();
   }
 
-  /** Ends the connection without notifying its user. */
   abort(): void {
     this.#user = null;
     this.#parser.stop();
@@ -140,7 +129,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.owner.remove(this);
   }
 
-  /** Ends the connection and returns its open stream. */
   release(): ByteChannel | null {
     const channel = this.#channel;
     this.#channel = null;
@@ -154,7 +142,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     user?.onFailed(error);
   }
 
-  /** Ends a connection that takes too long. */
   checkTime(now: number): void {
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
@@ -286,7 +273,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 }
 
-/** @returns false when the writer should wait */
 function writeChunk(channel: ByteChannel, bytes: Buffer): boolean {
   channel.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
   channel.write(bytes);
@@ -296,5 +282,20 @@ function writeChunk(channel: ByteChannel, bytes: Buffer): boolean {
 function lastChunk(trailers: readonly string[]): Buffer {
   let text = '0\r\n';
   for (const [name, value] of passableTrailers(trailers)) text += `${name}: ${value}\r\n`;
+  return Buffer.from(`${text}\r\n`, 'latin1');
+}
+
+/** Formats the request line and headers; throws when a header contains invalid characters. */
+export function requestHead({ request, body, awaitsContinue, trailers, upgrade }: OutgoingRequest): Buffer {
+  const { method, target, headers } = request;
+  let text = `${method} ${target} HTTP/1.1\r\n`;
+  for (let at = 0; at < headers.length; at += 2) {
+    text += headerLine(headers[at] as string, headers[at + 1] as string);
+  }
+  if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
+  if (awaitsContinue) text += 'Expect: 100-continue\r\n';
+  if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+  // The Connection header has to list TE (RFC 9110, 10.1.4).
+  else if (trailers) text += 'TE: trailers\r\nConnection: TE\r\n';
   return Buffer.from(`${text}\r\n`, 'latin1');
 }

@@ -1,10 +1,8 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import type { ResponseHead } from '../http/response-head.ts';
-import type { ResponseEvents } from './response-parser.ts';
+import type { ResponseEvents, ResponseHead } from './response-parser.ts';
 
-/** Limits on requests to an upstream, in milliseconds and bytes. */
 export interface UpstreamLimits {
   /** Until the head of a response has arrived, counted from the last part of the request that was sent. */
   responseTimeout: number;
@@ -16,14 +14,12 @@ export interface UpstreamLimits {
 }
 
 export interface OutgoingRequest {
-  /** As the policy left it. */
   readonly request: PolicyRequest;
   /** How the body is delimited, with the length in the headers; null without a body. */
   readonly body: 'length' | 'chunked' | null;
   /** Whether the client waits for the upstream's `100 Continue`. */
   readonly awaitsContinue: boolean;
   readonly trailers: boolean;
-  /** The protocol that the client asks to switch to. */
   readonly upgrade: string | undefined;
 }
 
@@ -38,29 +34,15 @@ export interface ExchangeEvents extends ResponseEvents {
   onFailed(error: Error): void;
 }
 
-/** Sends one request to the upstream and receives the response. */
 export interface UpstreamLink {
   /** Whether the connection has answered a request before, and may have become stale. */
   readonly reused: boolean;
   /** Whether no byte of the response has arrived. */
   readonly unanswered: boolean;
-  /**
-   * Sends a request as soon as there is a connection.
-   *
-   * @throws {Error} when the request contains invalid characters
-   */
+  /** @throws {Error} when the request contains invalid characters */
   send(request: OutgoingRequest, user: ExchangeEvents): void;
-  /**
-   * Sends a piece of the request's body.
-   *
-   * @returns false when the writer should wait for `onDrain`
-   */
+  /** @returns false when the writer should wait for `onDrain` */
   write(bytes: Buffer): boolean;
-  /**
-   * Completes the body.
-   *
-   * @param trailers flat name, value list
-   */
   finishRequest(trailers: readonly string[]): void;
   pause(): void;
   resume(): void;
@@ -69,11 +51,7 @@ export interface UpstreamLink {
 }
 
 export interface UpstreamLinks {
-  /**
-   * Takes a connection for one request.
-   *
-   * @param repeatable whether the request may be sent again if the connection is stale
-   */
+  /** @param repeatable whether the request may be sent again if the connection is stale */
   take(from: ClientInfo, repeatable: boolean): UpstreamLink;
   takeNew(from: ClientInfo): UpstreamLink;
   /** Closes idle connections, and the others when their requests are answered. */

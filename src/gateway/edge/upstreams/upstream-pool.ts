@@ -6,7 +6,6 @@ import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
-/** Milliseconds between checks of deadlines. */
 const SWEEP_MS = 250;
 
 /**
@@ -47,7 +46,6 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     this.queue = new StreamQueue(limits.streamWait);
   }
 
-  /** The connection returns to the pool automatically. */
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
     const idle = this.#reusable(from, repeatable);
     if (!idle) return this.takeNew(from);

@@ -11,8 +11,7 @@ import {
   mapType,
 } from '@bufbuild/cel';
 import { messageOf } from '../../../lib/errors.ts';
-import { queryParameters } from '../../scope/query-parameters.ts';
-import { parseUrl } from '../../scope/url-parts.ts';
+import { parseUrl, queryParameters } from '../../scope/url-parts.ts';
 import { celOf, jsonOf, textOf } from '../values.ts';
 
 const { BOOL, BYTES, DYN, STRING } = CelScalar;
@@ -75,7 +74,6 @@ function oneText(name: string, method: string, run: (text: string) => CelInput):
   ];
 }
 
-/** Defines `s.method()`, which tells whether a string is valid. */
 function test(method: string, run: (text: string) => boolean): CelFunc[] {
   return [
     celMethod(method, STRING, [], BOOL, function () {

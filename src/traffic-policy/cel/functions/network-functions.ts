@@ -1,13 +1,28 @@
 import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
+import { type Cidr, parseCidr } from '../../../lib/network/cidr.ts';
 import { parseAddress } from '../../../lib/network/ip-address.ts';
-import { cachedCidr } from '../../cidr-cache.ts';
 import { currentContext } from '../evaluation.ts';
+
+const MAX_RANGES = 1000;
+/** No range is longer: a full IPv6 address has 39 characters. */
+const MAX_LENGTH = 64;
+const cache = new BoundedMap<string, Cidr | null>(MAX_RANGES);
+
+/** Parses a range as {@link parseCidr} does, once for all evaluations of an expression that names it. */
+export function cachedCidr(text: string): Cidr | null {
+  let cidr = cache.get(text);
+  if (cidr === undefined) {
+    cidr = text.length <= MAX_LENGTH ? parseCidr(text) : null;
+    cache.set(text, cidr);
+  }
+  return cidr;
+}
 
 const { BOOL, DOUBLE, INT, STRING } = CelScalar;
 
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16'];
 
-/** Functions for addresses, random numbers and secrets. */
 export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
   celFunc('inCidrRange', [STRING, STRING], BOOL, (address, range) => isInAny(address, [range])),
   celFunc('inCidrRanges', [STRING, listType(STRING)], BOOL, (address, ranges) => isInAny(address, ranges)),

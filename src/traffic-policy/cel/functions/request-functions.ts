@@ -3,7 +3,6 @@ import { currentContext } from '../evaluation.ts';
 
 const { BOOL, DYN, STRING } = CelScalar;
 
-/** Functions that read the request, by the variable that they read. */
 export const REQUEST_FUNCTIONS: readonly CelFunc[] = [
   ...lookups('ReqHeader', 'req.headers'),
   ...lookups('QueryParam', 'req.url.query_params'),

@@ -27,7 +27,6 @@ const PARTS: Readonly<Record<string, (moment: Date) => number>> = {
   getMilliseconds: (moment) => moment.getUTCMilliseconds(),
 };
 
-/** The parts of a timestamp, in UTC or in a time zone. */
 const PART_FUNCTIONS: readonly CelFunc[] = Object.entries(PARTS).flatMap(([name, part]) => [
   celMethod(name, TIMESTAMP, [], INT, function () {
     return BigInt(part(new Date(timestampMs(this.message))));

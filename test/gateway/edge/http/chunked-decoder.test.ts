@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ChunkedDecoder } from '../../../../src/gateway/edge/http/chunked-decoder.ts';
-import { HeadersTooLong, MalformedMessage } from '../../../../src/gateway/edge/http/header-fields.ts';
+import { HeadersTooLong, MalformedMessage } from '../../../../src/gateway/edge/http/headers.ts';
 
 const LIMIT = 128;
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { MalformedMessage } from '../../../../src/gateway/edge/http/header-fields.ts';
+import { MalformedMessage } from '../../../../src/gateway/edge/http/headers.ts';
 import { type ResponseEvents, ResponseParser } from '../../../../src/gateway/edge/upstreams/response-parser.ts';
 import { fuzz } from '../../../support/fuzz.ts';
 

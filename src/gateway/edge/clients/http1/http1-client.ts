@@ -5,17 +5,16 @@ import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { turnTime } from '../../../../lib/time/loop-turn.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { ChunkedDecoder } from '../../http/chunked-decoder.ts';
-import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
+import type { HttpHandler } from '../../http/client-message.ts';
 import { headersTooLong, internalFailure, malformedRequest, requestTimeout } from '../../http/edge-errors.ts';
 import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
-import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
+import { HeadersTooLong, MalformedMessage } from '../../http/headers.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
+import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder, unreadBytes, unsentBytes } from '../client-memory.ts';
-import type { IdleClient } from '../idle-clients.ts';
-import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
-import { Http1Request } from './http1-request.ts';
+import { type Http1Head, Http1Request, NO_HEAD, parseHttp1Head } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 import { PostponedInput } from './postponed-input.ts';
 
@@ -25,27 +24,12 @@ const LINGER_MS = 1000;
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 4;
 
-/** Memory that a request takes besides its head and body. */
 const REQUEST_BYTES = 5120;
-
-export interface Http1Handler {
-  /** Answers a request; throws nothing. */
-  onRequest(req: ClientRequest, res: ClientResponse): void;
-  /** The gateway's own services, which continue connections that request one of their hosts. */
-  services?: {
-    /** @param host value of a Host header */
-    serves(host: string | undefined): boolean;
-    /** Continues a connection whose next request is still unread. */
-    accept(socket: Socket): void;
-  };
-}
 
 export interface Http1ClientOptions {
   limits: HttpLimits;
-  /** Headers that announce keep-alive, with their CR LF. */
   keepAlive: string;
-  handler: Http1Handler;
-  /** Called when the connection is closed or handed over. */
+  handler: HttpHandler;
   onDone(client: Http1Client): void;
   memory: MemoryBudget;
   counters: TrafficCounters;
@@ -61,14 +45,12 @@ export class Http1Client implements IdleClient, MemoryHolder {
   readonly #block: HeaderBlock;
   /** Reused for all bodies of the connection. */
   #chunks: ChunkedDecoder | null = null;
-  /** The current request; null between two. */
   #request: Http1Request | null = null;
   #response: Http1Response | null = null;
   #body: BodyProgress | null = null;
   #closing = false;
   readonly #postponed: PostponedInput;
   readonly #memory: ConnectionMemory;
-  /** Bytes of the current request's head. */
   #headBytes = 0;
   /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
   #waitingSince = performance.now();
@@ -119,7 +101,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     return unread + open + this.#block.held + (this.#chunks?.held ?? 0) + unsentBytes(socket);
   }
 
-  /** Ends a connection whose request is overdue, or that has been idle for too long. */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
     this.#memory.settle(this.countHeld());
@@ -255,7 +236,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
   /** Starts the headers timeout; rejects other protocols at once. */
   #headStarted(text: string): void {
     if (!/^[A-Z\r]/.test(text)) throw new MalformedMessage('not HTTP');
-    // The empty line that some clients send after a body.
     if (text === '\r\n') return;
     this.#headersBegun = true;
     if (this.#headersDue) return;
@@ -298,7 +278,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     }
   }
 
-  /** Makes the connection ready for another request. */
   #next(): void {
     const socket = this.socket;
     this.#request = null;
@@ -310,7 +289,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     else if (socket.isPaused()) socket.resume();
   }
 
-  /** Answers a malformed or late request. */
   #reject(error: ApiError): void {
     if (this.#closing || this.socket.destroyed) return;
     const response = this.#response ?? new Http1Response(this.socket, NO_HEAD, this.#responses);

@@ -3,9 +3,9 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
-import { headerLine, isName } from '../../http/header-fields.ts';
-import { resetConnection } from '../../http/reset-connection.ts';
-import type { Http1Head } from './http1-head.ts';
+import { resetConnection } from '../../http/error-response.ts';
+import { headerLine, isName } from '../../http/headers.ts';
+import type { Http1Head } from './http1-request.ts';
 
 let text = '';
 let until = 0;
@@ -24,10 +24,8 @@ function httpDate(): string {
 const SMALL = 16_384;
 
 export interface Http1ResponseOptions {
-  /** Headers that announce keep-alive, with their CR LF. */
   keepAlive: string;
   counters: TrafficCounters;
-  /** Called once the whole response has been written. */
   onEnd(): void;
 }
 
@@ -145,7 +143,6 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     this.#close();
   }
 
-  /** The connection is lost. */
   abort(): void {
     if (!this.destroyed) this.#close();
   }

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { clientNetwork } from '../../../../lib/network/ip-address.ts';
 import { runInTurn } from '../../../../lib/time/fair-turns.ts';
-import { ByteBlocks } from '../../http/byte-blocks.ts';
+import { ByteBlocks } from '../../http/header-block.ts';
 
 /** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
 const MAX_BYTES = 16_384;
@@ -26,12 +26,10 @@ export class PostponedInput {
     return this.#bytes.length;
   }
 
-  /** Bytes of memory. */
   get held(): number {
     return this.#bytes.held;
   }
 
-  /** Adds bytes behind those that wait. */
   add(bytes: Buffer): void {
     this.#bytes.add(bytes);
     if (this.#bytes.length <= MAX_BYTES) return;

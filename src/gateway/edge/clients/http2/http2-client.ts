@@ -3,14 +3,14 @@ import type { TLSSocket } from 'node:tls';
 import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { TokenBucket } from '../../../../lib/time/token-bucket.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
-import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
+import type { HttpHandler } from '../../http/client-message.ts';
 import { requestTimeout } from '../../http/edge-errors.ts';
 import { answerError } from '../../http/error-response.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
-import { Http2Code } from '../../http/http2-code.ts';
+import { Http2Code } from '../../http/http2-headers.ts';
+import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder } from '../client-memory.ts';
-import type { IdleClient } from '../idle-clients.ts';
 
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
@@ -30,7 +30,6 @@ const CONNECTION_WINDOW = 1_048_576;
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 8;
 
-/** Memory that an open stream takes besides its head and bodies. */
 const STREAM_BYTES = 8192;
 
 /** Milliseconds for the client to read the reason why its connection ends. */
@@ -39,11 +38,10 @@ const LINGER_MS = 1000;
 export interface Http2ClientOptions {
   limits: HttpLimits;
   memory: MemoryBudget;
-  onRequest(req: ClientRequest, res: ClientResponse): void;
+  handler: HttpHandler;
   counters: TrafficCounters;
 }
 
-/** A request whose stream is open. */
 interface Http2Exchange {
   readonly request: Http2Request;
   readonly response: Http2Response;
@@ -55,7 +53,6 @@ export class Http2Client implements IdleClient, MemoryHolder {
   readonly #resets: TokenBucket;
   readonly #controlFrames: TokenBucket;
   readonly #exchanges = new Set<Http2Exchange>();
-  /** Requests that wait for their turn. */
   readonly #waiting: Http2Exchange[] = [];
   #servedInTurn = 0;
   #idleSince = performance.now();
@@ -207,7 +204,7 @@ export class Http2Client implements IdleClient, MemoryHolder {
       if (next === undefined) return;
       if (this.#servedInTurn === 0) setImmediate(this.#onTurn);
       this.#servedInTurn += 1;
-      if (!next.response.destroyed) this.options.onRequest(next.request, next.response);
+      if (!next.response.destroyed) this.options.handler.onRequest(next.request, next.response);
     }
   }
 

@@ -23,15 +23,12 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   received = 0;
   /** Bytes of memory of the unread part of the body, when they were last counted. */
   unread = 0;
-  /** Bytes of the head. */
   headBytes = 0;
-  /** Free memory for small pieces. */
   #small: Buffer = NOTHING;
 
   /**
    * @param headers as parsed by Node; modified here
    * @param raw the same as a flat name, value list
-   * @param socket of the connection
    * @param onUnread called with the growth of {@link unread} when a piece of the body waits for its reader
    */
   constructor(
@@ -60,7 +57,6 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
     return this.headers['content-type']?.startsWith('application/grpc') === true;
   }
 
-  /** @returns by how much {@link unread} has grown */
   countUnread(): number {
     const before = this.unread;
     this.unread = unreadBytes(this.stream);

@@ -2,8 +2,7 @@ import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOption
 import { Progress } from '../../../../lib/time/progress.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
-import { Http2Code } from '../../http/http2-code.ts';
-import { http2Headers } from '../../http/http2-headers.ts';
+import { Http2Code, http2Headers } from '../../http/http2-headers.ts';
 import { unsentBytes } from '../client-memory.ts';
 
 /** Bytes that a client takes between two checks when it is not slow. */
@@ -21,10 +20,8 @@ export class Http2Response implements ClientResponse {
   #head: OutgoingHttpHeaders | null = null;
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
-  /** The part of the body that Node has not got yet. */
   readonly #waiting: Buffer[] = [];
   #waitingBytes = 0;
-  /** Bytes of the body that Node has got. */
   #given = 0;
   #ended = false;
   /**
@@ -34,7 +31,6 @@ export class Http2Response implements ClientResponse {
    */
   readonly #firstPortion: number;
   #portion: number;
-  /** Bytes that the client had taken at the last check. */
   #takenBefore = 0;
   #awaitsDrain = false;
   #whenDrained: (() => void) | null = null;
@@ -43,7 +39,6 @@ export class Http2Response implements ClientResponse {
   continued = false;
   onHead: ClientResponse['onHead'] = null;
 
-  /** @param bodyless whether the request is HEAD */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
     this.#stream = stream;
     this.#firstPortion = stream.writableHighWaterMark;
@@ -60,13 +55,7 @@ export class Http2Response implements ClientResponse {
     return this.#stream.destroyed || this.#stream.closed;
   }
 
-  /**
-   * Whether a part of the body waits, and the client takes too little of it. Its other frames do not count: each stream has
-   * its own flow-control window, which may stay closed.
-   *
-   * @param period milliseconds
-   * @param now milliseconds of `performance.now()`
-   */
+  /** Whether the client takes too little of a waiting body: the window of each stream may stay closed. */
   isStalled(period: number, now: number): boolean {
     const waiting = this.#stream.writableLength;
     const taken = this.#given - waiting;
@@ -78,7 +67,6 @@ export class Http2Response implements ClientResponse {
     return false;
   }
 
-  /** Bytes of memory of the part of the body that the client has yet to take. */
   get unread(): number {
     return this.#waitingBytes + unsentBytes(this.#stream);
   }
@@ -172,7 +160,6 @@ export class Http2Response implements ClientResponse {
     stream.once('drain', this.#onDrain);
   }
 
-  /** The first part of what waits, no longer than a portion. */
   #nextPortion(): Buffer {
     const first = this.#waiting[0] as Buffer;
     if (first.length <= this.#portion) this.#waiting.shift();

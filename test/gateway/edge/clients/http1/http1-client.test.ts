@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { clientMemory } from '../../../../../src/gateway/edge/clients/client-memory.ts';
-import { Http1Clients } from '../../../../../src/gateway/edge/clients/http1/http1-clients.ts';
+import { HttpClients } from '../../../../../src/gateway/edge/clients/http-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
 import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
@@ -15,13 +15,14 @@ type OnRequest = (req: ClientRequest, res: ClientResponse) => void;
 /** A client's connection whose requests are answered at once; it reads nothing yet. */
 async function enter(onRequest: OnRequest, httpLimits = {}): Promise<Socket> {
   const limits = { ...HTTP_LIMITS, ...httpLimits };
-  const clients = new Http1Clients({
+  const clients = new HttpClients({
     limits,
+    handler: { onRequest },
     memory: clientMemory(),
     counters: new TrafficCounters(),
     log: silentLog,
   });
-  const server = createServer({ allowHalfOpen: true }, (socket) => clients.accept(socket, { onRequest }));
+  const server = createServer({ allowHalfOpen: true }, (socket) => clients.accept(socket));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -265,9 +266,9 @@ it.each([
   ['requests behind others', `${GET}X: `],
   ['bodies', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n'],
 ])('clients with large unread %s cannot use up the memory', async (_what, begin) => {
-  const options = { limits: HTTP_LIMITS, memory: clientMemory(8 * 1_048_576) };
-  const clients = new Http1Clients({ ...options, counters: new TrafficCounters(), log: silentLog });
-  const server = createServer((socket) => clients.accept(socket, { onRequest: () => {} }));
+  const options = { limits: HTTP_LIMITS, handler: { onRequest: () => {} }, memory: clientMemory(8 * 1_048_576) };
+  const clients = new HttpClients({ ...options, counters: new TrafficCounters(), log: silentLog });
+  const server = createServer((socket) => clients.accept(socket));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

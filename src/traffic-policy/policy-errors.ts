@@ -6,7 +6,6 @@ export interface PolicyProblem {
   readonly message: string;
 }
 
-/** Raised for an invalid policy; the endpoint is then not bound. */
 export class PolicyRefused extends Error {
   readonly problems: readonly PolicyProblem[];
 
@@ -27,7 +26,6 @@ export function refusal(code: string, message: string, place = ''): PolicyRefuse
   return new PolicyRefused([{ code, place, message }]);
 }
 
-/** Prepares a part of a policy and adds the place of the part to its refusal. */
 export function atPlace<T>(place: string, prepare: () => T): T {
   try {
     return prepare();
@@ -41,11 +39,7 @@ export function atPlace<T>(place: string, prepare: () => T): T {
 export class ProblemList {
   readonly problems: PolicyProblem[] = [];
 
-  /**
-   * Prepares a part of a policy and collects its refusal with the place of the part.
-   *
-   * @returns what `prepare` returns; undefined after a refusal
-   */
+  /** @returns undefined after a refusal, which is collected */
   within<T>(place: string, prepare: () => T): T | undefined {
     try {
       return atPlace(place, prepare);
@@ -64,4 +58,17 @@ export class ProblemList {
 function joinPlace(outer: string, inner: string): string {
   if (outer === '' || inner === '') return outer + inner;
   return inner.startsWith('[') ? `${outer}${inner}` : `${outer}.${inner}`;
+}
+
+/** Raised while a policy runs: the client gets 500 with the code, a connection is closed. */
+export class PolicyFailure extends Error {
+  /** @param message for the gateway's log only: it may quote the policy */
+  constructor(
+    readonly code: string,
+    message: string,
+    options: ErrorOptions = {},
+  ) {
+    super(message, options);
+    this.name = 'PolicyFailure';
+  }
 }

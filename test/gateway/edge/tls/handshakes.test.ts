@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import type { HandshakeDemands } from '../../../../src/gateway/edge/tls/handshake-demands.ts';
-import { TlsContexts } from '../../../../src/gateway/edge/tls/tls-contexts.ts';
+import { type HandshakeDemands, TlsContexts } from '../../../../src/gateway/edge/tls/handshakes.ts';
 import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { RpcError } from '../../../src/agent-protocol/rpc-error.ts';
-import { checkEndpointName, randomEndpointName } from '../../../src/gateway/endpoints/endpoint-name.ts';
+import { RpcError } from '../../../src/agent-protocol/rpc.ts';
+import { checkEndpointName, randomEndpointName } from '../../../src/gateway/endpoints/endpoint-address.ts';
 
 function codeOf(name: string): string {
   try {

@@ -1,27 +1,19 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
-import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import { MalformedMessage } from '../http/header-fields.ts';
-import { headerValue, passableTrailers } from '../http/headers.ts';
-import { Http2Code } from '../http/http2-code.ts';
-import { http2Headers } from '../http/http2-headers.ts';
-import type { ResponseHead } from '../http/response-head.ts';
-import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';
-import type { Http2UpstreamSession } from './http2-upstream-session.ts';
-import { MAX_INTERIM } from './response-parser.ts';
-import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-link.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
+import { headerValue, MalformedMessage, passableTrailers } from '../http/headers.ts';
+import { Http2Code, http2Headers } from '../http/http2-headers.ts';
+import { Http2UpstreamSession } from './http2-upstream-session.ts';
+import { MAX_INTERIM, type ResponseHead } from './response-parser.ts';
+import { StreamQueue } from './stream-queue.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink, UpstreamLinks } from './upstream-link.ts';
 
 const END_STREAM = 1;
 const NO_TRAILERS: string[] = [];
 
-export interface Http2StreamOwner {
-  readonly responseTimeout: number;
-  /** @throws when no session can be opened */
-  sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession;
-  remove(stream: Http2UpstreamStream): void;
-}
-
-export class Http2UpstreamStream implements UpstreamLink {
+class Http2UpstreamStream implements UpstreamLink {
   reused = false;
   unanswered = true;
   #session: Http2UpstreamSession | null = null;
@@ -31,7 +23,6 @@ export class Http2UpstreamStream implements UpstreamLink {
   #trailers = NO_TRAILERS;
   #isHead = false;
   #interim = 0;
-  /** Missing bytes of a body with a known length. */
   #missing = 0;
   #paused = false;
   /** When the response's head, or reading the request, is overdue; in milliseconds of `performance.now()`. */
@@ -41,7 +32,7 @@ export class Http2UpstreamStream implements UpstreamLink {
   constructor(
     readonly from: ClientInfo,
     readonly needsNewSession: boolean,
-    private readonly owner: Http2StreamOwner,
+    private readonly owner: Http2UpstreamPool,
   ) {}
 
   send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
@@ -91,14 +82,12 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.owner.remove(this);
   }
 
-  /** Ends the request and reports the error to its user. */
   fail(error: Error): void {
     const user = this.#user;
     this.abort();
     user?.onFailed(error);
   }
 
-  /** Ends a request that takes too long. */
   checkTime(now: number): void {
     if (now < this.#deadline) return;
     if (this.unanswered) this.fail(new ResponseTimeout());
@@ -241,4 +230,70 @@ function fieldsOf(raw: readonly string[]): string[] {
     if (!raw[at]?.startsWith(':')) fields.push(raw[at] as string, raw[at + 1] as string);
   }
   return fields;
+}
+
+const SWEEP_MS = 250;
+
+/** The HTTP/2 sessions to one endpoint's upstream; each carries many requests at a time. */
+export class Http2UpstreamPool implements UpstreamLinks {
+  readonly responseTimeout: number;
+  readonly #queue: StreamQueue;
+  readonly #sessions = new DeadlineSweep<Http2UpstreamSession>(SWEEP_MS);
+  readonly #streams = new DeadlineSweep<Http2UpstreamStream>(SWEEP_MS);
+
+  constructor(
+    private readonly endpoint: GatewayEndpoint,
+    private readonly limits: UpstreamLimits,
+  ) {
+    this.#queue = new StreamQueue(limits.streamWait);
+    this.responseTimeout = limits.responseTimeout;
+  }
+
+  take(from: ClientInfo): Http2UpstreamStream {
+    return new Http2UpstreamStream(from, false, this);
+  }
+
+  takeNew(from: ClientInfo): Http2UpstreamStream {
+    return new Http2UpstreamStream(from, true, this);
+  }
+
+  /** @throws when no session can be opened */
+  sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession {
+    const session =
+      (stream.needsNewSession ? undefined : this.#sharedWith(stream.from)) ?? this.#newSession(stream.from);
+    session.claim();
+    this.#streams.add(stream);
+    return session;
+  }
+
+  remove(stream: Http2UpstreamStream): void {
+    this.#streams.delete(stream);
+  }
+
+  /** Agents that retire their endpoints have no HTTP/2 upstreams; these sessions end with the agent's. */
+  retire(): void {}
+
+  destroy(reason: Error): void {
+    for (const stream of [...this.#streams]) stream.fail(reason);
+    for (const session of [...this.#sessions]) session.destroy();
+  }
+
+  /** A session with a PROXY header takes requests of that client's connection only. */
+  #sharedWith({ address, proxyHeader }: ClientInfo): Http2UpstreamSession | undefined {
+    for (const session of this.#sessions) {
+      if (session.free && (!proxyHeader || session.from.address === address)) return session;
+    }
+    return undefined;
+  }
+
+  #newSession(from: ClientInfo): Http2UpstreamSession {
+    const onOver = () => this.#sessions.delete(session);
+    const session: Http2UpstreamSession = new Http2UpstreamSession(
+      { endpoint: this.endpoint, limits: this.limits, queue: this.#queue },
+      from,
+      onOver,
+    );
+    this.#sessions.add(session);
+    return session;
+  }
 }

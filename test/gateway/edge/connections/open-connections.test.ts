@@ -1,6 +1,6 @@
 import { type Duplex, duplexPair } from 'node:stream';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { pipeBoth } from '../../../../src/gateway/edge/connections/pipe-both.ts';
+import { pipeBoth } from '../../../../src/gateway/edge/connections/open-connections.ts';
 import { settle } from '../../../support/until.ts';
 
 /** A client and an upstream that are piped; the far sides are theirs. */

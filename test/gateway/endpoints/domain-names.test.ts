@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { sessionAddress } from '../../../src/gateway/endpoints/gateway-hosts.ts';
+import { sessionAddress } from '../../../src/gateway/endpoints/domain-names.ts';
 
 const at = { host: '0.0.0.0', baseDomain: 'iot.example.org', sessionPort: null, httpsPort: 443 };
 const onMachine = { ...at, host: '127.0.0.1', baseDomain: 'localhost', httpsPort: 8443 };

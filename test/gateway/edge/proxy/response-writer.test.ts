@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
 import type { ClientResponse } from '../../../../src/gateway/edge/http/client-message.ts';
-import { encoderFor } from '../../../../src/gateway/edge/proxy/encoder.ts';
+import { encoderFor } from '../../../../src/gateway/edge/proxy/response-writer.ts';
 import { MemoryBudget } from '../../../../src/lib/memory-budget.ts';
 import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
