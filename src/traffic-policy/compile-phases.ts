@@ -5,10 +5,9 @@ import { type PolicyContext, type ReportTrouble, scopeOf } from './action-contex
 import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
-import { compileRules, type PhaseCompiler } from './compile-rules.ts';
+import { compileRules, framed, type PhaseCompiler, type PolicyFrame } from './compile-rules.ts';
 import { PHASES, type Phase, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
 import { PolicyFailure, type ProblemList, refusal } from './policy-errors.ts';
-import { framed, type PolicyFrame } from './policy-frame.ts';
 import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';

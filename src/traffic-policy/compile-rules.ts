@@ -2,12 +2,31 @@ import type { Stepwise } from '../lib/stepwise.ts';
 import { ActionContext, type PolicyContext } from './action-context.ts';
 import { prepareAction } from './actions/actions.ts';
 import { type Expression, ExpressionError } from './cel/expression.ts';
-import type { Phase } from './document.ts';
+import { PHASES, type Phase, type RulesByPhase } from './document.ts';
 import { type ProblemList, refusal } from './policy-errors.ts';
 import type { Subject } from './policy-subjects.ts';
 import type { RawRule } from './policy-text.ts';
 import type { RecordedRule } from './rule-record.ts';
 import { type OutcomeKind, type PlacedStep, type PreparedAction, sequence } from './steps.ts';
+
+/** Rules from an endpoint's other options, which run before and after those of its policy. */
+export interface PolicyFrame {
+  readonly before: RulesByPhase<RawRule>;
+  readonly after: RulesByPhase<RawRule>;
+}
+
+export function framed(rules: RulesByPhase<RawRule>, frame: PolicyFrame | undefined): RulesByPhase<RawRule> {
+  if (isEmptyFrame(frame)) return rules;
+  const all: RulesByPhase<RawRule> = {};
+  for (const phase of PHASES) {
+    all[phase] = [...(frame?.before[phase] ?? []), ...(rules[phase] ?? []), ...(frame?.after[phase] ?? [])];
+  }
+  return all;
+}
+
+export function isEmptyFrame(frame: PolicyFrame | undefined): boolean {
+  return PHASES.every((phase) => !frame?.before[phase]?.length && !frame?.after[phase]?.length);
+}
 
 export interface PhaseCompiler<S extends Subject, Response, Result> {
   readonly phase: Phase;

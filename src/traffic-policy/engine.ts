@@ -1,7 +1,7 @@
 import { runAtOnce, type Stepwise } from '../lib/stepwise.ts';
 import { compilePhases } from './compile-phases.ts';
+import { isEmptyFrame, type PolicyFrame } from './compile-rules.ts';
 import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-errors.ts';
-import { isEmptyFrame, type PolicyFrame } from './policy-frame.ts';
 import type { EndpointProtocol } from './policy-subjects.ts';
 import { type PolicyPorts, standalonePorts } from './ports.ts';
 import { loadCertificateLibrary } from './scope/certificate-variables.ts';

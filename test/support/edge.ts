@@ -16,8 +16,8 @@ import {
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
-import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 

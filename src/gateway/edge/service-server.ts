@@ -14,10 +14,13 @@ export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResp
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
   readonly #server: Server;
-  readonly #services: ReadonlyMap<string, RequestListener>;
 
-  constructor(services: ReadonlyMap<string, RequestListener>, limits: HttpLimits, messages: MessageClasses = {}) {
-    this.#services = services;
+  /** @param names the services by lower-case hostname */
+  constructor(
+    readonly names: ReadonlyMap<string, RequestListener>,
+    limits: HttpLimits,
+    messages: MessageClasses = {},
+  ) {
     this.#server = createServer({
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeout,
@@ -36,16 +39,12 @@ export class ServiceServer {
     this.#server.emit('listening');
     this.#server.on('request', (req, res) => {
       const host = hostNameOf(req.headers.host ?? '');
-      const service = services.get(host);
+      const service = names.get(host);
       replaceInvalidTarget(req);
       if (service) service(req, res);
       else if (host === '') answerError(req, res, malformedRequest('exactly one Host header is required'));
       else answerError(req, res, misdirected(host));
     });
-  }
-
-  serves(host = ''): boolean {
-    return this.#services.has(hostNameOf(host));
   }
 
   accept(socket: Socket): void {

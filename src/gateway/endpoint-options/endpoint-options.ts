@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { formatPath, validationMessage } from '../../lib/validation-messages.ts';
-import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
+import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 import {
   BasicAuth,

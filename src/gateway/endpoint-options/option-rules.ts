@@ -1,6 +1,6 @@
+import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { Phase, RulesByPhase } from '../../traffic-policy/document.ts';
 import type { PolicyRefused } from '../../traffic-policy/policy-errors.ts';
-import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { RawAction, RawRule } from '../../traffic-policy/policy-text.ts';
 
 /** Prefix of the places of all rules made from options. */

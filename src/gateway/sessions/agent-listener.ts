@@ -5,8 +5,8 @@ import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import { hostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
+import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type {
   AgentUpstream,

@@ -16,7 +16,7 @@ interface BegunResponse {
 export class BodyProgress {
   readonly #progress: Progress;
 
-  /** @param period,now milliseconds; `now` of `performance.now()` */
+  /** @param now milliseconds of `performance.now()`, as is the period */
   constructor(
     private readonly request: ReceivedRequest,
     private readonly response: BegunResponse,

@@ -78,7 +78,8 @@ export interface HttpHandler {
   onRequest(req: ClientRequest, res: ClientResponse): void;
   /** The gateway's own services, which continue HTTP/1 connections that request one of their hosts. */
   services?: {
-    serves(host: string | undefined): boolean;
+    /** By lower-case hostname. */
+    readonly names: ReadonlyMap<string, unknown>;
     /** Continues a connection whose next request is still unread. */
     accept(socket: Socket): void;
   };

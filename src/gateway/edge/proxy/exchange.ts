@@ -45,6 +45,18 @@ export class Exchange implements ExchangeEvents {
   /** What has arrived while the response waits for its turn; null while it does not wait. */
   #arrived: (() => void)[] | null = null;
   #paused: UpstreamLink | null = null;
+  readonly #onTurn = (): void => {
+    if (!this.#over && this.parts.request.policy.shouldYield?.() === true) {
+      setImmediate(this.#onTurn);
+      return;
+    }
+    const arrived = this.#arrived ?? [];
+    const paused = this.#paused;
+    this.#arrived = null;
+    this.#paused = null;
+    for (const arrive of arrived) if (!this.#over) arrive();
+    if (!this.#over) paused?.resume();
+  };
 
   constructor(protected readonly parts: ExchangeParts) {}
 
@@ -142,19 +154,6 @@ export class Exchange implements ExchangeEvents {
     this.#arrived = [begin];
     setImmediate(this.#onTurn);
   }
-
-  readonly #onTurn = (): void => {
-    if (!this.#over && this.parts.request.policy.shouldYield?.() === true) {
-      setImmediate(this.#onTurn);
-      return;
-    }
-    const arrived = this.#arrived ?? [];
-    const paused = this.#paused;
-    this.#arrived = null;
-    this.#paused = null;
-    for (const arrive of arrived) if (!this.#over) arrive();
-    if (!this.#over) paused?.resume();
-  };
 
   /** Overridden by {@link UpgradeExchange}; others never request an upgrade. */
   onUpgrade(_head: ResponseHead, channel: ByteChannel, _rest: Buffer): void {

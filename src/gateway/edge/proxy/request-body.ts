@@ -26,6 +26,13 @@ export class RequestBody {
   #counted = 0;
   #memory: MemoryBudget | null = null;
   readonly #readMs: number;
+  readonly #onData = (chunk: Buffer): void => {
+    if (!this.#to?.write(chunk)) this.#from.pause();
+  };
+  readonly #onEnd = (): void => {
+    this.#to?.finishRequest(this.#req.rawTrailers);
+    this.#to = null;
+  };
 
   constructor(req: ClientRequest, from: ClientBody, readMs = READ_MS) {
     this.#readMs = readMs;
@@ -119,12 +126,4 @@ export class RequestBody {
     this.#from.off('data', this.#onData).off('end', this.#onEnd);
     if (!this.#from.destroyed) this.#from.resume();
   }
-
-  readonly #onData = (chunk: Buffer): void => {
-    if (!this.#to?.write(chunk)) this.#from.pause();
-  };
-  readonly #onEnd = (): void => {
-    this.#to?.finishRequest(this.#req.rawTrailers);
-    this.#to = null;
-  };
 }

@@ -119,7 +119,8 @@ export class ResponseParser {
   head: ResponseHead | null = null;
   #events: ResponseEvents | null = null;
   readonly #block: HeaderBlock;
-  readonly #chunks: ChunkedDecoder;
+  /** Made for the first chunked body. */
+  #chunks: ChunkedDecoder | null = null;
   #state: State = 'idle';
   #bodyless = false;
   #upgrade = false;
@@ -127,9 +128,8 @@ export class ResponseParser {
   #interim = 0;
   #started = false;
 
-  constructor(maxHeaderSize: number) {
+  constructor(private readonly maxHeaderSize: number) {
     this.#block = new HeaderBlock(maxHeaderSize);
-    this.#chunks = new ChunkedDecoder(maxHeaderSize);
   }
 
   /** Whether no response is expected, or it is complete. */
@@ -158,7 +158,7 @@ export class ResponseParser {
 
   /** Bytes of memory that an unfinished head or unfinished trailers take. */
   get held(): number {
-    return this.#block.held + this.#chunks.held;
+    return this.#block.held + (this.#chunks?.held ?? 0);
   }
 
   expect(request: { method: string; upgrade: boolean }, events: ResponseEvents): void {
@@ -246,7 +246,7 @@ export class ResponseParser {
     } else {
       this.#state = head.framing;
       this.#left = head.length;
-      if (head.framing === 'chunked') this.#chunks.start();
+      if (head.framing === 'chunked') this.#decoder().start();
     }
     this.#events?.onHead(head);
     if (this.#state === 'length' && this.#left === 0) this.#complete(NO_TRAILERS);
@@ -261,11 +261,17 @@ export class ResponseParser {
   }
 
   #takeChunked(bytes: Buffer, at: number): number {
-    const next = this.#chunks.take(bytes, at);
-    const { piece, trailers } = this.#chunks;
+    const chunks = this.#decoder();
+    const next = chunks.take(bytes, at);
+    const { piece, trailers } = chunks;
     if (piece !== null) this.#events?.onBody(piece);
     if (trailers !== null && this.#state === 'chunked') this.#complete(trailers);
     return next;
+  }
+
+  #decoder(): ChunkedDecoder {
+    this.#chunks ??= new ChunkedDecoder(this.maxHeaderSize);
+    return this.#chunks;
   }
 
   #complete(trailers: string[]): void {

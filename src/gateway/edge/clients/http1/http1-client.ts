@@ -11,6 +11,7 @@ import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/headers.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
+import { hostNameOf } from '../../http/request-guard.ts';
 import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder, unreadBytes, unsentBytes } from '../client-memory.ts';
@@ -60,6 +61,31 @@ export class Http1Client implements IdleClient, MemoryHolder {
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
   #headersDue = true;
   #headersBegun = false;
+  readonly #onData = (bytes: Buffer): void => {
+    if (this.#closing) return;
+    if (this.#postponed.length > 0) this.#postpone(bytes);
+    else this.#process(bytes);
+  };
+  readonly #onDrain = (): void => {
+    if (this.#response === null) this.#postponed.continue();
+    else this.#response.emit('drain');
+  };
+  /** A half-closed connection counts as closed: hardly any client waits for a response after its end. */
+  readonly #onEnd = (): void => {
+    // The client still gets the response that has been written.
+    if (this.#response === null || this.#response.destroyed) this.#close();
+    else this.#abort();
+  };
+  readonly #onClose = (): void => {
+    this.#request?.abort();
+    this.#response?.abort();
+    this.#done();
+  };
+  readonly #countMemory = (): void => this.#memory.update(this.countHeld());
+  readonly #onTurn = (bytes: Buffer): void => {
+    this.#countMemory();
+    if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
+  };
 
   /** Takes over a connection. */
   constructor(
@@ -140,30 +166,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     if (this.#body.isStalled(now)) this.#reject(requestTimeout());
   }
 
-  readonly #onData = (bytes: Buffer): void => {
-    if (this.#closing) return;
-    if (this.#postponed.length > 0) this.#postpone(bytes);
-    else this.#process(bytes);
-  };
-
-  readonly #onDrain = (): void => {
-    if (this.#response === null) this.#postponed.continue();
-    else this.#response.emit('drain');
-  };
-
-  /** A half-closed connection counts as closed: hardly any client waits for a response after its end. */
-  readonly #onEnd = (): void => {
-    // The client still gets the response that has been written.
-    if (this.#response === null || this.#response.destroyed) this.#close();
-    else this.#abort();
-  };
-
-  readonly #onClose = (): void => {
-    this.#request?.abort();
-    this.#response?.abort();
-    this.#done();
-  };
-
   #process(bytes: Buffer): void {
     try {
       const end = this.#read(bytes);
@@ -199,13 +201,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#countMemory();
   }
 
-  readonly #countMemory = (): void => this.#memory.update(this.countHeld());
-
-  readonly #onTurn = (bytes: Buffer): void => {
-    this.#countMemory();
-    if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
-  };
-
   #readHead(bytes: Buffer, at: number): number {
     const block = this.#block;
     const end = block.take(bytes, at);
@@ -222,7 +217,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     if (text === '') return end;
     const head = parseHttp1Head(text);
     const { services } = this.options.handler;
-    if (!services?.serves(head.headers.host)) {
+    if (!services?.names.has(hostNameOf(head.headers.host ?? ''))) {
       this.#begin(head);
       return end;
     }

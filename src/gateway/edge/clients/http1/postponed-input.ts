@@ -15,6 +15,14 @@ export class PostponedInput {
   #continues = false;
   /** When there was too much to read on, in milliseconds of `performance.now()`; infinite while there is not. */
   fullSince = Number.POSITIVE_INFINITY;
+  readonly #onTurn = (): void => {
+    this.#continues = false;
+    const bytes = this.#bytes.joined();
+    this.#bytes.clear();
+    if (this.fullSince < Number.POSITIVE_INFINITY) this.socket.resume();
+    this.fullSince = Number.POSITIVE_INFINITY;
+    this.process(bytes);
+  };
 
   /** @param process continues with the bytes, in a turn of their own; with none when there was only room to wait for */
   constructor(
@@ -49,13 +57,4 @@ export class PostponedInput {
     this.#continues = true;
     runInTurn(clientNetwork(this.socket.remoteAddress ?? ''), this.#onTurn);
   }
-
-  readonly #onTurn = (): void => {
-    this.#continues = false;
-    const bytes = this.#bytes.joined();
-    this.#bytes.clear();
-    if (this.fullSince < Number.POSITIVE_INFINITY) this.socket.resume();
-    this.fullSince = Number.POSITIVE_INFINITY;
-    this.process(bytes);
-  };
 }

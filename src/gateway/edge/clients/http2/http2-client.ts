@@ -71,6 +71,10 @@ export class Http2Client implements IdleClient, MemoryHolder {
   #begunBefore = 0;
   /** Bytes since the last request: perhaps those of an unfinished head. */
   #unfinished = 0;
+  readonly #onTurn = (): void => {
+    this.#servedInTurn = 0;
+    this.#serveWaiting();
+  };
 
   constructor(
     private readonly session: ServerHttp2Session,
@@ -207,11 +211,6 @@ export class Http2Client implements IdleClient, MemoryHolder {
       if (!next.response.destroyed) this.options.handler.onRequest(next.request, next.response);
     }
   }
-
-  readonly #onTurn = (): void => {
-    this.#servedInTurn = 0;
-    this.#serveWaiting();
-  };
 
   #closed(stream: ServerHttp2Stream, exchange: Http2Exchange): void {
     const now = performance.now();

@@ -38,6 +38,24 @@ export class Http2Response implements ClientResponse {
   #progress: Progress | null = null;
   continued = false;
   onHead: ClientResponse['onHead'] = null;
+  readonly #onDrain = (): void => {
+    this.#awaitsDrain = false;
+    // All that Node got has left.
+    if (this.#given - this.#takenBefore >= FAST) this.#portion = Number.POSITIVE_INFINITY;
+    this.#feed();
+    if (this.#awaitsDrain) return;
+    const drained = this.#whenDrained;
+    this.#whenDrained = null;
+    drained?.();
+  };
+  /** Asks a client that is still sending to stop, once the response has left (RFC 9113, 8.1). */
+  readonly #finished = (): void => {
+    const stream = this.#stream;
+    if (stream.endAfterHeaders) return;
+    setImmediate(() => {
+      if (!stream.readableEnded && !this.destroyed) stream.close(Http2Code.noError);
+    });
+  };
 
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
     this.#stream = stream;
@@ -167,17 +185,6 @@ export class Http2Response implements ClientResponse {
     return first.subarray(0, this.#portion);
   }
 
-  readonly #onDrain = (): void => {
-    this.#awaitsDrain = false;
-    // All that Node got has left.
-    if (this.#given - this.#takenBefore >= FAST) this.#portion = Number.POSITIVE_INFINITY;
-    this.#feed();
-    if (this.#awaitsDrain) return;
-    const drained = this.#whenDrained;
-    this.#whenDrained = null;
-    drained?.();
-  };
-
   /** Without `waitForTrailers`, Node would end a stream in an orderly way before it resets it. */
   #respond(options: ServerStreamResponseOptions): void {
     const stream = this.#stream;
@@ -191,13 +198,4 @@ export class Http2Response implements ClientResponse {
       });
     }
   }
-
-  /** Asks a client that is still sending to stop, once the response has left (RFC 9113, 8.1). */
-  readonly #finished = (): void => {
-    const stream = this.#stream;
-    if (stream.endAfterHeaders) return;
-    setImmediate(() => {
-      if (!stream.readableEnded && !this.destroyed) stream.close(Http2Code.noError);
-    });
-  };
 }
