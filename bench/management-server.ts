@@ -6,8 +6,8 @@ import { DeviceSightings } from '../src/gateway/devices/device-sightings.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
-import { issueApiKey } from '../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
+import { issueApiKey } from '../src/gateway/store/tokens.ts';
 import { ExpressMessages } from '../src/lib/http/express-messages.ts';
 import { createLog } from '../src/lib/log/log.ts';
 

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { cpSync } from 'node:fs';
-import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { type BenchAgent, createTunnel, multiplyTunnels, startAgentProcess, untilReady } from './agent.ts';
 import { temporaryFolder } from './folders.ts';
 

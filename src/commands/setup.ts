@@ -4,8 +4,8 @@ import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/err
 import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
 import { printableMembers } from '../lib/terminal-text.ts';
 import type { ManagementClient } from '../management/client.ts';
-import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
+import { CLOUD_API } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
 import { parsed } from './option-values.ts';

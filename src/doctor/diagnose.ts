@@ -10,7 +10,7 @@ import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../lib/network/trusted-cas.ts';
 import { systemClock } from '../lib/time/clock.ts';
-import { CLOUD_API } from '../management/cloud-api.ts';
+import { CLOUD_API } from '../management/transport.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
 import { parseRetryAfter } from '../lib/http/retry-after.ts';
 import { DeadlineExceeded } from '../lib/time/deadline.ts';
-import type { FetchAnswer } from './fetch.ts';
+import type { FetchAnswer } from './fetch-trusting.ts';
 import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
 
 const ErrorBody = z.object({

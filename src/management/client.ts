@@ -1,31 +1,44 @@
 import { type CallOptions, Collection, call, EdgeModule, ReadableCollection } from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+import type {
+  HttpResponseBackend,
+  HttpResponseBackendCreate,
+  HttpResponseBackendUpdate,
+  TunnelGroupBackend,
+  TunnelGroupBackendCreate,
+  TunnelGroupBackendUpdate,
+} from './resources/backend.ts';
 import type { BotUser, BotUserCreate, BotUserUpdate } from './resources/bot-user.ts';
 import type {
   CertificateAuthority,
   CertificateAuthorityCreate,
   CertificateAuthorityUpdate,
-} from './resources/certificate-authority.ts';
+  TlsCertificate,
+  TlsCertificateCreate,
+  TlsCertificateUpdate,
+} from './resources/certificate.ts';
 import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 import type { Device, DeviceUpdate } from './resources/device.ts';
-import type { DnsCheck } from './resources/dns-check.ts';
 import type { Endpoint } from './resources/endpoint.ts';
+import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
+  IpPolicy,
+  IpPolicyCreate,
+  IpPolicyRule,
+  IpPolicyRuleCreate,
+  IpPolicyRuleUpdate,
+  IpPolicyUpdate,
+} from './resources/ip-policy.ts';
+import type {
+  DnsCheck,
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
-} from './resources/endpoint-configuration.ts';
-import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
-import type {
-  HttpResponseBackend,
-  HttpResponseBackendCreate,
-  HttpResponseBackendUpdate,
-} from './resources/http-response-backend.ts';
-import type { IpPolicy, IpPolicyCreate, IpPolicyUpdate } from './resources/ip-policy.ts';
-import type { IpPolicyRule, IpPolicyRuleCreate, IpPolicyRuleUpdate } from './resources/ip-policy-rule.ts';
-import type { ReservedDomain, ReservedDomainCreate, ReservedDomainUpdate } from './resources/reserved-domain.ts';
-import type { TlsCertificate, TlsCertificateCreate, TlsCertificateUpdate } from './resources/tls-certificate.ts';
+  ReservedDomain,
+  ReservedDomainCreate,
+  ReservedDomainUpdate,
+} from './resources/reserved-domain.ts';
 import type {
   BackendModule,
   BackendModuleBody,
@@ -41,13 +54,7 @@ import type {
   TrafficPolicyModule,
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
-import type { Tunnel } from './resources/tunnel.ts';
-import type {
-  TunnelGroupBackend,
-  TunnelGroupBackendCreate,
-  TunnelGroupBackendUpdate,
-} from './resources/tunnel-group-backend.ts';
-import type { TunnelSession } from './resources/tunnel-session.ts';
+import type { Tunnel, TunnelSession } from './resources/tunnel.ts';
 import { type ManagementClientOptions, Transport } from './transport.ts';
 
 /**

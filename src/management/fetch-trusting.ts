@@ -3,7 +3,6 @@ import { request as requestHttps } from 'node:https';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
-import type { Fetch, FetchAnswer } from './fetch.ts';
 
 /** Options that Node's own fetch does not have. */
 export interface FetchOptions {
@@ -67,3 +66,23 @@ async function readText(message: IncomingMessage, maxBytes: number): Promise<str
   }
   return Buffer.concat(pieces).toString();
 }
+
+/** An HTTP request. */
+export interface FetchRequest {
+  method: string;
+  headers: Record<string, string>;
+  redirect: 'manual';
+  /** Aborts the request and the reading of its response. */
+  signal: AbortSignal;
+  body?: string;
+}
+
+/** The members of a response that the client uses. */
+export interface FetchAnswer {
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+  text(): Promise<string>;
+}
+
+/** A subset of `fetch` that allows for other implementations, for example undici's with a proxy. */
+export type Fetch = (url: string, request: FetchRequest) => Promise<FetchAnswer>;

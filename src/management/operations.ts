@@ -1,23 +1,17 @@
 import type { z } from 'zod';
 import { apiKeys } from './resources/api-key.ts';
+import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
-import { certificateAuthorities } from './resources/certificate-authority.ts';
+import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
 import { credentials } from './resources/credential.ts';
 import { devices } from './resources/device.ts';
-import { DnsCheck } from './resources/dns-check.ts';
 import { endpoints } from './resources/endpoint.ts';
-import { endpointConfigurations } from './resources/endpoint-configuration.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
-import { httpResponseBackends } from './resources/http-response-backend.ts';
-import { ipPolicies } from './resources/ip-policy.ts';
-import { ipPolicyRules } from './resources/ip-policy-rule.ts';
-import { reservedDomains } from './resources/reserved-domain.ts';
+import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
+import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
-import { tlsCertificates } from './resources/tls-certificate.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
-import { tunnels } from './resources/tunnel.ts';
-import { tunnelGroupBackends } from './resources/tunnel-group-backend.ts';
-import { tunnelSessions } from './resources/tunnel-session.ts';
+import { tunnelSessions, tunnels } from './resources/tunnel.ts';
 
 /** An operation of the API, shared by server, client and OpenAPI document. */
 export interface Operation<

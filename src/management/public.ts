@@ -6,45 +6,55 @@ export { type Devices, ManagementClient, type ReservedDomains, type TlsEdges, ty
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
-export type { Fetch, FetchAnswer, FetchRequest } from './fetch.ts';
+export type { Fetch, FetchAnswer, FetchRequest } from './fetch-trusting.ts';
 export { ManagementError } from './management-error.ts';
 export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from './provision.ts';
 export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
 export type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+export type {
+  HttpResponseBackend,
+  HttpResponseBackendCreate,
+  HttpResponseBackendUpdate,
+  TunnelGroupBackend,
+  TunnelGroupBackendCreate,
+  TunnelGroupBackendUpdate,
+} from './resources/backend.ts';
 export type { BotUser, BotUserCreate, BotUserUpdate } from './resources/bot-user.ts';
 export type {
   CertificateAuthority,
   CertificateAuthorityCreate,
   CertificateAuthorityUpdate,
-} from './resources/certificate-authority.ts';
+  TlsCertificate,
+  TlsCertificateCreate,
+  TlsCertificateUpdate,
+} from './resources/certificate.ts';
 export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 export type { Device, DeviceUpdate } from './resources/device.ts';
-export type { DnsCheck, DnsRecordCheck } from './resources/dns-check.ts';
 export type { Endpoint } from './resources/endpoint.ts';
-export type {
-  EndpointConfiguration,
-  EndpointConfigurationCreate,
-  EndpointConfigurationUpdate,
-} from './resources/endpoint-configuration.ts';
 export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
 export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 export type {
-  HttpResponseBackend,
-  HttpResponseBackendCreate,
-  HttpResponseBackendUpdate,
-} from './resources/http-response-backend.ts';
-export type { IpPolicy, IpPolicyCreate, IpPolicyUpdate } from './resources/ip-policy.ts';
-export type { IpPolicyRule, IpPolicyRuleCreate, IpPolicyRuleUpdate } from './resources/ip-policy-rule.ts';
+  IpPolicy,
+  IpPolicyCreate,
+  IpPolicyRule,
+  IpPolicyRuleCreate,
+  IpPolicyRuleUpdate,
+  IpPolicyUpdate,
+} from './resources/ip-policy.ts';
 export type { Ref } from './resources/members.ts';
 export type {
   CertificateJob,
   CertificatePolicy,
   CertificateStatus,
+  DnsCheck,
+  DnsRecordCheck,
+  EndpointConfiguration,
+  EndpointConfigurationCreate,
+  EndpointConfigurationUpdate,
   ReservedDomain,
   ReservedDomainCreate,
   ReservedDomainUpdate,
 } from './resources/reserved-domain.ts';
-export type { TlsCertificate, TlsCertificateCreate, TlsCertificateUpdate } from './resources/tls-certificate.ts';
 export type {
   BackendModule,
   BackendModuleBody,
@@ -60,11 +70,5 @@ export type {
   TrafficPolicyModule,
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
-export type { Tunnel } from './resources/tunnel.ts';
-export type {
-  TunnelGroupBackend,
-  TunnelGroupBackendCreate,
-  TunnelGroupBackendUpdate,
-} from './resources/tunnel-group-backend.ts';
-export type { TunnelSession } from './resources/tunnel-session.ts';
+export type { Tunnel, TunnelSession } from './resources/tunnel.ts';
 export type { ManagementClientOptions } from './transport.ts';

@@ -2,8 +2,7 @@ import { backoffDelay } from '../lib/time/backoff.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { withOwnSignal, withSignal } from '../lib/time/deadline.ts';
 import { noAnswer, readAnswer } from './answer.ts';
-import { CLOUD_API } from './cloud-api.ts';
-import type { Fetch } from './fetch.ts';
+import type { Fetch } from './fetch-trusting.ts';
 import { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
@@ -214,3 +213,6 @@ function chooseFetch(
 async function trusting(ca: string): Promise<Fetch> {
   return (await import('./fetch-trusting.ts')).fetchTrusting({ ca });
 }
+
+/** Where ngrok's cloud has its management API. */
+export const CLOUD_API = 'https://api.ngrok.com';

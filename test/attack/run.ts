@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
-import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment-key.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { AgentProcess } from '../support/agent-process.ts';

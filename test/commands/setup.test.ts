@@ -5,7 +5,7 @@ import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { addSetupCommand, gatewayOf, tcpAddresses } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
-import { CLOUD_API } from '../../src/management/cloud-api.ts';
+import { CLOUD_API } from '../../src/management/transport.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createServer as createTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
-import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';

@@ -1,9 +1,9 @@
 import { mkdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account-key.ts';
+import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
-import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 /** Does everything that a gateway writes, twice over, and tells what was answered. Argument: the data folder. */

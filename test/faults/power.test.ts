@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
-import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account-key.ts';
+import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { measured } from '../support/measured.ts';

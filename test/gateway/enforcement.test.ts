@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
-import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
-import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { SilentLink } from './sessions/session-gateway.ts';

@@ -6,7 +6,7 @@ import { encode } from 'dns-packet';
 import fc from 'fast-check';
 import pino from 'pino';
 import { expect, it, onTestFinished } from 'vitest';
-import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { upstream } from '../gateway/sessions/session-gateway.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';

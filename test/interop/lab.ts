@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { NameServer } from '../support/name-server.ts';

@@ -5,7 +5,7 @@ import { request } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
 import type { Gateway } from '../../src/gateway/gateway.ts';
-import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 
 export interface ApiAnswer {
   status: number;

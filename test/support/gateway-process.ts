@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePorts } from './free-ports.ts';
 

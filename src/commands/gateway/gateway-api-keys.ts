@@ -1,6 +1,6 @@
-import type { ApiKeyRow } from '../../gateway/store/api-keys.ts';
-import { issueApiKey } from '../../gateway/store/issue-token.ts';
+import type { ApiKeyRow } from '../../gateway/store/accounts.ts';
 import type { Store } from '../../gateway/store/store.ts';
+import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type GatewayPlace, joinCode, joinOrigin } from '../../gateway/devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains } from '../../gateway/endpoints/domain-names.ts';
-import type { EnrolmentKeyRow } from '../../gateway/store/enrolment-keys.ts';
+import type { EnrolmentKeyRow } from '../../gateway/store/devices.ts';
 import { type Store, timestamp } from '../../gateway/store/store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';

@@ -3,7 +3,7 @@ import type { PortRange } from '../../lib/network/port-range.ts';
 import { type Binding, isPermitted, permittedPorts } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
-import type { CredentialRow } from '../store/credentials.ts';
+import type { CredentialRow } from '../store/accounts.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 

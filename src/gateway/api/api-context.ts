@@ -1,11 +1,12 @@
 import type { Log } from '../../lib/log/log.ts';
+import type { Ref } from '../../management/resources/members.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
-import type { Links } from './links.ts';
 
 /** What the actions of all resources depend on. */
 export interface ApiContext {
@@ -23,4 +24,25 @@ export interface ApiContext {
   dnsServers: readonly string[] | null;
   /** How devices reach this gateway. */
   place: GatewayPlace;
+}
+
+/** Builds the absolute URIs in responses. */
+export interface Links {
+  /** URI of a path that starts with `/`. */
+  to(path: string): string;
+  of(resource: Pick<ReadableResource, 'path'>, id: string): string;
+  ref(resource: Pick<ReadableResource, 'path'>, id: string): Ref;
+  refOrNull(resource: Pick<ReadableResource, 'path'>, id: string | null): Ref | null;
+}
+
+/** @param baseUrl the origin at which clients reach the API, without a path: ngrok's Go client replaces paths */
+export function createLinks(baseUrl: string): Links {
+  const { origin } = new URL(baseUrl);
+  const links: Links = {
+    to: (path) => origin + path,
+    of: ({ path }, id) => `${origin}${path}/${id}`,
+    ref: (resource, id) => ({ id, uri: links.of(resource, id) }),
+    refOrNull: (resource, id) => (id === null ? null : links.ref(resource, id)),
+  };
+  return links;
 }

@@ -9,8 +9,7 @@ import {
   LEAVE_PATH,
   LeaveRequest,
 } from '../../management/resources/enrolment.ts';
-import { EnrolmentError } from '../devices/enrolment-error.ts';
-import { Enrolments } from '../devices/enrolments.ts';
+import { EnrolmentError, Enrolments } from '../devices/enrolments.ts';
 import type { ApiContext } from './api-context.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import type { Handler } from './handler.ts';

@@ -1,8 +1,8 @@
 import { type Request, Router } from 'express';
 import type { z } from 'zod';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
+import type { Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
-import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
 import { queryOf, readBody, readPageQuery } from './request.ts';
 

@@ -1,30 +1,22 @@
 import type { Router } from 'express';
 import { apiKeys } from '../../management/resources/api-key.ts';
+import { httpResponseBackends, tunnelGroupBackends } from '../../management/resources/backend.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
-import { certificateAuthorities } from '../../management/resources/certificate-authority.ts';
+import { certificateAuthorities, tlsCertificates } from '../../management/resources/certificate.ts';
 import { credentials } from '../../management/resources/credential.ts';
-import type { DnsCheck } from '../../management/resources/dns-check.ts';
 import { endpoints } from '../../management/resources/endpoint.ts';
-import { endpointConfigurations } from '../../management/resources/endpoint-configuration.ts';
 import { enrolmentKeys } from '../../management/resources/enrolment-key.ts';
-import { httpResponseBackends } from '../../management/resources/http-response-backend.ts';
-import { ipPolicies } from '../../management/resources/ip-policy.ts';
-import { ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
-import { reservedDomains } from '../../management/resources/reserved-domain.ts';
-import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
+import { ipPolicies, ipPolicyRules } from '../../management/resources/ip-policy.ts';
+import { type DnsCheck, endpointConfigurations, reservedDomains } from '../../management/resources/reserved-domain.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../management/resources/tls-edge.ts';
-import { tunnels } from '../../management/resources/tunnel.ts';
-import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { TunnelSessionUpdateBody, tunnelSessions } from '../../management/resources/tunnel-session.ts';
+import { TunnelSessionUpdateBody, tunnelSessions, tunnels } from '../../management/resources/tunnel.ts';
 import type { SessionCommand } from '../endpoints/live-view.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './actions/backend-actions.ts';
 import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
 import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
-import { deviceRouter } from './actions/device-actions.ts';
+import { deviceRouter, enrolmentKeyActions } from './actions/device-actions.ts';
 import { dnsChecker } from './actions/dns-check-actions.ts';
-import { endpointConfigurationActions } from './actions/endpoint-configuration-actions.ts';
-import { enrolmentKeyActions } from './actions/enrolment-key-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
 import {
   endpointActions,
@@ -34,6 +26,7 @@ import {
 } from './actions/online-actions.ts';
 import {
   type Detachable,
+  endpointConfigurationActions,
   type ReservedDomainActions,
   reservedDomainActions,
 } from './actions/reserved-domain-actions.ts';

@@ -1,9 +1,8 @@
 import 'reflect-metadata';
 import type { KeyObject, X509Certificate } from 'node:crypto';
 import * as x509 from '@peculiar/x509';
-import type { AuthorityFacts } from '../store/certificate-authorities.ts';
+import type { AuthorityFacts, CertificateFacts } from '../store/certificates.ts';
 import { timestamp } from '../store/store.ts';
-import type { CertificateFacts } from '../store/tls-certificates.ts';
 
 /** Bits of RFC 5280, section 4.2.1.3, lowest first. */
 const KEY_USAGES = [

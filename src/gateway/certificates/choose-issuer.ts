@@ -5,9 +5,13 @@ import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { ownTargets } from './gateway-names.ts';
-import type { CertificateIssuer } from './issuing/certificate-issuer.ts';
+import {
+  type CertificateIssuer,
+  type IssuedCertificate,
+  type IssueRequest,
+  makePrivateKey,
+} from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
-import { LocalCaIssuer } from './local-ca/local-ca-issuer.ts';
 
 export interface IssuerParts {
   ca: LocalCa;
@@ -38,8 +42,8 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
 
 async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
   const [{ AcmeAccountKey }, { AcmeCa }, { AcmeIssuer }] = await Promise.all([
-    import('./acme/acme-account-key.ts'),
-    import('./acme/acme-ca.ts'),
+    import('./acme/acme-account.ts'),
+    import('./acme/acme-account.ts'),
     import('./acme/acme-issuer.ts'),
   ]);
   const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
@@ -51,4 +55,31 @@ async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, 
     dnsServers: settings.resolvers,
   };
   return new AcmeIssuer(options, { ...challenges, clock: systemClock });
+}
+
+/** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */
+export class LocalCaIssuer implements CertificateIssuer {
+  readonly usesOurClock = true;
+  /** Settles when the last key has been generated. */
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly ca: Pick<LocalCa, 'certify'>) {}
+
+  async issue({ domain, privateKeyType }: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {
+    const privateKeyPem = await this.#makeKey(privateKeyType, signal);
+    return { certificatePem: await this.ca.certify([domain], privateKeyPem), privateKeyPem };
+  }
+
+  /**
+   * Generates one key at a time: on a small device an RSA key blocks one of the few worker threads for up to a minute, and
+   * they also write files and look up names.
+   */
+  #makeKey(type: 'rsa' | 'ecdsa', signal: AbortSignal): Promise<string> {
+    const key = this.#turn.then(() => {
+      signal.throwIfAborted();
+      return makePrivateKey(type);
+    });
+    this.#turn = key.catch(() => {});
+    return key;
+  }
 }

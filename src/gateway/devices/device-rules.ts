@@ -1,4 +1,4 @@
-import type { CredentialRow } from '../store/credentials.ts';
+import type { CredentialRow } from '../store/accounts.ts';
 import type { DeviceRow } from '../store/devices.ts';
 
 type Named = Pick<DeviceRow, 'name' | 'old_name' | 'site' | 'tcp_ports'>;

@@ -1,20 +1,17 @@
 import { createHmac } from 'node:crypto';
 import type { z } from 'zod';
+import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 import { createToken, parseToken } from '../../lib/ids.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
 import { deviceName } from '../../management/resources/device.ts';
 import type { Enrolment, EnrolmentRequest } from '../../management/resources/enrolment.ts';
 import type { LiveView, Revocation } from '../endpoints/live-view.ts';
-import type { DeviceEvent, DeviceRow } from '../store/devices.ts';
-import type { EnrolmentKeyRow } from '../store/enrolment-keys.ts';
-import { issueCredential } from '../store/issue-token.ts';
+import type { DeviceEvent, DeviceRow, EnrolmentKeyRow } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
-import { hashSecret, secretMatches } from '../store/tokens.ts';
-import { freeName } from './device-names.ts';
+import { hashSecret, issueCredential, secretMatches } from '../store/tokens.ts';
+import { freeName, isEndOfTaken } from './device-names.ts';
 import { addedRules, changedRules, deviceDomain, deviceRules } from './device-rules.ts';
-import { EnrolmentError } from './enrolment-error.ts';
 import type { GatewayPlace } from './gateway-place.ts';
-import { isEndOfTaken } from './name-rules.ts';
 import { keepNamesOnline } from './site-name-grants.ts';
 
 type Request = z.output<typeof EnrolmentRequest>;
@@ -254,4 +251,21 @@ function requireRate(rate: RequestRate, client: string, problem: string): void {
 /** The install key is random and secret, and so is what is derived from it: the gateway need not store the authtoken. */
 function authtokenBytes(installKey: string, generation: number): Buffer {
   return createHmac('sha256', installKey).update(`authtoken ${generation}`).digest().subarray(0, 16);
+}
+
+/** HTTP status by error code of an enrolment. Codes are never reused. */
+const STATUS = {
+  ERR_GATEWAY_CODE_UNKNOWN: 403,
+  ERR_GATEWAY_CODE_REVOKED: 403,
+  ERR_GATEWAY_CODE_EXPIRED: 403,
+  ERR_GATEWAY_CODE_USED_UP: 403,
+  ERR_GATEWAY_DEVICE_REVOKED: 403,
+  ERR_GATEWAY_TOO_MANY_ENROLMENTS: 429,
+} as const;
+
+/** Why a device cannot join. */
+export class EnrolmentError extends ApiError {
+  constructor(code: keyof typeof STATUS, message: string, options?: ApiErrorOptions) {
+    super(STATUS[code], code, message, options);
+  }
 }

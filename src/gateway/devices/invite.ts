@@ -5,7 +5,7 @@ import { parsePortRange } from '../../lib/network/port-range.ts';
 import type { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
 import { freshJob } from '../certificates/renewal-schedule.ts';
 import { type DomainSettings, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
-import type { EnrolmentKeyRow } from '../store/enrolment-keys.ts';
+import type { EnrolmentKeyRow } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 import { hashSecret } from '../store/tokens.ts';
 

@@ -2,12 +2,11 @@ import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import type { DeviceUpdate } from '../../management/resources/device.ts';
 import type { DeviceRow } from '../store/devices.ts';
-import { changed } from '../store/sql/changed.ts';
+import { changed } from '../store/sql/table.ts';
 import type { Store } from '../store/store.ts';
-import { isFree } from './device-names.ts';
+import { isEndOfTaken, isFree, nameProblem } from './device-names.ts';
 import { addedRules, changedRules } from './device-rules.ts';
 import { withEvent } from './enrolments.ts';
-import { isEndOfTaken, nameProblem } from './name-rules.ts';
 
 /** What recording a change needs. */
 interface Change {

@@ -6,8 +6,8 @@ import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { DeviceRow } from '../store/devices.ts';
 import { isOfRules } from '../store/site-names.ts';
 import type { Store } from '../store/store.ts';
+import { isOwnLabel, nameProblem, ownNameProblem } from './device-names.ts';
 import { addedRules } from './device-rules.ts';
-import { isOwnLabel, nameProblem, ownNameProblem } from './name-rules.ts';
 
 /** Names that one device gets without the operator. */
 export const MAX_GRANTED = 20;

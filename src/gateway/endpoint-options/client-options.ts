@@ -3,11 +3,13 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { parseCidr } from '../../lib/network/cidr.ts';
 import { quote } from '../../lib/quote.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
+import { checkedPattern, type RegularExpression } from '../../traffic-policy/regular-expression.ts';
+import { firstValue } from '../../traffic-policy/scope/header-map.ts';
+import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 import { verifierOf, whyUnsupported } from '../../traffic-policy/webhooks/providers.ts';
-import { filterUserAgents } from './filter-user-agents.ts';
 import { literal } from './option-rules.ts';
 
 const MAX_CREDENTIALS = 10;
@@ -128,4 +130,32 @@ export function circuitBreakerRule(option: z.output<typeof CircuitBreaker> | nul
     throw new RpcError('ERR_NGROK_361', `CircuitBreaker: the threshold must be between 0 and 1, not ${threshold}`);
   }
   return [{ type: 'circuit-breaker', config: { error_threshold: threshold } }];
+}
+
+const REFUSED: PolicyError = {
+  kind: 'error',
+  status: 403,
+  code: 'ERR_NGROK_3211',
+  message: 'The server does not authorize requests from your user agent.',
+  headers: [],
+};
+
+/**
+ * Rejects requests by their first User-Agent header. Allow patterns win over deny patterns. A request without the header
+ * is rejected unless the empty string is allowed (ngrok's documentation, "User Agent Filter").
+ */
+function filterUserAgents(allow: readonly RegularExpression[], deny: readonly RegularExpression[]): PreparedAction {
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      const agent = firstValue(request.headers, 'user-agent');
+      const budget = new Budget(systemClock);
+      const matches = (pattern: RegularExpression) => {
+        budget.spend(pattern.size * (agent?.length ?? 0));
+        return pattern.test(agent ?? '');
+      };
+      if (allow.some(matches)) return undefined;
+      return agent === undefined || deny.some(matches) ? REFUSED : undefined;
+    },
+  };
 }

@@ -1,5 +1,5 @@
-import { issueApiKey } from './issue-token.ts';
 import { type Store, timestamp } from './store.ts';
+import { issueApiKey } from './tokens.ts';
 
 /** Stands for a command on the gateway's machine where the id of an API key would be. */
 export const COMMAND = 'gateway';

@@ -25,7 +25,7 @@ export interface DeviceEvent {
   by: string;
 }
 
-const columns = {
+const deviceColumns = {
   ...annotatedColumns,
   name: text,
   old_name: nullable(text),
@@ -49,7 +49,7 @@ const columns = {
   history: json<DeviceEvent[]>(),
 };
 
-export type DeviceRow = RowOf<typeof columns>;
+export type DeviceRow = RowOf<typeof deviceColumns>;
 
 /** What the sessions of a device reveal. */
 export type Sighting = Pick<DeviceRow, 'online' | 'last_seen_at' | 'last_ip' | 'agent_version'>;
@@ -58,9 +58,9 @@ export type Sighting = Pick<DeviceRow, 'online' | 'last_seen_at' | 'last_ip' | '
 const SEEN_UNTIL = 'devices_seen_until';
 
 /** Devices that have joined with an enrolment key. */
-export class Devices extends Table<typeof columns> {
+export class Devices extends Table<typeof deviceColumns> {
   constructor(database: Database) {
-    super(database, 'devices', columns);
+    super(database, 'devices', deviceColumns);
   }
 
   byInstallation(hash: Buffer): DeviceRow | null {
@@ -106,5 +106,34 @@ export class Devices extends Table<typeof columns> {
       const { last_seen_at: seen } = row;
       this.update({ ...row, online: false, last_seen_at: (seen ?? '') > until ? seen : until || seen });
     }
+  }
+}
+
+const keyColumns = {
+  ...annotatedColumns,
+  site: text,
+  owner_id: text,
+  secret_hash: blob,
+  max_uses: nullable(integer),
+  uses: integer,
+  expires_at: nullable(text),
+  revoked_at: nullable(text),
+  needs_approval: flag,
+  tcp_ports: nullable(json<PortRange>()),
+  own_names_only: flag,
+  labels: json<Record<string, string>>(),
+};
+
+export type EnrolmentKeyRow = RowOf<typeof keyColumns>;
+
+/** Keys with which devices join a site; only the hashes of their secrets are stored. */
+export class EnrolmentKeys extends Table<typeof keyColumns> {
+  constructor(database: Database) {
+    super(database, 'enrolment_keys', keyColumns);
+  }
+
+  /** The newest key of a site; null when it has none. */
+  newestOf(site: string): EnrolmentKeyRow | null {
+    return this.where('site = ? ORDER BY id DESC LIMIT 1', [site])[0] ?? null;
   }
 }

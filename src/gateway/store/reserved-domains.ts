@@ -1,9 +1,9 @@
 import { coveringNames } from '../endpoints/domain-names.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
 import type { Database } from './sql/database.ts';
-import { nullable, type RowOf, text } from './sql/table.ts';
+import { annotatedColumns, nullable, type RowOf, Table, text } from './sql/table.ts';
 
-const columns = {
+const domainColumns = {
   ...managedColumns,
   description: nullable(text),
   metadata: nullable(text),
@@ -11,12 +11,12 @@ const columns = {
   https_endpoint_configuration_id: nullable(text),
 };
 
-export type ReservedDomainRow = RowOf<typeof columns>;
+export type ReservedDomainRow = RowOf<typeof domainColumns>;
 
 /** Reserved domains: hostnames that only this account's agents may bind. */
-export class ReservedDomains extends ManagedDomains<typeof columns> {
+export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
   constructor(database: Database) {
-    super(database, 'reserved_domains', columns);
+    super(database, 'reserved_domains', domainColumns);
   }
 
   /**
@@ -55,3 +55,14 @@ export class ReservedDomains extends ManagedDomains<typeof columns> {
     return rows.sort((a, b) => order(a) - order(b));
   }
 }
+
+const configurationColumns = {
+  ...annotatedColumns,
+  type: text,
+};
+
+export type EndpointConfigurationRow = RowOf<typeof configurationColumns>;
+
+/** Endpoint configurations, which reserved domains refer to. */
+export const endpointConfigurations = (database: Database) =>
+  new Table(database, 'endpoint_configurations', configurationColumns);

@@ -2,24 +2,17 @@ import { existsSync } from 'node:fs';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
-import { apiKeys } from './api-keys.ts';
-import { httpResponseBackends, tunnelGroupBackends } from './backends.ts';
-import { botUsers } from './bot-users.ts';
-import { certificateAuthorities } from './certificate-authorities.ts';
-import { Credentials } from './credentials.ts';
-import { Devices } from './devices.ts';
-import { endpointConfigurations } from './endpoint-configurations.ts';
-import { EnrolmentKeys } from './enrolment-keys.ts';
-import { ipPolicies, ipPolicyRules } from './ip-policies.ts';
-import { OwnDomains } from './own-domains.ts';
-import { ReservedDomains } from './reserved-domains.ts';
+import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
+import { apiKeys, botUsers, Credentials } from './accounts.ts';
+import { certificateAuthorities, TlsCertificates } from './certificates.ts';
+import { Devices, EnrolmentKeys } from './devices.ts';
+import { OwnDomains } from './managed-domains.ts';
+import { endpointConfigurations, ReservedDomains } from './reserved-domains.ts';
 import { SiteNames } from './site-names.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
-import type { OlderSchema } from './sql/migrate.ts';
-import { UsedTcpPorts } from './tcp-ports.ts';
-import { TlsCertificates } from './tls-certificates.ts';
-import { TlsEdges } from './tls-edges.ts';
+import type { OlderSchema } from './sql/migrations.ts';
+import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
 
 /** The gateway's persistent data. */
 export interface Store extends ReturnType<typeof createTables> {
@@ -102,4 +95,27 @@ export function openDatabase(file: string, older: OlderSchema): Database {
 /** RFC 3339 in UTC with whole seconds, as everywhere in the API. */
 export function timestamp(milliseconds: number): string {
   return `${new Date(milliseconds).toISOString().slice(0, 19)}Z`;
+}
+
+/** The last use of each TCP endpoint's port, so that an offline device does not lose its port to another one. */
+class UsedTcpPorts implements PortMemory {
+  constructor(
+    private readonly database: Database,
+    private readonly now: () => string,
+  ) {}
+
+  used(): number[] {
+    const rows = this.database.all<{ port: number }>('SELECT port FROM tcp_ports ORDER BY used_on, port');
+    return rows.map(({ port }) => port);
+  }
+
+  /** Writes once a day at most: agents reconnect often, and disks wear out. */
+  async remember(port: number): Promise<void> {
+    const today = this.now().slice(0, 'YYYY-MM-DD'.length);
+    const known = this.database.get<{ used_on: string }>('SELECT used_on FROM tcp_ports WHERE port = ?', [port]);
+    if (known?.used_on === today) return;
+    await this.database.write(() => {
+      this.database.run('INSERT OR REPLACE INTO tcp_ports (port, used_on) VALUES (?, ?)', [port, today]);
+    });
+  }
 }

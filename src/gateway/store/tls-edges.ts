@@ -1,5 +1,5 @@
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, json, nullable, type RowOf, Table } from './sql/table.ts';
+import { annotatedColumns, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
@@ -10,7 +10,7 @@ export interface EdgeModules {
   traffic_policy: { enabled: boolean; value: string } | null;
 }
 
-const columns = {
+const edgeColumns = {
   ...annotatedColumns,
   hostports: nullable(json<string[]>()),
   backend: nullable(json<NonNullable<EdgeModules['backend']>>()),
@@ -20,16 +20,16 @@ const columns = {
   traffic_policy: nullable(json<NonNullable<EdgeModules['traffic_policy']>>()),
 };
 
-export type TlsEdgeRow = RowOf<typeof columns>;
+export type TlsEdgeRow = RowOf<typeof edgeColumns>;
 
 /** TLS edges. Their hostports and references are also stored in separate tables with constraints. */
-export class TlsEdges extends Table<typeof columns> {
+export class TlsEdges extends Table<typeof edgeColumns> {
   #touched = new Set<string>();
   /** False without any edge. Checked with every bind, because most gateways have none. */
   #mayServe: boolean;
 
   constructor(database: Database) {
-    super(database, 'tls_edges', columns);
+    super(database, 'tls_edges', edgeColumns);
     this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
   }
 
@@ -99,3 +99,33 @@ export class TlsEdges extends Table<typeof columns> {
 function reverseLabels(host: string): string {
   return host.split('.').reverse().join('.');
 }
+
+const httpResponseColumns = {
+  ...annotatedColumns,
+  body: text,
+  headers: nullable(json<Record<string, string>>()),
+  status_code: integer,
+};
+const tunnelGroupColumns = { ...annotatedColumns, labels: json<Record<string, string>>() };
+
+export type HttpResponseBackendRow = RowOf<typeof httpResponseColumns>;
+export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;
+
+/** Backends that answer every request with one fixed response. */
+export const httpResponseBackends = (database: Database) =>
+  new Table(database, 'http_response_backends', httpResponseColumns);
+
+/** Backends that balance connections over the online tunnels with specific labels. */
+export const tunnelGroupBackends = (database: Database) =>
+  new Table(database, 'tunnel_group_backends', tunnelGroupColumns);
+
+const ruleColumns = { ...annotatedColumns, ip_policy_id: text, cidr: text, action: text };
+
+export type IpPolicyRow = RowOf<typeof annotatedColumns>;
+export type IpPolicyRuleRow = RowOf<typeof ruleColumns>;
+
+/** Named sets of rules about source addresses. */
+export const ipPolicies = (database: Database) => new Table(database, 'ip_policies', annotatedColumns);
+
+/** The rules of all IP policies; they are deleted with their policy. */
+export const ipPolicyRules = (database: Database) => new Table(database, 'ip_policy_rules', ruleColumns);

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
-import type { HttpResponseBackendRow } from '../store/backends.ts';
+import type { HttpResponseBackendRow } from '../store/tls-edges.ts';
 
 /** For the request and its response together. */
 const REQUEST_MS = 30_000;

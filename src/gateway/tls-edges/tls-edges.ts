@@ -8,10 +8,9 @@ import { type HelloClient, meetsClientDemands } from '../edge/tls/handshakes.ts'
 import type { TlsEdgeRoute, TlsEdgeRouter, TlsRouteParts } from '../edge/tls-mux.ts';
 import type { LabeledUpstream, Labels } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import type { Database } from '../store/sql/database.ts';
 import type { Store } from '../store/store.ts';
-import type { TlsEdgeRow } from '../store/tls-edges.ts';
+import type { HttpResponseBackendRow, TlsEdgeRow, TunnelGroupBackendRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 import { EdgePorts } from './edge-ports.ts';
 import { FixedResponses } from './fixed-responses.ts';

@@ -1,6 +1,5 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { parseHostname, wildcardCovers } from './hostname.ts';
-import { parseHostport } from './hostport.ts';
+import { parseHostname, parseHostport, wildcardCovers } from './hostname.ts';
 
 /** An address that an agent wants to bind, with names in canonical form. */
 export type Binding =

@@ -1,5 +1,7 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER } from './members.ts';
+import { parseCidr } from '../../lib/network/cidr.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref } from './members.ts';
+import { type Refusal, refused } from './refusal.ts';
 
 export const IpPolicyCreate = body(annotations());
 export interface IpPolicyCreate extends z.input<typeof IpPolicyCreate> {}
@@ -20,4 +22,61 @@ export const ipPolicies = {
   create: IpPolicyCreate,
   update: IpPolicyUpdate,
   answer: IpPolicy,
+};
+
+const MISSING = 1405;
+const RANGE_PATTERN = /^[0-9A-Fa-f:.]+\/\d{1,3}$/;
+
+/** Returns the canonical form of an address range such as `203.0.113.0/24` or `2001:db8::/32`, or the refusal. */
+export function parseRange(text: string): string | Refusal {
+  const range = parseCidr(text);
+  if (range === null) return { code: 1406, text: 'must be an address range such as 203.0.113.0/24 or 2001:db8::/32' };
+  const { prefix, hasHostBits, canonical } = range;
+  if (!text.includes('/')) {
+    return { code: 1413, text: `the prefix length is missing: use ${text}/${prefix} for this single address` };
+  }
+  if (hasHostBits) return { code: 1409, text: `the address is not the lowest of its range: use ${canonical}` };
+  return canonical;
+}
+
+export const IpPolicyRuleCreate = body({
+  ...annotations(),
+  cidr: parsed(parseRange, MISSING, RANGE_PATTERN),
+  ip_policy_id: z.string(refused(MISSING, 'is missing or not a string')).pipe(idOf(['ipp_'], 229)),
+  action: z
+    .string(refused(MISSING, 'is missing or not a string'))
+    .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny'))),
+});
+export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
+  /** An address range with its lowest address: `203.0.113.0/24` or `2001:db8::/32`. */
+  cidr: string;
+  /** This member and `action` cannot be changed later. */
+  ip_policy_id: string;
+}
+
+export const IpPolicyRuleUpdate = body({
+  ...annotations(),
+  cidr: parsed(parseRange, MISSING, RANGE_PATTERN).optional(),
+});
+export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
+
+/** Allows or denies an address range. */
+export const IpPolicyRule = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  cidr: z.string(),
+  action: z.string(),
+  ip_policy: Ref,
+});
+export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
+
+export const ipPolicyRules = {
+  name: 'IP policy rule',
+  path: '/ip_policy_rules',
+  idPrefix: 'ipr_',
+  listKey: 'ip_policy_rules',
+  unknownIdCode: 1404,
+  create: IpPolicyRuleCreate,
+  update: IpPolicyRuleUpdate,
+  answer: IpPolicyRule,
 };

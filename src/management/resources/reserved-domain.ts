@@ -1,6 +1,17 @@
 import { z } from 'zod';
 import { HOSTNAME_PATTERN, parseHostname } from './hostname.ts';
-import { alwaysNull, body, COMMON_ANSWER, optionalIdOf, orNull, parsed, Ref, text } from './members.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  alwaysNull,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  optionalIdOf,
+  orNull,
+  parsed,
+  Ref,
+  text,
+} from './members.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
@@ -16,7 +27,7 @@ const certificate = {
   certificate_management_policy: CertificatePolicyBody.optional(),
 };
 
-const annotations = { description: text(4096, 420).optional(), metadata: text(4096, 421).optional() };
+const domainAnnotations = { description: text(4096, 420).optional(), metadata: text(4096, 421).optional() };
 
 /** A wildcard for a whole top-level domain would claim names of others. */
 function parseReservable(name: string): string | Refusal {
@@ -36,7 +47,7 @@ const createMembers = body({
   name: name.optional().meta({ description: 'Deprecated alias of domain, which Terraform configurations use.' }),
   region: z.enum(['', ...REGIONS], refused(400, `must be one of ${REGIONS.join(', ')}`)).optional(),
   resolves_to: resolvesTo,
-  ...annotations,
+  ...domainAnnotations,
   ...certificate,
 });
 
@@ -69,7 +80,7 @@ function withDomain(members: typeof createMembers) {
 
 export const ReservedDomainUpdate = body({
   resolves_to: resolvesTo,
-  ...annotations,
+  ...domainAnnotations,
   ...certificate,
   http_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
   https_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
@@ -157,3 +168,49 @@ export const reservedDomains = {
   update: ReservedDomainUpdate,
   answer: ReservedDomain,
 };
+
+export const EndpointConfigurationCreate = body({ ...annotations(), type: z.enum(['http', 'https', 'tcp']) });
+export interface EndpointConfigurationCreate extends z.input<typeof EndpointConfigurationCreate> {}
+
+export const EndpointConfigurationUpdate = body(annotations());
+export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConfigurationUpdate> {}
+
+/** A configuration that reserved domains reference in `http_` and `https_endpoint_configuration`. */
+export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
+export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
+
+export const endpointConfigurations = {
+  name: 'endpoint configuration',
+  path: '/endpoint_configurations',
+  idPrefix: 'ec_',
+  listKey: 'endpoint_configurations',
+  unknownIdCode: 1600,
+  create: EndpointConfigurationCreate,
+  update: EndpointConfigurationUpdate,
+  answer: EndpointConfiguration,
+};
+
+export const DnsRecordCheck = z.object({
+  name: z.string(),
+  target: orNull(z.string()),
+  purpose: z.enum(['traffic', 'certificate']),
+  in_place: z.boolean(),
+  found: z.string(),
+});
+export interface DnsRecordCheck extends z.output<typeof DnsRecordCheck> {
+  /** For example `*.sitea.example.com`. */
+  name: string;
+  /** The target of the CNAME record; null where an address suffices, below the gateway's own domain. */
+  target: string | null;
+  /** `traffic` leads clients to the gateway, `certificate` lets it get the certificate. */
+  purpose: 'traffic' | 'certificate';
+  /** What DNS has there, in words. */
+  found: string;
+}
+
+/** What DNS has for a reserved domain, as the gateway sees it. */
+export const DnsCheck = z.object({ checked_at: z.string(), records: z.array(DnsRecordCheck) });
+export interface DnsCheck extends z.output<typeof DnsCheck> {
+  /** Empty where the gateway's names need no DNS: below localhost. */
+  records: DnsRecordCheck[];
+}

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { HOSTPORT_PATTERN, parseHostport } from './hostport.ts';
+import { HOSTPORT_PATTERN, parseHostport } from './hostname.ts';
 import {
   ANNOTATIONS_ANSWER,
   alwaysNull,

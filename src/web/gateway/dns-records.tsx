@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import type { DnsCheck, DnsRecordCheck } from '../../management/resources/dns-check.ts';
-import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
+import type { DnsCheck, DnsRecordCheck, ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
 import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';

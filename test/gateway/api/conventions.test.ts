@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { issueApiKey, issueCredential } from '../../../src/gateway/store/issue-token.ts';
+import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { type Answer, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { until } from '../../support/until.ts';
 

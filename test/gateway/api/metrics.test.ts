@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer as createTcpServer } from 'node
 import { text } from 'node:stream/consumers';
 import ngrok, { type Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { issueApiKey } from '../../../src/gateway/store/issue-token.ts';
+import { issueApiKey } from '../../../src/gateway/store/tokens.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { DashboardOverview, NeedsAttention } from '../../../src/gateway/api/dashboard/overview.ts';
 import type { LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
-import type { TlsCertificateRow } from '../../../src/gateway/store/tls-certificates.ts';
+import type { TlsCertificateRow } from '../../../src/gateway/store/certificates.ts';
 import { addDevices, type Filled, fillStore } from '../../support/dashboard.ts';
 import { ask } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';

@@ -5,12 +5,15 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme/acme-account-key.ts';
-import { AcmeCa, type AcmeCaOptions } from '../../../src/gateway/certificates/acme/acme-ca.ts';
+import {
+  AcmeAccountKey,
+  AcmeCa,
+  type AcmeCaOptions,
+  type Seal,
+} from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
-import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenge-http.ts';
 import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
-import { TxtChallenges } from '../../../src/gateway/certificates/challenges/challenge-txt.ts';
+import { HttpChallenges, TxtChallenges } from '../../../src/gateway/certificates/challenges/challenges.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';

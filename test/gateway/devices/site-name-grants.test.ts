@@ -3,7 +3,7 @@ import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
 import { MAX_GRANTED, SiteNameGrants } from '../../../src/gateway/devices/site-name-grants.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
-import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import type { EnrolmentKeyCreate } from '../../../src/management/resources/enrolment-key.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { type Answer, BASE_DOMAIN, startManagementServer } from '../../support/management-server.ts';

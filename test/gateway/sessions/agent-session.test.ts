@@ -10,7 +10,7 @@ import { FrameWriter } from '../../../src/agent-protocol/frames.ts';
 import { StreamType, streamPrefix } from '../../../src/agent-protocol/messages.ts';
 import { type AgentUpstream, StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
-import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';

@@ -1,7 +1,7 @@
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it } from 'vitest';
 import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoints/endpoint.ts';
-import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';

@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
-import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { settle, until } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';

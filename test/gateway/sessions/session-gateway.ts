@@ -7,7 +7,6 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
-import { issueEmbeddedAuthtoken } from '../../../src/gateway/access/embedded.ts';
 import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
@@ -18,6 +17,7 @@ import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts
 import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
+import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The session side of a gateway, without an edge; it stops with the test. */

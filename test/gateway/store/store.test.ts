@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AuthtokenAcl, isRefusal } from '../../../src/gateway/access/authtoken-acl.ts';
-import { issueEmbeddedAuthtoken } from '../../../src/gateway/access/embedded.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 
 let dataDir: string;

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseHostport } from '../../../src/management/resources/hostport.ts';
+import { parseHostport } from '../../../src/management/resources/hostname.ts';
 
 const code = (text: string) => {
   const result = parseHostport(text);

@@ -1,7 +1,7 @@
 import { BlockList } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseRange } from '../../../src/management/resources/ip-policy-rule.ts';
+import { parseRange } from '../../../src/management/resources/ip-policy.ts';
 
 const code = (text: string) => {
   const result = parseRange(text);

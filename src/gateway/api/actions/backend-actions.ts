@@ -1,9 +1,13 @@
-import { type HttpResponseBackend, httpResponseBackends } from '../../../management/resources/http-response-backend.ts';
+import {
+  type HttpResponseBackend,
+  httpResponseBackends,
+  type TunnelGroupBackend,
+  tunnelGroupBackends,
+} from '../../../management/resources/backend.ts';
 import { tunnels } from '../../../management/resources/tunnel.ts';
-import { type TunnelGroupBackend, tunnelGroupBackends } from '../../../management/resources/tunnel-group-backend.ts';
 import { type Labels, matchesSelector } from '../../endpoints/endpoint.ts';
 import type { LiveTunnel, LiveView } from '../../endpoints/live-view.ts';
-import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../../store/backends.ts';
+import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../resource-router.ts';
 import { storedActions } from './stored-actions.ts';

@@ -1,6 +1,6 @@
 import { type BotUser, botUsers, serviceUsers } from '../../../management/resources/bot-user.ts';
-import type { BotUserRow } from '../../store/bot-users.ts';
-import { changed } from '../../store/sql/changed.ts';
+import type { BotUserRow } from '../../store/accounts.ts';
+import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, found } from '../resource-router.ts';
 

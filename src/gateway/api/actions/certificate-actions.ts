@@ -1,17 +1,16 @@
 import {
   type CertificateAuthority,
   certificateAuthorities,
-} from '../../../management/resources/certificate-authority.ts';
+  type TlsCertificate,
+  tlsCertificates,
+} from '../../../management/resources/certificate.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import { type TlsCertificate, tlsCertificates } from '../../../management/resources/tls-certificate.ts';
 import { readAuthority, readKeyPair } from '../../certificates/certificate-upload.ts';
-import type { CertificateAuthorityRow } from '../../store/certificate-authorities.ts';
-import type { TlsCertificateRow } from '../../store/tls-certificates.ts';
+import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
-import { deleteUnlessUsed } from '../delete-unless-used.ts';
 import { refuse } from '../refuse.ts';
 import type { Actions } from '../resource-router.ts';
-import { storedActions } from './stored-actions.ts';
+import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
 
 export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {
   const { database, tlsCertificates: rows } = store;

@@ -1,8 +1,7 @@
 import { type ApiKey, apiKeys } from '../../../management/resources/api-key.ts';
 import { type Credential, credentials } from '../../../management/resources/credential.ts';
-import type { ApiKeyRow } from '../../store/api-keys.ts';
-import type { CredentialRow } from '../../store/credentials.ts';
-import { issueApiKey, issueCredential } from '../../store/issue-token.ts';
+import type { ApiKeyRow, CredentialRow } from '../../store/accounts.ts';
+import { issueApiKey, issueCredential } from '../../store/tokens.ts';
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';
 import type { Actions } from '../resource-router.ts';

@@ -3,17 +3,22 @@ import { describePortRange } from '../../../lib/network/port-range.ts';
 import type { DeviceAction } from '../../../management/operations.ts';
 import { credentials } from '../../../management/resources/credential.ts';
 import { type Device, devices } from '../../../management/resources/device.ts';
-import { enrolmentKeys } from '../../../management/resources/enrolment-key.ts';
+import { type EnrolmentKey, enrolmentKeys } from '../../../management/resources/enrolment-key.ts';
 import { deviceDomain } from '../../devices/device-rules.ts';
+import { joinCode } from '../../devices/gateway-place.ts';
+import { createEnrolmentKey } from '../../devices/invite.ts';
 import { approveDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
 import type { LiveSession } from '../../endpoints/live-view.ts';
 import { keyHolder } from '../../store/command-key.ts';
-import type { DeviceRow } from '../../store/devices.ts';
+import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
+import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Guards } from '../guards.ts';
 import { readBody } from '../request.ts';
-import { found, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
+import { type Actions, found, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
+import { activeOwner } from './credential-actions.ts';
+import { storedActions } from './stored-actions.ts';
 
 const ACTIONS: Readonly<
   Record<DeviceAction, (store: Store, device: DeviceRow, change: { by: string; tcpHost: string }) => DeviceRow>
@@ -116,5 +121,37 @@ export function showDevice(
       started_at: startedAt,
     })),
     history: row.history,
+  };
+}
+
+/** Actions on enrolment keys. Deleting one leaves the devices that have joined with it. */
+export function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolmentKeys> {
+  const { store, links, place, domains, wakeCertificateRenewal } = context;
+  const { database, enrolmentKeys: rows } = store;
+  const shown = ({ secret_hash: _, ...row }: EnrolmentKeyRow): EnrolmentKey => ({
+    ...row,
+    uri: links.of(enrolmentKeys, row.id),
+    code: null,
+    tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
+  });
+  const { get, page, remove } = storedActions(database, { resource: enrolmentKeys, rows, shown });
+  return {
+    get,
+    page,
+    remove,
+    async create(body) {
+      const { key, secret, isNewSite } = await database.write(() =>
+        createEnrolmentKey(store, domains, { ...body, owner_id: activeOwner(context, body.owner_id) ?? undefined }),
+      );
+      if (isNewSite) wakeCertificateRenewal();
+      return { ...shown(key), code: joinCode(place, secret) };
+    },
+    update: (id, { revoked, ...body }) =>
+      database.write(() => {
+        const row = changed(found(rows.get(id), enrolmentKeys), body);
+        const next = { ...row, revoked_at: row.revoked_at ?? (revoked ? store.now() : null) };
+        rows.update(next);
+        return shown(next);
+      }),
   };
 }

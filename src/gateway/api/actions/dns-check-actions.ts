@@ -1,9 +1,7 @@
 import { messageOf } from '../../../lib/errors.ts';
 import { isBelowLocalhost } from '../../../lib/network/loopback-names.ts';
-import type { DnsCheck, DnsRecordCheck } from '../../../management/resources/dns-check.ts';
-import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
-import { findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
-import { DnsLookup } from '../../certificates/issuing/dns-lookup.ts';
+import { type DnsCheck, type DnsRecordCheck, reservedDomains } from '../../../management/resources/reserved-domain.ts';
+import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
 import { dnsTargets } from '../../endpoints/domain-names.ts';
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';

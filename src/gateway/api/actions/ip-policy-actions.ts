@@ -1,13 +1,16 @@
-import { type IpPolicy, ipPolicies } from '../../../management/resources/ip-policy.ts';
-import { type IpPolicyRule, ipPolicyRules } from '../../../management/resources/ip-policy-rule.ts';
+import {
+  type IpPolicy,
+  type IpPolicyRule,
+  ipPolicies,
+  ipPolicyRules,
+} from '../../../management/resources/ip-policy.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/ip-policies.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
+import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
-import { deleteUnlessUsed } from '../delete-unless-used.ts';
 import { refuse } from '../refuse.ts';
 import type { Actions } from '../resource-router.ts';
-import { storedActions } from './stored-actions.ts';
+import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
 
 export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {
   const { database, ipPolicies: rows } = store;

@@ -1,3 +1,4 @@
+import { tunnelGroupBackends } from '../../../management/resources/backend.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { credentials } from '../../../management/resources/credential.ts';
 import { devices } from '../../../management/resources/device.ts';
@@ -5,9 +6,7 @@ import { type Endpoint, endpoints } from '../../../management/resources/endpoint
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import type { ReadableResource } from '../../../management/resources/resource.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
-import { type Tunnel, tunnels } from '../../../management/resources/tunnel.ts';
-import { tunnelGroupBackends } from '../../../management/resources/tunnel-group-backend.ts';
-import { type TunnelSession, tunnelSessions } from '../../../management/resources/tunnel-session.ts';
+import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
 import type { ApiContext } from '../api-context.ts';
 import { unknownId } from '../refuse.ts';

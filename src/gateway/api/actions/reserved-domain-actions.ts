@@ -1,17 +1,19 @@
 import type { z } from 'zod';
-import { endpointConfigurations } from '../../../management/resources/endpoint-configuration.ts';
+import { tlsCertificates } from '../../../management/resources/certificate.ts';
 import {
+  type EndpointConfiguration,
+  endpointConfigurations,
   type ReservedDomain,
   type ReservedDomainUpdate,
   reservedDomains,
 } from '../../../management/resources/reserved-domain.ts';
-import { tlsCertificates } from '../../../management/resources/tls-certificate.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { ReservedDomainRow } from '../../store/reserved-domains.ts';
+import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/reserved-domains.ts';
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';
 import { type Actions, found } from '../resource-router.ts';
+import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
@@ -199,5 +201,28 @@ export function showDomain({ store, links, domains }: ApiContext, row: ReservedD
     http_endpoint_configuration: links.refOrNull(endpointConfigurations, row.http_endpoint_configuration_id),
     https_endpoint_configuration: links.refOrNull(endpointConfigurations, row.https_endpoint_configuration_id),
     error_redirect_url: null,
+  };
+}
+
+export function endpointConfigurationActions({ store, links }: ApiContext): Actions<typeof endpointConfigurations> {
+  const { database, endpointConfigurations: rows } = store;
+  const shown = (row: EndpointConfigurationRow): EndpointConfiguration => ({
+    ...row,
+    uri: links.of(endpointConfigurations, row.id),
+  });
+  return {
+    ...storedActions(database, {
+      resource: endpointConfigurations,
+      rows,
+      shown,
+      remove: ({ id }) =>
+        deleteUnlessUsed(() => rows.delete(id), 1619, 'A reserved domain still uses this endpoint configuration.'),
+    }),
+    create: ({ type, description = null, metadata = null }) =>
+      database.write(() => {
+        const row = { id: store.ids.next('ec'), created_at: store.now(), description, metadata, type };
+        rows.insert(row);
+        return shown(row);
+      }),
   };
 }

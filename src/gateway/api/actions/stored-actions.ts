@@ -1,7 +1,9 @@
 import type { z } from 'zod';
 import type { Resource } from '../../../management/resources/resource.ts';
-import { changed } from '../../store/sql/changed.ts';
 import type { Database } from '../../store/sql/database.ts';
+import { isConstraint } from '../../store/sql/database-problems.ts';
+import { changed } from '../../store/sql/table.ts';
+import { refuse } from '../refuse.ts';
 import { type Actions, found } from '../resource-router.ts';
 
 /** New values of columns; absent and undefined columns keep theirs. */
@@ -43,4 +45,14 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
         remove(stored(id));
       }),
   };
+}
+
+/** Deletes a row, and refuses with an API error when other rows still refer to it. */
+export function deleteUnlessUsed(remove: () => void, code: number, message: string): void {
+  try {
+    remove();
+  } catch (error) {
+    if (isConstraint(error, 'FOREIGNKEY')) throw refuse(400, code, message);
+    throw error;
+  }
 }

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
-import { certificateAuthorities } from '../../../management/resources/certificate-authority.ts';
-import { httpResponseBackends } from '../../../management/resources/http-response-backend.ts';
+import { httpResponseBackends, tunnelGroupBackends } from '../../../management/resources/backend.ts';
+import { certificateAuthorities } from '../../../management/resources/certificate.ts';
 import { ipPolicies } from '../../../management/resources/ip-policy.ts';
 import type { Refusal } from '../../../management/resources/refusal.ts';
 import {
@@ -11,7 +11,6 @@ import {
   type tlsEdgeModules,
   tlsEdges,
 } from '../../../management/resources/tls-edge.ts';
-import { tunnelGroupBackends } from '../../../management/resources/tunnel-group-backend.ts';
 import { isGatewayName } from '../../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';

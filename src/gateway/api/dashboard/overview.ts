@@ -1,9 +1,8 @@
-import type { CertificateAuthority } from '../../../management/resources/certificate-authority.ts';
+import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
-import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
-import type { SqlValue } from '../../store/sql/prepared-statements.ts';
+import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
 import type { TlsEdgeRow } from '../../store/tls-edges.ts';
 import { matchesLabels } from '../actions/backend-actions.ts';

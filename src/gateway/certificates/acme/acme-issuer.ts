@@ -3,14 +3,14 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { Challenges } from '../challenges/challenges.ts';
 import {
   type CertificateIssuer,
+  fits,
   type IssuedCertificate,
   IssueError,
   type IssueRequest,
+  makePrivateKey,
 } from '../issuing/certificate-issuer.ts';
-import { challengeRecord, checkRecords, type RecordTargets } from '../issuing/dns-check.ts';
-import { DnsLookup } from '../issuing/dns-lookup.ts';
-import { fits, makePrivateKey } from '../issuing/private-key.ts';
-import type { AcmeCa } from './acme-ca.ts';
+import { challengeRecord, checkRecords, DnsLookup, type RecordTargets } from '../issuing/dns-check.ts';
+import type { AcmeCa } from './acme-account.ts';
 import { type Conversation, converse } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';
 import { AcmeProblem, FailedByClock, toIssueError } from './acme-problem.ts';

@@ -1,6 +1,6 @@
 import type { CaaRecord } from 'node:dns';
 import { IssueError } from '../issuing/certificate-issuer.ts';
-import type { DnsLookup } from '../issuing/dns-lookup.ts';
+import type { DnsLookup } from '../issuing/dns-check.ts';
 
 /**
  * Checks that CAA records (RFC 8659) allow the certificate authority to issue for the domain.

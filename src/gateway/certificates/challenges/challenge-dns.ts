@@ -1,12 +1,11 @@
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { type AddressInfo, createServer, isIPv6, type Server } from 'node:net';
+import { type AddressInfo, createServer, isIPv6, type Server, type Socket } from 'node:net';
 import { hasErrno } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import { answerQuery, type ChallengeZone } from './challenge-dns-answer.ts';
-import { ChallengeDnsConnections } from './challenge-dns-tcp.ts';
+import { answerQuery, type ChallengeZone, MAX_QUERY_BYTES } from './challenge-dns-answer.ts';
 
 const WINDOW_MS = 1000;
 /** A validation takes a resolver a handful of queries; CAs validate from several networks. */
@@ -129,5 +128,58 @@ export class ChallengeDns {
 
   #answer(packet: Buffer, address: string, transport: 'udp' | 'tcp'): Buffer | null {
     return this.#rate.allows(address) ? answerQuery(packet, this.#options.zone, transport) : null;
+  }
+}
+
+const MAX_CONNECTIONS = 64;
+/** Resolvers use TCP for single responses that are too long for UDP. */
+const MAX_QUERIES = 32;
+const LIFETIME_MS = 10_000;
+
+/** Answers a query; null closes the connection. */
+type Answering = (packet: Buffer, address: string) => Buffer | null;
+
+/** DNS over TCP (RFC 7766): each message follows its length. */
+class ChallengeDnsConnections {
+  readonly #open = new Set<Socket>();
+
+  constructor(private readonly answer: Answering) {}
+
+  /** Serves a connection until it ends, fails, or reaches its limit of time or queries. */
+  take(socket: Socket): void {
+    // The oldest connection makes room for a new one.
+    if (this.#open.size >= MAX_CONNECTIONS) for (const oldest of [...this.#open].slice(0, 1)) oldest.destroy();
+    this.#open.add(socket);
+    const timer = setTimeout(() => socket.destroy(), LIFETIME_MS);
+    socket.on('close', () => {
+      clearTimeout(timer);
+      this.#open.delete(socket);
+    });
+    socket.on('error', () => socket.destroy());
+    this.#serve(socket, socket.remoteAddress ?? '');
+  }
+
+  closeAll(): void {
+    for (const socket of this.#open) socket.destroy();
+  }
+
+  #serve(socket: Socket, address: string): void {
+    let unread: Buffer = Buffer.alloc(0);
+    let queries = 0;
+    socket.on('data', (chunk) => {
+      unread = Buffer.concat([unread, chunk]);
+      while (unread.length >= 2 && !socket.destroyed) {
+        const length = unread.readUInt16BE(0);
+        if (length > MAX_QUERY_BYTES) return void socket.destroy();
+        if (unread.length < 2 + length) return;
+        queries += 1;
+        const answer = queries > MAX_QUERIES ? null : this.answer(unread.subarray(2, 2 + length), address);
+        if (!answer) return void socket.destroy();
+        unread = unread.subarray(2 + length);
+        const prefix = Buffer.alloc(2);
+        prefix.writeUInt16BE(answer.length);
+        socket.write(Buffer.concat([prefix, answer]));
+      }
+    });
   }
 }

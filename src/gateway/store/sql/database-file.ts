@@ -18,7 +18,7 @@ import { dirname, join } from 'node:path';
 import type Libsql from 'libsql';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { createDurablySync, withDiskAdvice } from '../../../lib/files/durable-write.ts';
-import { migrate } from './migrate.ts';
+import { migrate } from './migrations.ts';
 import { sqlEngine } from './sql-engine.ts';
 import { walDamage } from './wal-damage.ts';
 

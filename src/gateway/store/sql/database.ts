@@ -15,9 +15,8 @@ import {
 } from './database-file.ts';
 import { DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
 import { GroupCommit } from './group-commit.ts';
-import { migrate, type OlderSchema } from './migrate.ts';
-import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
-import { sqlEngine } from './sql-engine.ts';
+import { migrate, type OlderSchema } from './migrations.ts';
+import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
 import { ChangeCount, type TableVersions } from './table-versions.ts';
 
 /** How long opening waits for another process, for example a command beside a running gateway. */

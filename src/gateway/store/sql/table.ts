@@ -1,5 +1,5 @@
 import type { Database } from './database.ts';
-import type { SqlValue } from './prepared-statements.ts';
+import type { SqlValue } from './sql-engine.ts';
 
 export interface Column<T> {
   read(value: unknown): T;
@@ -119,4 +119,18 @@ export class Table<Columns extends Identified> {
   #write(row: RowOf<Columns>): SqlValue[] {
     return this.#columns.map(([name, column]) => column.write(row[name as keyof Columns]));
   }
+}
+
+/**
+ * A row with new values in some of its columns.
+ *
+ * @param changes new values; absent and undefined columns keep theirs
+ */
+export function changed<Row extends object>(row: Row, changes: { [Name in keyof Row]?: Row[Name] | undefined }): Row {
+  const result = { ...row };
+  for (const name of Object.keys(changes) as (keyof Row)[]) {
+    const value = changes[name];
+    if (value !== undefined) result[name] = value;
+  }
+  return result;
 }

@@ -1,8 +1,7 @@
 import { useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Tunnel } from '../../../management/resources/tunnel.ts';
-import type { TunnelSession } from '../../../management/resources/tunnel-session.ts';
+import type { Tunnel, TunnelSession } from '../../../management/resources/tunnel.ts';
 import { Address } from '../../ui/address.tsx';
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';

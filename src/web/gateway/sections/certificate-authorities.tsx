@@ -1,4 +1,4 @@
-import type { CertificateAuthority } from '../../../management/resources/certificate-authority.ts';
+import type { CertificateAuthority } from '../../../management/resources/certificate.ts';
 import { dateOf, Named, optional } from '../cells.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
 import { Pem, ValidUntil } from './tls-certificates.tsx';

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
+import type { TlsCertificate } from '../../../management/resources/certificate.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
-import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
 import { confirmed } from '../action-dialogs.tsx';

@@ -1,4 +1,4 @@
-import type { HttpResponseBackend } from '../../../management/resources/http-response-backend.ts';
+import type { HttpResponseBackend } from '../../../management/resources/backend.ts';
 import { linesOfPairs, Named, optional } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf } from '../form.tsx';
 import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';

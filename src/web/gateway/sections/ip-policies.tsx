@@ -1,8 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { IpPolicy } from '../../../management/resources/ip-policy.ts';
-import type { IpPolicyRule } from '../../../management/resources/ip-policy-rule.ts';
+import type { IpPolicy, IpPolicyRule } from '../../../management/resources/ip-policy.ts';
 import { Button } from '../../ui/button.tsx';
 import { Badge, Notice, ProblemNotice } from '../../ui/notice.tsx';
 import { edited, removal } from '../action-dialogs.tsx';

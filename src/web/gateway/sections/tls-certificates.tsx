@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
+import type { TlsCertificate } from '../../../management/resources/certificate.ts';
 import { CopyButton } from '../../ui/button.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';

@@ -1,4 +1,4 @@
-import type { TunnelGroupBackend } from '../../../management/resources/tunnel-group-backend.ts';
+import type { TunnelGroupBackend } from '../../../management/resources/backend.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { linesOfPairs, Named, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf } from '../form.tsx';

@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AcmeAccountKey, type Seal } from '../../../../src/gateway/certificates/acme/acme-account-key.ts';
+import { AcmeAccountKey, type Seal } from '../../../../src/gateway/certificates/acme/acme-account.ts';
 
 /** Opens only what it sealed itself, for the same owner. */
 const box: Seal = {

@@ -6,7 +6,7 @@ import { decode, encode, type Packet, RECURSION_DESIRED, TRUNCATED_RESPONSE } fr
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ChallengeDns } from '../../../../src/gateway/certificates/challenges/challenge-dns.ts';
-import { TxtChallenges } from '../../../../src/gateway/certificates/challenges/challenge-txt.ts';
+import { TxtChallenges } from '../../../../src/gateway/certificates/challenges/challenges.ts';
 
 const ZONE = 'acme.gateway.test';
 const NAME = `k3j9x2ab.${ZONE}`;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { HttpChallenges } from '../../../../src/gateway/certificates/challenges/challenge-http.ts';
+import { HttpChallenges } from '../../../../src/gateway/certificates/challenges/challenges.ts';
 
 const PATH = '/.well-known/acme-challenge/token-1';
 

@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { allowedByCaa } from '../../../../src/gateway/certificates/acme/caa-check.ts';
-import { checkRecords } from '../../../../src/gateway/certificates/issuing/dns-check.ts';
-import { DnsLookup } from '../../../../src/gateway/certificates/issuing/dns-lookup.ts';
+import { checkRecords, DnsLookup } from '../../../../src/gateway/certificates/issuing/dns-check.ts';
 import { NameServer } from '../../../support/name-server.ts';
 
 const TARGET = 'abc.def.cname.gateway.test';

@@ -1,7 +1,27 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
-import type { AuthorityFacts } from './certificate-authorities.ts';
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+
+/** Facts about a CA certificate, read when it is stored. */
+export interface AuthorityFacts {
+  subject_common_name: string;
+  not_before: string;
+  not_after: string;
+  key_usages: string[];
+  extended_key_usages: string[];
+}
+
+const authorityColumns = {
+  ...annotatedColumns,
+  ca_pem: text,
+  facts: json<AuthorityFacts>(),
+};
+
+export type CertificateAuthorityRow = RowOf<typeof authorityColumns>;
+
+/** CA certificates that TLS edges verify client certificates with. */
+export const certificateAuthorities = (database: Database) =>
+  new Table(database, 'certificate_authorities', authorityColumns);
 
 /** Facts about a certificate, read when it is stored. */
 export interface CertificateFacts extends AuthorityFacts {
@@ -16,7 +36,7 @@ export interface CertificateFacts extends AuthorityFacts {
   subject_country: string;
 }
 
-const columns = {
+const certificateColumns = {
   ...annotatedColumns,
   certificate_pem: text,
   private_key: blob,
@@ -25,14 +45,14 @@ const columns = {
   issued_at: nullable(text),
 };
 
-export type TlsCertificateRow = RowOf<typeof columns>;
+export type TlsCertificateRow = RowOf<typeof certificateColumns>;
 
 /** Certificates with their private keys, which are encrypted at rest. */
-export class TlsCertificates extends Table<typeof columns> {
+export class TlsCertificates extends Table<typeof certificateColumns> {
   readonly #box: SecretsBox;
 
   constructor(database: Database, box: SecretsBox) {
-    super(database, 'tls_certificates', columns);
+    super(database, 'tls_certificates', certificateColumns);
     this.#box = box;
   }
 

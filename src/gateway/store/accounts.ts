@@ -1,0 +1,41 @@
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, blob, flag, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+
+const botUserColumns = { id: text, created_at: text, name: text, active: flag };
+
+export type BotUserRow = RowOf<typeof botUserColumns>;
+
+/** Identities that own authtokens; service users are the same rows under their newer name. */
+export const botUsers = (database: Database) => new Table(database, 'bot_users', botUserColumns);
+
+const apiKeyColumns = {
+  ...annotatedColumns,
+  owner_id: nullable(text),
+  secret_hash: blob,
+};
+
+export type ApiKeyRow = RowOf<typeof apiKeyColumns>;
+
+/** API keys; only their hashes are stored. */
+export const apiKeys = (database: Database) => new Table(database, 'api_keys', apiKeyColumns);
+
+const credentialColumns = {
+  ...annotatedColumns,
+  owner_id: nullable(text),
+  acl: json<string[]>(),
+  secret_hash: blob,
+};
+
+export type CredentialRow = RowOf<typeof credentialColumns>;
+
+/** Authtokens; only their hashes are stored. */
+export class Credentials extends Table<typeof credentialColumns> {
+  constructor(database: Database) {
+    super(database, 'credentials', credentialColumns);
+  }
+
+  /** The identifiers of all authtokens of a bot user. */
+  idsOfOwner(ownerId: string): string[] {
+    return this.where('owner_id = ?', [ownerId]).map((row) => row.id);
+  }
+}

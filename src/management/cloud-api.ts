@@ -1,2 +1,0 @@
-/** Where ngrok's cloud has its management API. */
-export const CLOUD_API = 'https://api.ngrok.com';
