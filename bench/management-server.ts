@@ -28,7 +28,7 @@ const nothing = {
   log,
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},
-  checkTrafficPolicy: async () => null,
+  ipPolicies: () => null,
   dnsServers: null,
   place: {
     origin: 'http://127.0.0.1',

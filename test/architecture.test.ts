@@ -56,6 +56,7 @@ const ARROWS: Record<string, string[]> = {
   ],
   'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management'],
   'gateway/access': [
+    'gateway/devices',
     'gateway/sessions',
     'gateway/endpoints',
     'gateway/store',

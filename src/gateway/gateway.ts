@@ -1,7 +1,10 @@
+import type { RequestListener } from 'node:http';
 import { join } from 'node:path';
+
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/http/express-messages.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
+import type { Log } from '../lib/log/log.ts';
 import { descriptorLimit } from '../lib/process/descriptor-limit.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
@@ -9,16 +12,18 @@ import { VERSION } from '../version.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import type { ManagementApiDependencies } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
-import { HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
+import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
-import { joinOrigin } from './devices/gateway-place.ts';
-import { EdgeServer } from './edge/edge-server.ts';
+import { type GatewayPlace, joinOrigin } from './devices/gateway-place.ts';
+import { EdgeServer, type EdgeServerOptions } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
+
 import { lazyListener } from './edge/service-server.ts';
+
 import { AgentConnections } from './edge/tls/agent-connections.ts';
 import { TLS_LIMITS, type TlsRouteParts } from './edge/tls-mux.ts';
 import {
@@ -88,7 +93,19 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   cleanup.add(() => store.database.close());
   try {
     await checkCompanionFiles(store, ca, options.log);
-    const parts = await startParts(options, ca, store, (stop) => cleanup.add(stop));
+    const parts = await startParts({
+      options,
+      ca,
+      store,
+      domains: gatewayDomains(options.domain.toLowerCase()),
+      shares: descriptorShares(descriptorLimit()),
+      endpoints: new EndpointRegistry(),
+      counters: new TrafficCounters(),
+      challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() },
+      ipPolicies: ipPolicyRules(store),
+      log: options.log,
+      onStop: (stop) => cleanup.add(stop),
+    });
     return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => cleanup.run() };
   } catch (error) {
     // The operator needs the error that prevented the start; cleanup errors are in the log.
@@ -97,117 +114,112 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   }
 }
 
-async function startParts(
-  options: GatewayOptions,
-  ca: LocalCa,
-  store: Store,
-  onStop: (stop: () => Promise<void>) => void,
-) {
-  const { host, httpPort, httpsPort, log } = options;
-  const shares = descriptorShares(descriptorLimit());
-  const domains = gatewayDomains(options.domain.toLowerCase());
-  const { baseDomain } = domains;
-  const nameForAgents = connectHost(baseDomain);
-  const endpoints = new EndpointRegistry();
-  const services = new Map();
-  const serviceMessages = new ExpressMessages();
-  const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
-  const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
-  const domainCertificates = new DomainCertificates(store, byLocalCa, log);
-  const domainOf = (name: string) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains);
-  const counters = new TrafficCounters();
+/** What the parts of a gateway share while it starts. */
+interface Start {
+  options: GatewayOptions;
+  ca: LocalCa;
+  store: Store;
+  domains: DomainSettings;
+  shares: DescriptorShares;
+  endpoints: EndpointRegistry;
+  counters: TrafficCounters;
+  challenges: Challenges;
+  ipPolicies: PolicyPorts['ipPolicies'];
+  log: Log;
+  onStop: (stop: () => Promise<void>) => void;
+}
+
+async function startParts(start: Start) {
+  const { options, store, domains, endpoints, counters, log, onStop } = start;
+  const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
-  const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
-  const agents = new AgentConnections(nameForAgents);
-  const ipPolicies = ipPolicyRules(store);
-  const policies = new EndpointPolicies({
-    ipPolicies,
-    hasCertificateAuthority: (id) => authorityPem(id) !== null,
-    fetch: options.fetchForPolicies,
-    share: options.agentLimits?.policyShare,
-    log,
-  });
+  const policies = createPolicies(start);
   const edgeIndex = new TlsEdgeIndex(store, log);
-  const withLabels = (labels: Labels) => endpoints.withLabels(labels);
-  const tlsEdges = (parts: TlsRouteParts) =>
-    new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts });
-  const edge = new EdgeServer({
-    endpoints,
-    tlsEdges,
-    ca,
-    domainCertificates,
-    domainOf,
-    authorityPem,
-    challenges,
-    services,
-    serviceMessages,
-    agents,
-    host,
-    httpPort,
-    httpsPort,
-    ...edgeServerLimits(options.edgeLimits, shares),
-    counters,
-    log,
-  });
+  const agents = new AgentConnections(connectHost(domains.baseDomain));
+  const services = new Map<string, RequestListener>();
+  const serviceMessages = new ExpressMessages();
+  const edge = createEdge(start, { policies, edgeIndex, agents, services, serviceMessages });
   const ports = await edge.start();
   onStop(() => edge.stop());
-
-  const { sessions, sessionPort } = await startSessions(
-    options,
-    { ca, store, domains, endpoints, policies, ports, shares, counters },
-    onStop,
-  );
+  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports }, onStop);
   agents.open(sessions);
-
-  const { acme = null, challengeDns = null, dataDir } = options;
-  const provisioning = await startCertificateRenewal(
-    { acme, challengeDns },
-    { ca, store, domains, challenges, dataDir, log },
-    onStop,
-  );
-
-  const nameOfApi = apiHost(baseDomain);
-  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: nameOfApi, port: ports.httpsPort });
-  const addressOfSessions = sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort });
-  const place = {
-    ...joinOrigin(options.apiUrl ?? null, baseDomain, ports.httpsPort),
-    sessionAddress: addressOfSessions,
-    tcpHost: tcpHost(baseDomain),
-    caPem: ca.caPem,
-    publicNames: acme?.ownNames ?? ('none' as const),
-  };
-  const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
+  const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
   const sightings = new DeviceSightings(store, log);
   await sightings.start(sessions);
   onStop(() => sightings.stop());
-  const apiParts = {
-    messages: serviceMessages,
-    store,
-    live,
-    sightings,
-    counters,
-    log,
-    domains,
-    ipPolicies,
-    dnsServers: acme?.resolvers ?? null,
-    place,
-    signInCodes: new OneTimeCodes(),
-    wakeCertificateRenewal: provisioning.wake,
-  };
-  services.set(
-    nameOfApi,
-    lazyListener(() => managementApi({ ...options, apiUrl }, apiParts), log),
-  );
+  const place = placeOf(start, ports.httpsPort, sessionPort);
+  const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
+  const api = { live, sightings, place, signInCodes: new OneTimeCodes(), wakeCertificateRenewal: renewal.wake };
+  const apiUrl = options.apiUrl ?? apiUrlOf(domains, ports.httpsPort);
+  const loadApi = () =>
+    managementApi({ ...start, ...api, dnsServers: acme?.resolvers ?? null }, apiUrl, serviceMessages);
+  services.set(apiHost(domains.baseDomain), lazyListener(loadApi, log));
   return {
-    sessionAddress: addressOfSessions,
+    sessionAddress: place.sessionAddress,
     ...ports,
     sessionPort,
-    dnsPort: provisioning.dnsPort,
+    dnsPort: renewal.dnsPort,
     apiUrl,
     endpoints,
     sessions,
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
+  };
+}
+
+function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPolicies {
+  return new EndpointPolicies({
+    ipPolicies,
+    hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
+    fetch: options.fetchForPolicies,
+    share: options.agentLimits?.policyShare,
+    log,
+  });
+}
+
+interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages'> {
+  policies: EndpointPolicies;
+  edgeIndex: TlsEdgeIndex;
+}
+
+function createEdge(
+  { options, ca, store, domains, shares, endpoints, counters, challenges, log }: Start,
+  { policies, edgeIndex, ...services }: EdgeParts,
+): EdgeServer {
+  const { host, httpPort, httpsPort, acme, edgeLimits } = options;
+  const byLocalCa = acme?.ownNames === 'all' ? null : connectHost(domains.baseDomain);
+  const withLabels = (labels: Labels) => endpoints.withLabels(labels);
+  return new EdgeServer({
+    endpoints,
+    tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts }),
+    ca,
+    domainCertificates: new DomainCertificates(store, byLocalCa, log),
+    domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
+    challenges,
+    ...services,
+    host,
+    httpPort,
+    httpsPort,
+    ...edgeServerLimits(edgeLimits, shares),
+    counters,
+    log,
+  });
+}
+
+function apiUrlOf({ baseDomain }: DomainSettings, port: number): string {
+  return urlOf({ protocol: 'https', host: apiHost(baseDomain), port });
+}
+
+function placeOf({ options, ca, domains }: Start, httpsPort: number, sessionPort: number | null): GatewayPlace {
+  const { host, apiUrl = null, acme } = options;
+  const { baseDomain } = domains;
+  return {
+    ...joinOrigin(apiUrl, baseDomain, httpsPort),
+    sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort }),
+    tcpHost: tcpHost(baseDomain),
+    caPem: ca.caPem,
+    publicNames: acme?.ownNames ?? 'none',
   };
 }
 
@@ -223,20 +235,15 @@ function edgeServerLimits(limits: EdgeLimits | undefined, shares: DescriptorShar
   };
 }
 
-interface ApiParts extends Omit<ManagementApiDependencies, 'checkTrafficPolicy' | 'clock'> {
-  messages: ExpressMessages;
-  domains: DomainSettings;
-  ipPolicies: PolicyPorts['ipPolicies'];
-}
-
-async function managementApi(options: GatewayOptions & { apiUrl: string }, parts: ApiParts) {
-  const { messages, domains, ipPolicies, ...dependencies } = parts;
-  const [{ createManagementApi, DEFAULT_LIMITS }, { trafficPolicyCheck }] = await Promise.all([
-    import('./api/management-api.ts'),
-    import('./api/traffic-policy-check.ts'),
-  ]);
-  const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl: options.apiUrl, version: VERSION, domains };
-  const app = createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
+async function managementApi(
+  parts: Omit<ManagementApiDependencies, 'clock'> & Pick<Start, 'options' | 'domains'>,
+  baseUrl: string,
+  messages: ExpressMessages,
+) {
+  const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
+  const { options, domains, ...dependencies } = parts;
+  const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl, version: VERSION, domains };
+  const app = createManagementApi(dependencies, settings);
   messages.adopt(app);
   return app;
 }

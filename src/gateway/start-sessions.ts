@@ -1,5 +1,5 @@
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
-import { SessionAccess } from './access/session-access.ts';
+import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
@@ -52,7 +52,7 @@ export async function startSessions(
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const sessions = new SessionServer({
-    access: new SessionAccess(acl, names),
+    access: new AuthtokenAuthentication(store, acl, names),
     binder: new EndpointBinder({
       endpoints,
       ids,

@@ -11,7 +11,6 @@ import {
   DEFAULT_LIMITS,
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
-import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
@@ -89,7 +88,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       live: { ...nothingOnline, revoke: (what) => revoked.push(what), ...options.live },
       sightings,
       log,
-      checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
+      ipPolicies: ipPolicyRules(store),
       clock: options.clock ?? systemClock,
       dnsServers: options.dnsServers ?? null,
       place: {

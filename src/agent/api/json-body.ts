@@ -1,11 +1,9 @@
 import { isUtf8 } from 'node:buffer';
-import express, { type RequestHandler } from 'express';
-import { checkJson, JsonTextError } from '../../lib/json-text.ts';
+import type { RequestHandler } from 'express';
+import { messageOf } from '../../lib/errors.ts';
+import { bodyParser } from '../../lib/http/body-parser.ts';
+import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { bodyTooLarge, sendError } from './error-handler.ts';
-
-/** So much of a body that is too large is still read: a client that is cut off while it sends may miss the answer. */
-const MAX_READ = 4 * 1024 * 1024;
 
 const MAX_BODY = 256 * 1024;
 
@@ -26,39 +24,21 @@ export const jsonBody = (maxBytes = MAX_BODY): RequestHandler[] => [
     if (encoding.toLowerCase() !== 'identity') throw unsupported(`send the body uncompressed, without ${encoding}`);
     next();
   },
-  cutOffEndlessBody(maxBytes),
-  express.json({
-    limit: maxBytes,
-    type: () => true,
-    strict: false,
-    verify: (_req, _res, bytes) => checkBody(bytes),
+  bodyParser({
+    maxBytes,
+    parse: parseBody,
+    unreadable: (problem, cause) =>
+      problem === 'too large'
+        ? new AgentError('ERR_AGENT_BODY_TOO_LARGE', `the body is larger than ${maxBytes / 1024} KiB`)
+        : new AgentError('ERR_AGENT_INVALID_REQUEST', messageOf(cause), { cause }),
   }),
-  (req, _res, next) => {
-    if (req.body === undefined) checkBody(Buffer.alloc(0));
-    next();
-  },
 ];
 
-/** The parser passes on that a body is too large when it has read all of it, which may never be. */
-function cutOffEndlessBody(maxBytes: number): RequestHandler {
-  return (req, res, next) => {
-    let bytes = 0;
-    const count = (piece: Buffer) => {
-      bytes += piece.length;
-      if (bytes <= MAX_READ) return;
-      req.off('data', count).pause();
-      sendError(res, bodyTooLarge(maxBytes));
-    };
-    req.on('data', count);
-    next();
-  };
-}
-
 /** Unlike Express, names the place of a syntax error and refuses bytes that are not UTF-8. */
-function checkBody(bytes: Buffer): void {
+function parseBody(bytes: Buffer): unknown {
   if (!isUtf8(bytes)) throw new AgentError('ERR_AGENT_MALFORMED_JSON', 'the body is not JSON in UTF-8');
   try {
-    checkJson(new TextDecoder().decode(bytes));
+    return parseJson(new TextDecoder().decode(bytes));
   } catch (error) {
     if (!(error instanceof JsonTextError)) throw error;
     throw new AgentError('ERR_AGENT_MALFORMED_JSON', `the body is not JSON: ${error.message}`, {

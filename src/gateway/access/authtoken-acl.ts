@@ -1,28 +1,18 @@
-import { parseToken } from '../../lib/ids.ts';
+import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { type Binding, isPermitted, permittedPorts } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { SiteNameGrants } from '../devices/site-name-grants.ts';
 import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
-import type { CredentialRow } from '../store/accounts.ts';
+import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { Store } from '../store/store.ts';
-import { secretMatches } from '../store/tokens.ts';
 
-/** The credential of an authtoken that may start sessions. */
-export interface AgentCredential {
-  /** `cr_…` */
-  id: string;
-  /** `bot_…`; null without an owner. */
-  ownerId: string | null;
-}
-
-export function isRefusal(answer: object): answer is Refusal {
-  return 'code' in answer;
-}
+export const INACTIVE_OWNER: Refusal = { code: 300, text: 'the owner of the authtoken is not active' };
 
 /** The port that clients use for TLS; TLS edges and agents compete for it. */
 const TLS_PORT = 443;
 
-/** Checks authtokens and their ACL rules. Refusals carry the error codes that SDKs know. */
+/** Checks the ACL rules of authtokens. Refusals carry the error codes that SDKs know. */
 export class AuthtokenAcl {
   /** The last credential checked, as of that commit: an agent may bind hundreds of endpoints in a row. */
   #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;
@@ -35,24 +25,6 @@ export class AuthtokenAcl {
   ) {}
 
   /**
-   * Finds the credential of an authtoken.
-   *
-   * @param authtoken as the agent sent it; empty without one
-   * @returns the credential, or a refusal, which never repeats the authtoken
-   */
-  authenticate(authtoken: string): AgentCredential | Refusal {
-    if (authtoken === '') return { code: 4018, text: 'an authtoken is required' };
-    const parts = parseToken(authtoken);
-    if (!parts) return { code: 105, text: 'malformed authtoken' };
-    const row = this.store.credentials.get(`cr_${parts.ksuid}`);
-    if (!row || !secretMatches(parts.secret, row.secret_hash)) {
-      return { code: 107, text: 'unknown authtoken' };
-    }
-    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
-    return { id: row.id, ownerId: row.owner_id };
-  }
-
-  /**
    * Whether an authtoken allows a binding now. After a change of ACL rules, this decides which endpoints go offline.
    *
    * @param credentialId `cr_…` of the session
@@ -61,7 +33,7 @@ export class AuthtokenAcl {
    */
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
-    if (isRefusal(rules)) return rules;
+    if (!Array.isArray(rules)) return rules;
     if (!isPermitted(rules, binding) && !this.#isGranted(credentialId, binding)) return denied(binding);
     if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
     return this.refuseName(binding.hostname);
@@ -70,19 +42,19 @@ export class AuthtokenAcl {
   /** Whether the rules of an authtoken allow a binding, without the names that the gateway has granted. */
   isPermitted(credentialId: string, binding: Binding): boolean {
     const rules = this.#rulesOf(credentialId);
-    return !isRefusal(rules) && isPermitted(rules, binding);
+    return Array.isArray(rules) && isPermitted(rules, binding);
   }
 
   /** Whether an authtoken has ACL rules now. */
   hasRules(credentialId: string): boolean {
     const rules = this.#rulesOf(credentialId);
-    return !isRefusal(rules) && rules.length > 0;
+    return Array.isArray(rules) && rules.length > 0;
   }
 
   /** The ranges of a host's ports that an authtoken may bind by its rules. */
   portsOf(credentialId: string, host: string): PortRange[] {
     const rules = this.#rulesOf(credentialId);
-    return isRefusal(rules) ? [] : permittedPorts(rules, host);
+    return !Array.isArray(rules) ? [] : permittedPorts(rules, host);
   }
 
   /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */
@@ -95,7 +67,7 @@ export class AuthtokenAcl {
   #readRules(id: string): string[] | Refusal {
     const row = this.store.credentials.get(id);
     if (!row) return { code: 300, text: 'the authtoken was deleted' };
-    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
+    if (!this.store.botUsers.isActive(row.owner_id)) return INACTIVE_OWNER;
     return row.acl;
   }
 
@@ -121,10 +93,50 @@ export class AuthtokenAcl {
     if (covering) return null;
     return { code: 319, text: `${host} is not reserved; names below ${this.domains.baseDomain} need no reservation` };
   }
+}
 
-  #ownerIsActive({ owner_id }: CredentialRow): boolean {
-    return owner_id === null || this.store.botUsers.get(owner_id)?.active === true;
+/** An authtoken whose ACL is asked whenever its session binds something. */
+export class AuthtokenCredential implements Credential {
+  constructor(
+    readonly id: string,
+    readonly ownerId: string | null,
+    private readonly acl: AuthtokenAcl,
+    private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
+  ) {}
+
+  authorize(binding: Binding): void {
+    throwIfRefused(this.acl.authorize(this.id, binding));
   }
+
+  authorizeWanted(binding: Binding): void {
+    const { id, acl, names } = this;
+    const verdict =
+      binding.kind === 'hostname' ? names.judge(id, binding.hostname, acl.isPermitted(id, binding)) : null;
+    if (verdict === null) this.authorize(binding);
+    else if (verdict !== 'grantable') throw rpcError(verdict);
+  }
+
+  async keep(binding: Binding): Promise<void> {
+    if (binding.kind !== 'hostname') return;
+    const { id, acl, names } = this;
+    throwIfRefused(await names.keep(id, binding.hostname, acl.isPermitted(id, binding)));
+  }
+
+  hasRules(): boolean {
+    return this.acl.hasRules(this.id);
+  }
+
+  portsOf(host: string): PortRange[] {
+    return this.acl.portsOf(this.id, host);
+  }
+}
+
+function throwIfRefused(refusal: Refusal | null): void {
+  if (refusal) throw rpcError(refusal);
+}
+
+export function rpcError({ code, text }: Refusal): RpcError {
+  return new RpcError(`ERR_NGROK_${code}`, text);
 }
 
 /** The refusal names the hostname: the gateway may have chosen it. */

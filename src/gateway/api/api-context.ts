@@ -1,7 +1,7 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Ref } from '../../management/resources/members.ts';
-import type { Refusal } from '../../management/resources/refusal.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
+import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
@@ -17,8 +17,8 @@ export interface ApiContext {
   log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
-  /** Why a traffic policy document (JSON or YAML) is refused, or null. */
-  checkTrafficPolicy: (document: string) => Promise<Refusal | null>;
+  /** Looks up the IP policies that traffic policies refer to. */
+  ipPolicies: PolicyPorts['ipPolicies'];
   domains: DomainSettings;
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;

@@ -63,7 +63,7 @@ function keyOf(store: Store, { ksuid, secret }: TokenParts): string | null {
 /** Whether an API key exists and its bot user is active. */
 export function isActiveKey(store: Store, id: string): boolean {
   const key = store.apiKeys.get(id);
-  return key !== null && (key.owner_id === null || store.botUsers.get(key.owner_id)?.active === true);
+  return key !== null && store.botUsers.isActive(key.owner_id);
 }
 
 function isAuthtoken(store: Store, { ksuid, secret }: TokenParts): boolean {

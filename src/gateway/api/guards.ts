@@ -2,7 +2,7 @@ import { compressJson } from '../../lib/http/compressed-json.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
 import type { Handler } from './handler.ts';
-import { type BodyLimits, jsonBody } from './json-object-body.ts';
+import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { refuse } from './refuse.ts';
 import { badRequest, queryOf } from './request.ts';
 
@@ -27,7 +27,7 @@ export function createGuards(
   const list = [...known, requireVersion];
   const plain = [...list, noQuery];
   // Prometheus cannot always send custom headers.
-  return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonBody(body)] };
+  return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonObjectBody(body)] };
 }
 
 /** Pages load lists over slow networks. To clients with an API key, answers stay as they are. */

@@ -11,7 +11,6 @@ export interface RequestLocals {
 
 export type ApiResponse = Response<unknown, RequestLocals>;
 export type Handler = (req: Request, res: ApiResponse, next: NextFunction) => unknown;
-export type ErrorHandler = (error: unknown, ...args: Parameters<Handler>) => void;
 
 /**
  * Gives every request an operation id, which the response headers, error details and the log share.

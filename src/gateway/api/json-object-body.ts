@@ -1,54 +1,34 @@
-import { raw } from 'express';
+import type { RequestHandler } from 'express';
 import type { ApiError } from '../../lib/errors.ts';
+import { type BodyProblem, type BodyRules, bodyParser } from '../../lib/http/body-parser.ts';
 import { trimSpace } from '../../lib/http/trim-space.ts';
-import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
-import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 
-export interface BodyLimits {
-  maxBytes: number;
-  /** Milliseconds until the whole body must have arrived. */
-  timeoutMs: number;
-}
+export type BodyLimits = Required<Pick<BodyRules, 'maxBytes' | 'timeoutMs'>>;
 
 /**
  * Parses the body into `req.body`, which must be a JSON object; an empty body becomes `{}`.
  *
  * Not `express.json()`: official clients declare JSON even without a body, and each failure has its own error code.
  */
-export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): Handler {
-  const read = raw({ type: () => true, limit: maxBytes });
-  return async (req, res, next) => {
-    const received = new Promise<void>((resolve, reject) => {
-      read(req, res, (error: unknown) => (error ? reject(error) : resolve()));
-    });
-    try {
-      await withDeadline(received, 'the body of a request', timeoutMs);
-    } catch (cause) {
-      // The rest of the body would be parsed as the next request.
-      res.shouldKeepAlive = false;
-      throw unreadable(cause, { maxBytes, timeoutMs });
-    }
-    const bytes: unknown = req.body;
-    req.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseObject(req.headers['content-type'], bytes) : {};
-    next();
-  };
+export function jsonObjectBody(limits: BodyLimits): RequestHandler {
+  return bodyParser({
+    ...limits,
+    parse: (bytes, { headers }) => (bytes.length > 0 ? parseObject(headers['content-type'], bytes) : {}),
+    unreadable: (problem, cause) => unreadable(problem, cause, limits),
+  });
 }
 
-/** The error for a body that could not be read; Express names its own reasons in `type`. */
-function unreadable(cause: unknown, { maxBytes, timeoutMs }: BodyLimits): ApiError {
-  const reason = cause instanceof Error && 'type' in cause ? cause.type : null;
-  if (reason === 'encoding.unsupported') {
+function unreadable(problem: BodyProblem, cause: unknown, { maxBytes, timeoutMs }: BodyLimits): ApiError {
+  if (problem === 'wrong encoding') {
     return refuse(415, 210, 'content encoding not supported; send the body uncompressed or with gzip', { cause });
   }
-  const why =
-    cause instanceof DeadlineExceeded
-      ? `it did not arrive within ${timeoutMs / 1000} s`
-      : reason === 'entity.too.large'
-        ? `it is larger than ${maxBytes} bytes`
-        : reason === 'request.aborted'
-          ? 'the connection was closed'
-          : 'it is not encoded as its headers say';
+  const why = {
+    'too slow': `it did not arrive within ${timeoutMs / 1000} s`,
+    'too large': `it is larger than ${maxBytes} bytes`,
+    'cut off': 'the connection was closed',
+    malformed: 'it is not encoded as its headers say',
+  }[problem];
   return refuse(400, 212, `cannot read the body: ${why}`, { cause });
 }
 

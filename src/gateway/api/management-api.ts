@@ -9,7 +9,7 @@ import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
-import { errorHandler, notFound } from './api-error-handler.ts';
+import { errorHandlers, notFound } from './api-error-handler.ts';
 import { requireApiKey } from './authentication.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
@@ -20,7 +20,7 @@ import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts
 import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
-import { type BodyLimits, jsonBody } from './json-object-body.ts';
+import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { refuse } from './refuse.ts';
 import { createRouters } from './routes.ts';
 
@@ -88,8 +88,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     const { registry } = metrics;
     res.type(registry.contentType).send(await registry.metrics());
   });
-  app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonBody(ENROLMENT_BODY)]));
-  app.use(...createRouters(context, guards), notFound, errorHandler(log));
+  app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonObjectBody(ENROLMENT_BODY)]));
+  app.use(...createRouters(context, guards), notFound, ...errorHandlers(log));
   return app;
 }
 

@@ -23,6 +23,9 @@ const RETRY = {
   INTERNAL_ERROR: { baseMs: 30_000, maxMs: HOUR_MS },
 };
 
+/** Let's Encrypt allows five failed validations of a name, and one more every twelve minutes. */
+export const AFTER_FAILED_VALIDATION_S = 15 * 60;
+
 /** The longest `Retry-After` that is honoured: Let's Encrypt's rate limits last a week. */
 const LONGEST_WAIT_MS = 7 * DAY_MS;
 

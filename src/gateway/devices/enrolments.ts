@@ -162,7 +162,7 @@ export class Enrolments {
     const { store } = this;
     const parts = parseToken(secret);
     const key = parts && store.enrolmentKeys.get(`ek_${parts.ksuid}`);
-    const isOwned = key !== null && store.botUsers.get(key.owner_id)?.active === true;
+    const isOwned = key !== null && store.botUsers.isActive(key.owner_id);
     if (!parts || !isOwned || !secretMatches(parts.secret, key.secret_hash)) {
       throw new EnrolmentError('ERR_GATEWAY_CODE_UNKNOWN', 'unknown code: make a new one with `gateway invite`');
     }

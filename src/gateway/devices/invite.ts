@@ -87,7 +87,7 @@ function refusedSite(why: string): ApiError {
 /** The bot user of the site's newest key, else a new one. */
 function ensureOwner(store: Store, site: string): string {
   const known = store.enrolmentKeys.newestOf(site);
-  if (known && store.botUsers.get(known.owner_id)?.active) return known.owner_id;
+  if (known && store.botUsers.isActive(known.owner_id)) return known.owner_id;
   const row = { id: store.ids.next('bot'), created_at: store.now(), name: site, active: true };
   store.botUsers.insert(row);
   return row.id;

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import type { HttpChallenges } from '../certificates/challenges/challenge-http.ts';
+import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import { EDGE_TERMINATION, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';

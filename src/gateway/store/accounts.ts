@@ -6,7 +6,16 @@ const botUserColumns = { id: text, created_at: text, name: text, active: flag };
 export type BotUserRow = RowOf<typeof botUserColumns>;
 
 /** Identities that own authtokens; service users are the same rows under their newer name. */
-export const botUsers = (database: Database) => new Table(database, 'bot_users', botUserColumns);
+export class BotUsers extends Table<typeof botUserColumns> {
+  constructor(database: Database) {
+    super(database, 'bot_users', botUserColumns);
+  }
+
+  /** Whether a bot user exists and is active; true for null, the owner of what has no owner. */
+  isActive(id: string | null): boolean {
+    return id === null || this.get(id)?.active === true;
+  }
+}
 
 const apiKeyColumns = {
   ...annotatedColumns,

@@ -42,26 +42,16 @@ export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
 /** A table of names with their certificates and provisioning jobs. */
 export class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
-  readonly #states: () => { state: CertificateState; names: number }[];
-  readonly #nearestExpiry: () => string | null;
-
-  constructor(database: Database, name: string, columns: Columns) {
-    super(database, name, columns);
-    const states = `SELECT ${STATE} AS state, COUNT(*) AS names FROM ${name} GROUP BY state`;
-    this.#states = () => database.all(states);
-    const expiry = `SELECT MIN(facts ->> 'not_after') AS at FROM tls_certificates
-      WHERE id IN (SELECT certificate_id FROM ${name})`;
-    this.#nearestExpiry = () => database.get<{ at: string | null }>(expiry)?.at ?? null;
-  }
-
   /** The number of names in each state; states without names are left out. */
   certificateStates(): { state: CertificateState; names: number }[] {
-    return this.#states();
+    return this.database.all(`SELECT ${STATE} AS state, COUNT(*) AS names FROM ${this.name} GROUP BY state`);
   }
 
   /** The earliest expiry of the certificates in use. */
   nearestExpiry(): string | null {
-    return this.#nearestExpiry();
+    const sql = `SELECT MIN(facts ->> 'not_after') AS at FROM tls_certificates
+      WHERE id IN (SELECT certificate_id FROM ${this.name})`;
+    return this.database.get<{ at: string | null }>(sql)?.at ?? null;
   }
 
   byName(domain: string): RowOf<Columns> | null {

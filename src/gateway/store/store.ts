@@ -3,7 +3,7 @@ import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
-import { apiKeys, botUsers, Credentials } from './accounts.ts';
+import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { Devices, EnrolmentKeys } from './devices.ts';
 import { OwnDomains } from './managed-domains.ts';
@@ -64,7 +64,7 @@ export function openStore(
 function createTables(database: Database, box: SecretsBox) {
   return {
     apiKeys: apiKeys(database),
-    botUsers: botUsers(database),
+    botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthorities(database),
     credentials: new Credentials(database),
     devices: new Devices(database),

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { AuthtokenAcl, isRefusal } from '../../../src/gateway/access/authtoken-acl.ts';
+import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
+import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { isPermitted } from '../../../src/management/resources/acl-rule.ts';
 import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
@@ -17,6 +18,8 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
+const authenticate = (authtoken: string) => credentialOf(authtoken, server.store);
+
 async function credential(body: object = {}): Promise<{ id: string; token: string }> {
   const answer = await server.call('POST', '/credentials', body);
   return { id: answer.id, token: String(answer.body.token) };
@@ -25,10 +28,10 @@ async function credential(body: object = {}): Promise<{ id: string; token: strin
 describe('an authtoken', () => {
   it('is valid from its creation to its deletion', async () => {
     const { id, token } = await credential();
-    expect(access.authenticate(token)).toEqual({ id, ownerId: null });
+    expect(authenticate(token)).toMatchObject({ id, owner_id: null });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toBeNull();
     await server.call('DELETE', `/credentials/${id}`);
-    expect(access.authenticate(token)).toMatchObject({ code: 107 });
+    expect(authenticate(token)).toMatchObject({ code: 107 });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toMatchObject({ code: 300 });
     expect(server.revoked.at(-1)).toEqual({ credentialIds: [id] });
   });
@@ -36,7 +39,7 @@ describe('an authtoken', () => {
   it('is refused with a wrong secret, and never repeated', async () => {
     const { token } = await credential();
     const wrong = `${token.slice(0, -1)}${token.endsWith('1') ? '2' : '1'}`;
-    const answer = access.authenticate(wrong);
+    const answer = authenticate(wrong);
     expect(answer).toMatchObject({ code: 107 });
     expect(JSON.stringify(answer)).not.toContain(token.slice(0, 8));
   });
@@ -47,27 +50,27 @@ describe('an authtoken', () => {
     ['a_b_c', 105],
     ['32ELEkz2jOTMtPWtYLYm5yxBjvW_1234567890123456789012', 107],
   ])('%j is refused', (token, code) => {
-    expect(access.authenticate(token)).toMatchObject({ code });
+    expect(authenticate(token)).toMatchObject({ code });
   });
 
   it('is not an API key', () => {
-    expect(access.authenticate(server.apiKey)).toMatchObject({ code: 107 });
+    expect(authenticate(server.apiKey)).toMatchObject({ code: 107 });
   });
 
   it('is valid only while its owner exists and is active', async () => {
     const bot = await server.call('POST', '/bot_users');
     const { id, token } = await credential({ owner_id: bot.id.replace('bot_', 'service_') });
-    expect(access.authenticate(token)).toEqual({ id, ownerId: bot.id });
+    expect(authenticate(token)).toMatchObject({ id, owner_id: bot.id });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toBeNull();
     await server.call('PATCH', `/bot_users/${bot.id}`, { active: false });
     expect(server.revoked.at(-1)).toEqual({ credentialIds: [id] });
-    expect(access.authenticate(token)).toMatchObject({ code: 300 });
+    expect(authenticate(token)).toMatchObject({ code: 300 });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toMatchObject({ code: 300 });
     await server.call('PATCH', `/bot_users/${bot.id}`, { active: true });
-    expect(isRefusal(access.authenticate(token))).toBe(false);
+    expect(authenticate(token)).toMatchObject({ id, owner_id: bot.id });
     await server.call('DELETE', `/bot_users/${bot.id}`);
     expect(server.revoked.at(-1)).toEqual({ credentialIds: [id] });
-    expect(access.authenticate(token)).toMatchObject({ code: 107 });
+    expect(authenticate(token)).toMatchObject({ code: 107 });
     expect((await server.call('GET', `/credentials/${id}`)).status).toBe(404);
   });
 });

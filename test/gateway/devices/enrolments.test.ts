@@ -1,5 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
+import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
@@ -27,8 +28,8 @@ const join = (server: ManagementServer, body: object): Promise<Answer> =>
 const codeOf = ({ status, body }: Answer) => [status, body.error_code];
 
 /** The id of an authtoken's credential while it is valid, else null. */
-function credentialOf({ store }: ManagementServer, { body }: Answer): string | null {
-  const found = new AuthtokenAcl(store, gatewayDomains(BASE_DOMAIN)).authenticate(String(body.authtoken));
+function credentialIdOf({ store }: ManagementServer, { body }: Answer): string | null {
+  const found = credentialOf(String(body.authtoken), store);
   return 'id' in found ? found.id : null;
 }
 
@@ -51,7 +52,7 @@ describe('POST /enrolments', () => {
       session_address: 'connect.gateway.test:443',
     });
     expect(two.body).toMatchObject({ name: 'cabinet-7-local-2', domain: 'agent-cabinet-7-local-2.site.example.com' });
-    const [first, second] = [one, two].map((answer) => credentialOf(server, answer));
+    const [first, second] = [one, two].map((answer) => credentialIdOf(server, answer));
     const names = ['agent', 'camera'].map((label) => `${label}-cabinet-7-local.site.example.com`);
     expect(names.map((name) => mayBind(server, String(first), name))).toEqual([true, true]);
     expect(names.map((name) => mayBind(server, String(second), name))).toEqual([false, false]);
@@ -167,7 +168,7 @@ describe('a device', () => {
     const { secret } = await enrolmentKey(server);
     const request = { install_key: installKey(), secret, name };
     const answer = await join(server, request);
-    return { request, answer, path: `/devices/${answer.body.device_id}`, credential: credentialOf(server, answer) };
+    return { request, answer, path: `/devices/${answer.body.device_id}`, credential: credentialIdOf(server, answer) };
   };
 
   it('that is revoked loses its authtoken alone, and cannot join again', async () => {
@@ -175,7 +176,7 @@ describe('a device', () => {
     const one = await joined(server);
     const two = await joined(server, 'other');
     await server.call('POST', `${one.path}/revoke`);
-    expect([one, two].map(({ answer }) => credentialOf(server, answer) !== null)).toEqual([false, true]);
+    expect([one, two].map(({ answer }) => credentialIdOf(server, answer) !== null)).toEqual([false, true]);
     expect(server.revoked).toEqual([{ credentialIds: [one.credential] }]);
     expect(codeOf(await join(server, one.request))).toEqual([403, 'ERR_GATEWAY_DEVICE_REVOKED']);
     await server.call('DELETE', one.path);
@@ -186,10 +187,10 @@ describe('a device', () => {
     const server = await gateway();
     const { request, answer, path, credential } = await joined(server);
     expect((await server.call('POST', `${path}/rotate`)).body).toMatchObject({ rotation_pending: true });
-    expect(credentialOf(server, answer)).toBe(null);
+    expect(credentialIdOf(server, answer)).toBe(null);
     expect(server.revoked).toEqual([{ credentialIds: [credential] }]);
     const again = await join(server, { install_key: request.install_key, keep_name: true });
-    expect([credentialOf(server, answer), credentialOf(server, again)]).toEqual([null, expect.any(String)]);
+    expect([credentialIdOf(server, answer), credentialIdOf(server, again)]).toEqual([null, expect.any(String)]);
     expect((await server.call('GET', path)).body).toMatchObject({ rotation_pending: false });
     expect((await join(server, request)).body).toEqual(again.body);
   });
@@ -202,7 +203,7 @@ describe('a device', () => {
     const two = await joined(server, 'other');
     expect((await leave({ install_key: installKey() })).status).toBe(204);
     expect((await leave(one.request)).status).toBe(204);
-    expect([one, two].map(({ answer }) => credentialOf(server, answer) !== null)).toEqual([false, true]);
+    expect([one, two].map(({ answer }) => credentialIdOf(server, answer) !== null)).toEqual([false, true]);
     expect(server.revoked).toEqual([{ credentialIds: [one.credential] }]);
     await server.call('POST', `${two.path}/revoke`);
     expect(codeOf(await leave(two.request))).toEqual([403, 'ERR_GATEWAY_DEVICE_REVOKED']);

@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
-import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
+import { AuthtokenAuthentication } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { MAX_GRANTED, SiteNameGrants } from '../../../src/gateway/devices/site-name-grants.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
@@ -26,7 +26,7 @@ async function setUp() {
     refuseName: (hostname) => acl.refuseName(hostname),
     log: silentLog,
   });
-  const access = new SessionAccess(acl, names);
+  const access = new AuthtokenAuthentication(store, acl, names);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
   const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
     const credential = await access.authenticate(authtoken);

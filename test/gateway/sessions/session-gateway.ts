@@ -7,7 +7,7 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
-import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
+import { AuthtokenAuthentication } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
@@ -43,7 +43,7 @@ export class SessionGateway {
     gateway.#store = store;
     const { ids } = store;
     const server = new SessionServer({
-      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost')), {
+      access: new AuthtokenAuthentication(store, new AuthtokenAcl(store, gatewayDomains('localhost')), {
         judge: () => null,
         keep: async () => null,
       }),

@@ -2,7 +2,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AuthtokenAcl, isRefusal } from '../../../src/gateway/access/authtoken-acl.ts';
+import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
+import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
@@ -85,9 +86,9 @@ describe("the embedded agent's authtoken", () => {
     reopen();
     const second = await issueEmbeddedAuthtoken(store);
     const access = new AuthtokenAcl(store, DOMAINS);
-    expect(access.authenticate(first)).toMatchObject({ code: 107 });
-    const credential = access.authenticate(second);
-    if (isRefusal(credential)) throw new Error(credential.text);
+    expect(credentialOf(first, store)).toMatchObject({ code: 107 });
+    const credential = credentialOf(second, store);
+    if ('code' in credential) throw new Error(credential.text);
     expect(access.authorize(credential.id, { kind: 'hostname', hostname: 'cam.gw.test' })).toBeNull();
     expect(store.botUsers.page(null, 10)).toHaveLength(1);
     expect(store.credentials.page(null, 10)).toHaveLength(1);

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { runInTurns } from '../../../lib/stepwise.ts';
 import { httpResponseBackends, tunnelGroupBackends } from '../../../management/resources/backend.ts';
 import { certificateAuthorities } from '../../../management/resources/certificate.ts';
 import { ipPolicies } from '../../../management/resources/ip-policy.ts';
@@ -11,6 +12,7 @@ import {
   type tlsEdgeModules,
   tlsEdges,
 } from '../../../management/resources/tls-edge.ts';
+import { checkPolicyStepwise } from '../../../traffic-policy/engine.ts';
 import { isGatewayName } from '../../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
@@ -105,9 +107,19 @@ function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
   };
 }
 
-/** Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop. */
-async function policyRefusal(context: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
-  return traffic_policy ? context.checkTrafficPolicy(traffic_policy.value) : null;
+/**
+ * Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop.
+ *
+ * @returns all errors with their places, and the code of the first
+ */
+async function policyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
+  if (!traffic_policy) return null;
+  const options = { ports: { ipPolicies }, fixedTermination: true };
+  const findings = await runInTurns(checkPolicyStepwise(traffic_policy.value, ['tls'], options));
+  const errors = findings.filter(({ severity }) => severity === 'error');
+  if (errors[0] === undefined) return null;
+  const text = errors.map(({ place, message }) => (place === '' ? message : `${place}: ${message}`)).join('; ');
+  return { code: Number(errors[0].code.replace('ERR_NGROK_', '')), text };
 }
 
 /**

@@ -10,7 +10,7 @@ import { identify, refuseSlowly } from '../authentication.ts';
 import type { FailedAttempts } from '../failed-attempts.ts';
 import { noQuery } from '../guards.ts';
 import type { Handler } from '../handler.ts';
-import { jsonBody } from '../json-object-body.ts';
+import { jsonObjectBody } from '../json-object-body.ts';
 import { refuse } from '../refuse.ts';
 import { readBody } from '../request.ts';
 import { strictRouter } from '../resource-router.ts';
@@ -57,7 +57,7 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
     const answer: DashboardAccess = { access: holder === null ? 'sign-in' : 'signed-in', holder };
     res.set('Cache-Control', 'no-store').json(answer);
   });
-  router.post('/dashboard/session', noQuery, ownPage, jsonBody(BODY), async (req, res) => {
+  router.post('/dashboard/session', noQuery, ownPage, jsonObjectBody(BODY), async (req, res) => {
     const proof = readBody(SignIn, 'POST', req.body);
     const holder = 'code' in proof ? byCode(proof.code) : identify(store, `Bearer ${proof.api_key}`);
     if (typeof holder !== 'string') return refuseSlowly(attempts, holder, req.ip);

@@ -10,6 +10,7 @@ import {
   makePrivateKey,
 } from '../issuing/certificate-issuer.ts';
 import { challengeRecord, checkRecords, DnsLookup, type RecordTargets } from '../issuing/dns-check.ts';
+import { AFTER_FAILED_VALIDATION_S } from '../renewal-schedule.ts';
 import type { AcmeCa } from './acme-account.ts';
 import { type Conversation, converse } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';
@@ -34,8 +35,6 @@ export interface AcmeIssuerDeps extends Challenges {
 
 /** Time limit of an order; most take seconds. */
 const ISSUANCE_MS = 4 * 60_000;
-/** Let's Encrypt allows five failed validations of a name, and one more every twelve minutes. */
-const AFTER_FAILED_VALIDATION_S = 15 * 60;
 /** Attempts to see a TXT value before the CA looks it up, and the pause between them. */
 const TXT_LOOKS = 3;
 const TXT_PAUSE_MS = 2000;

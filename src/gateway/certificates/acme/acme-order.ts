@@ -1,4 +1,5 @@
 import type { Authorization, Client, Order } from 'acme-client';
+import { backoffCeiling } from '../../../lib/time/backoff.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { Conversation } from './acme-conversation.ts';
@@ -32,8 +33,7 @@ export class ValidationFailed extends Error {
   }
 }
 
-const FIRST_POLL_MS = 500;
-const MAX_POLL_MS = 10_000;
+const POLL_PAUSE = { baseMs: 500, maxMs: 10_000 };
 /** A CA that asks for a longer wait gets a later attempt instead of a waiting process. */
 const MAX_ASKED_WAIT_S = 60;
 
@@ -116,7 +116,7 @@ export class AcmeOrder {
 
   /** Polls until the result is final; the conversation's signal limits the time. */
   async #poll<T>(what: string, fetch: () => Promise<T>, isFinal: (found: T) => boolean): Promise<T> {
-    for (let pause = FIRST_POLL_MS; ; pause = Math.min(pause * 1.5, MAX_POLL_MS)) {
+    for (let polls = 0; ; polls += 1) {
       const found = await fetch();
       if (isFinal(found)) return found;
       const asked = this.conversation.retryAfter ?? 0;
@@ -124,7 +124,7 @@ export class AcmeOrder {
         const message = `The certificate authority needs more time for ${what}.`;
         throw new IssueError('INTERNAL_ERROR', message, { retryAfter: asked });
       }
-      await this.clock.sleep(Math.max(pause, asked * 1000), this.conversation.signal);
+      await this.clock.sleep(Math.max(backoffCeiling(polls, POLL_PAUSE), asked * 1000), this.conversation.signal);
     }
   }
 }

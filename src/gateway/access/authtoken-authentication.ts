@@ -1,0 +1,40 @@
+import { parseToken } from '../../lib/ids.ts';
+import type { Refusal } from '../../management/resources/refusal.ts';
+import type { SiteNameGrants } from '../devices/site-name-grants.ts';
+import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { AgentAccess } from '../sessions/agent-link.ts';
+import type { CredentialRow } from '../store/accounts.ts';
+import type { Store } from '../store/store.ts';
+import { secretMatches } from '../store/tokens.ts';
+import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from './authtoken-acl.ts';
+
+/** Finds the credentials of the authtokens that agents send. */
+export class AuthtokenAuthentication implements AgentAccess {
+  constructor(
+    private readonly store: Pick<Store, 'credentials' | 'botUsers'>,
+    private readonly acl: AuthtokenAcl,
+    private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
+  ) {}
+
+  async authenticate(authtoken: string): Promise<Credential> {
+    const answer = credentialOf(authtoken, this.store);
+    if ('code' in answer) throw rpcError(answer);
+    return new AuthtokenCredential(answer.id, answer.owner_id, this.acl, this.names);
+  }
+}
+
+/**
+ * @param authtoken as the agent sent it; empty without one
+ * @returns the credential, or a refusal, which never repeats the authtoken
+ */
+export function credentialOf(
+  authtoken: string,
+  { credentials, botUsers }: Pick<Store, 'credentials' | 'botUsers'>,
+): CredentialRow | Refusal {
+  if (authtoken === '') return { code: 4018, text: 'an authtoken is required' };
+  const parts = parseToken(authtoken);
+  if (!parts) return { code: 105, text: 'malformed authtoken' };
+  const row = credentials.get(`cr_${parts.ksuid}`);
+  if (!row || !secretMatches(parts.secret, row.secret_hash)) return { code: 107, text: 'unknown authtoken' };
+  return botUsers.isActive(row.owner_id) ? row : INACTIVE_OWNER;
+}
