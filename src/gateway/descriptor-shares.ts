@@ -4,7 +4,6 @@ export interface DescriptorShares {
   readonly connections: number;
   /** Connections on the TLS port that have not sent their ClientHello yet. */
   readonly hellos: number;
-  /** Agent sessions. */
   readonly sessions: number;
   /** Connections on the session port that have not authenticated, and as many that are handshaking. */
   readonly unauthenticated: number;
@@ -17,10 +16,8 @@ export interface DescriptorShares {
 const RESERVED = 56;
 
 /**
- * Divides file descriptors among the uses of a gateway. With the usual limit of half a million, every share is above the
- * limits that the settings give.
- *
- * @param limit all descriptors of the process
+ * Divides all file descriptors of the process. With the usual limit of half a million, every share is above the limits that
+ * the settings give.
  */
 export function descriptorShares(limit: number): DescriptorShares {
   const part = (divisor: number) => Math.max(2, Math.floor((limit - RESERVED) / divisor));

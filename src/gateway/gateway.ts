@@ -25,7 +25,7 @@ import { HTTP_LIMITS } from './edge/http/http-limits.ts';
 import { lazyListener } from './edge/service-server.ts';
 
 import { AgentConnections } from './edge/tls/agent-connections.ts';
-import { TLS_LIMITS, type TlsRouteParts } from './edge/tls-mux.ts';
+import { TLS_LIMITS } from './edge/tls-mux.ts';
 import {
   apiHost,
   connectHost,
@@ -75,11 +75,7 @@ export interface Gateway {
   close(): Promise<void>;
 }
 
-/**
- * Starts a gateway in this process.
- *
- * @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port
- */
+/** @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);

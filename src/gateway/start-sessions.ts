@@ -29,11 +29,7 @@ interface SessionParts {
   counters: TrafficCounters;
 }
 
-/**
- * Starts the session server and the listeners of tcp endpoints.
- *
- * @throws the system's error when it cannot listen on the port for agents
- */
+/** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
   { ca, store, domains, endpoints, policies, ports, shares, counters }: SessionParts,

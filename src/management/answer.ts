@@ -11,11 +11,7 @@ const ErrorBody = z.object({
   details: z.record(z.string(), z.string()).nullish().catch(null),
 });
 
-/**
- * The error of a call without a response.
- *
- * @param name the operation, for example `GET /bot_users`
- */
+/** The error of a call without a response; `name` is for example `GET /bot_users`. */
 export function noAnswer(name: string, error: unknown): ManagementError {
   if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
   // Node's fetch throws a TypeError "fetch failed" with the reason in its cause. After attempts at several addresses, the
@@ -26,10 +22,7 @@ export function noAnswer(name: string, error: unknown): ManagementError {
   return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
 }
 
-/**
- * @returns the response's JSON; undefined for a 204
- * @throws {ManagementError} when the response is an error or not JSON
- */
+/** The response's JSON; undefined for a 204. @throws {ManagementError} when the response is an error or not JSON */
 export function readAnswer(name: string, answer: FetchAnswer, text: string): unknown {
   if (answer.status === 204) return undefined;
   const isSuccess = answer.status >= 200 && answer.status < 300;

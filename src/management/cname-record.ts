@@ -11,10 +11,8 @@ export interface CnameRecord {
   purpose: 'traffic' | 'certificate';
 }
 
-/** Result of a DNS check. */
 export interface CnameFinding {
   inPlace: boolean;
-  /** What was found, as text. */
   found: string;
 }
 
@@ -49,10 +47,7 @@ export function zoneFileLine({ name, target }: CnameRecord): string {
 export class CnameChecker {
   readonly #resolver: Resolver;
 
-  /**
-   * @param servers resolvers, `ip` or `ip:port`; default: the system's
-   * @param timeoutMs milliseconds per query
-   */
+  /** @param servers resolvers, `ip` or `ip:port`; default: the system's */
   constructor(servers?: readonly string[], timeoutMs = 3000) {
     this.#resolver = new Resolver({ timeout: timeoutMs, tries: 2 });
     if (servers) this.#resolver.setServers(servers);

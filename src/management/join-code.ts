@@ -30,11 +30,7 @@ export function formatJoinCode({ origin, pin, isPublic, secret }: JoinCode): str
   return PREFIX + Buffer.concat([body, checksum(body)]).toString('base64url');
 }
 
-/**
- * Reads a code.
- *
- * @returns null when it is incomplete, damaged or no code
- */
+/** Reads a code; null when it is incomplete, damaged or no code. */
 export function parseJoinCode(text: string): JoinCode | null {
   const word = text.trim();
   if (!word.startsWith(PREFIX) || /[^\w-]/.test(word)) return null;

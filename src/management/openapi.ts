@@ -11,11 +11,8 @@ import {
 } from './resources/enrolment.ts';
 import { idPattern } from './resources/resource.ts';
 
-/** Members of the document besides the operations. */
 export interface OpenApiOptions {
-  /** Public base URL of the service. */
   baseUrl: string;
-  /** Version of the program. */
   version: string;
 }
 

@@ -83,9 +83,8 @@ export class Transport {
   }
 
   /**
-   * Calls an operation. Retries it if that is safe and can help.
+   * Calls an operation; retries it if that is safe and can help. Returns the response's JSON; undefined for a 204.
    *
-   * @returns the response's JSON; undefined for a 204
    * @throws {ManagementError} when it fails
    * @throws the signal's reason or an AbortError when the caller aborts
    */
@@ -152,10 +151,7 @@ export class Transport {
   }
 }
 
-/**
- * @returns the URL's scheme
- * @throws {TypeError} when it is invalid; the message does not quote it, as it may contain a password
- */
+/** The URL's scheme. @throws {TypeError} when it is invalid; the message does not quote it, as it may contain a password */
 function checkBaseUrl(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:')
@@ -173,10 +169,8 @@ function fillId(path: string, id: string | undefined): string {
 }
 
 /**
- * The delay before a retry. A call that may have changed something is retried only after a 429 or 503 with Retry-After.
- *
- * @param backoff milliseconds to wait without Retry-After
- * @returns milliseconds, or null for no retry
+ * Milliseconds before a retry; null for none. A call that may have changed something is retried only after a 429 or 503 with
+ * Retry-After.
  */
 function retryDelay({ method }: Operation, error: ManagementError, backoff: number): number | null {
   const { status, retryAfterMs } = error;
@@ -188,14 +182,7 @@ function retryDelay({ method }: Operation, error: ManagementError, backoff: numb
   return method === 'GET' && isTransient ? backoff : null;
 }
 
-/**
- * Chooses the implementation of `fetch`.
- *
- * @param options.ca PEM of the CA to trust
- * @param options.fetch overrides all others
- * @param protocol of the API's URL: `https:` or `http:`
- * @throws {TypeError} when the options are invalid
- */
+/** @throws {TypeError} when the options are invalid */
 function chooseFetch(
   { ca, fetch: own }: { ca?: string | undefined; fetch?: Fetch | undefined },
   protocol: string,

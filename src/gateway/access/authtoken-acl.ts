@@ -25,11 +25,8 @@ export class AuthtokenAcl {
   ) {}
 
   /**
-   * Whether an authtoken allows a binding now. After a change of ACL rules, this decides which endpoints go offline.
-   *
-   * @param credentialId `cr_…` of the session
-   * @param binding names in lower case
-   * @returns the refusal, or null when it is allowed
+   * Whether an authtoken allows a binding now, names in lower case. After a change of ACL rules, this decides which
+   * endpoints go offline.
    */
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
@@ -45,13 +42,11 @@ export class AuthtokenAcl {
     return Array.isArray(rules) && isPermitted(rules, binding);
   }
 
-  /** Whether an authtoken has ACL rules now. */
   hasRules(credentialId: string): boolean {
     const rules = this.#rulesOf(credentialId);
     return Array.isArray(rules) && rules.length > 0;
   }
 
-  /** The ranges of a host's ports that an authtoken may bind by its rules. */
   portsOf(credentialId: string, host: string): PortRange[] {
     const rules = this.#rulesOf(credentialId);
     return !Array.isArray(rules) ? [] : permittedPorts(rules, host);
@@ -75,11 +70,7 @@ export class AuthtokenAcl {
     return binding.kind === 'hostname' && this.store.siteNames.isHeldBy(binding.hostname, credentialId);
   }
 
-  /**
-   * Why no authtoken can bind a public name; null when one can.
-   *
-   * @param host lower case
-   */
+  /** Why no authtoken can bind a public name, lower case; null when one can. */
   refuseName(host: string): Refusal | null {
     const isServed = [this.tlsPort, TLS_PORT].some((port) => this.store.tlsEdges.holderOf(`${host}:${port}`) !== null);
     if (isServed) return { code: 334, text: 'a TLS edge serves this name' };

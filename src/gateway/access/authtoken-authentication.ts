@@ -8,7 +8,6 @@ import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from './authtoken-acl.ts';
 
-/** Finds the credentials of the authtokens that agents send. */
 export class AuthtokenAuthentication implements AgentAccess {
   constructor(
     private readonly store: Pick<Store, 'credentials' | 'botUsers'>,
@@ -23,10 +22,7 @@ export class AuthtokenAuthentication implements AgentAccess {
   }
 }
 
-/**
- * @param authtoken as the agent sent it; empty without one
- * @returns the credential, or a refusal, which never repeats the authtoken
- */
+/** The credential of an authtoken, empty when the agent sent none; or a refusal, which never repeats the authtoken. */
 export function credentialOf(
   authtoken: string,
   { credentials, botUsers }: Pick<Store, 'credentials' | 'botUsers'>,

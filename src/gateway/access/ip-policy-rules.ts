@@ -2,10 +2,8 @@ import type { IpRule } from '../../traffic-policy/ports.ts';
 import type { Store } from '../store/store.ts';
 
 /**
- * Looks up the rules of IP policies for the action restrict-ips. Rules are cached until the next write to the database,
- * so a change takes effect on the next request and all other requests cost nothing.
- *
- * @returns a lookup that answers null when one of the policies does not exist
+ * Looks up the rules of IP policies; null when one of them does not exist. Rules are cached until the next write to the
+ * database, so a change takes effect on the next request and all other requests cost nothing.
  */
 export function ipPolicyRules({
   database,

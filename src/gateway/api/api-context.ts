@@ -8,7 +8,6 @@ import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 
-/** What the actions of all resources depend on. */
 export interface ApiContext {
   store: Store;
   live: LiveView;
@@ -22,13 +21,10 @@ export interface ApiContext {
   domains: DomainSettings;
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;
-  /** How devices reach this gateway. */
   place: GatewayPlace;
 }
 
-/** Builds the absolute URIs in responses. */
 export interface Links {
-  /** URI of a path that starts with `/`. */
   to(path: string): string;
   of(resource: Pick<ReadableResource, 'path'>, id: string): string;
   ref(resource: Pick<ReadableResource, 'path'>, id: string): Ref;

@@ -10,7 +10,6 @@ export function notFound(req: Request, res: Response): void {
   res.status(404).json({ status_code: 404, msg: 'Not Found', details: { path: req.path } });
 }
 
-/** Turns every error into a response. */
 export function errorHandlers(log: Log): ErrorRequestHandler[] {
   return [
     (error, req, res, next) => {

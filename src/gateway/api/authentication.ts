@@ -8,11 +8,7 @@ import type { FailedAttempts } from './failed-attempts.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 
-/**
- * Requires a valid API key, or the session of a browser that signed in; stores the key's id in `res.locals`.
- *
- * @param holderOf whose session a request has, null for none
- */
+/** Requires a valid API key, or the session of a browser that signed in; stores the key's id in `res.locals`. */
 export function requireApiKey(
   store: Store,
   attempts: FailedAttempts,
@@ -60,7 +56,6 @@ function keyOf(store: Store, { ksuid, secret }: TokenParts): string | null {
   return key && secretMatches(secret, key.secret_hash) && isActiveKey(store, key.id) ? key.id : null;
 }
 
-/** Whether an API key exists and its bot user is active. */
 export function isActiveKey(store: Store, id: string): boolean {
   const key = store.apiKeys.get(id);
   return key !== null && store.botUsers.isActive(key.owner_id);

@@ -16,13 +16,7 @@ import type { Handler } from './handler.ts';
 import { readBody } from './request.ts';
 import { strictRouter } from './resource-router.ts';
 
-/**
- * The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself.
- *
- * @param attempts slows down those who guess codes
- * @param clock of the limits
- * @param withBody parses a request's body
- */
+/** The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself. */
 export function enrolmentRouter(
   context: ApiContext,
   attempts: FailedAttempts,

@@ -30,9 +30,7 @@ export class FailedAttempts {
   ) {}
 
   /**
-   * Records a failure and waits until its response may be sent.
-   *
-   * @throws {ApiError} 429 when too many responses are delayed already
+   * Waits until the response to a failure may be sent. @throws {ApiError} 429 when too many responses are delayed already
    */
   async slowDown(address: string): Promise<void> {
     const delayMs = this.#delayAfter(this.#record(clientNetwork(address)));

@@ -10,13 +10,10 @@ import { badRequest, queryOf } from './request.ts';
 export interface Guards {
   /** For lists, which parse their own query. */
   list: Handler[];
-  /** For operations without a query. */
   plain: Handler[];
-  /** For operations with a body: parses it as well. */
   withBody: Handler[];
 }
 
-/** @param rateLimits null: none */
 export function createGuards(
   authentication: Handler,
   clock: Clock,
@@ -36,7 +33,6 @@ const compressForPages: Handler = (req, res, next) => {
   else next();
 };
 
-/** Refuses every query parameter. */
 export const noQuery: Handler = (req, _res, next) => {
   if (queryOf(req).size > 0) throw badRequest({ code: 231, text: 'this operation takes no query parameters' });
   next();

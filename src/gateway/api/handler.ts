@@ -3,13 +3,13 @@ import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log/log.ts';
 
 /** What the handlers of one request share, in `res.locals`. */
-export interface RequestLocals {
+interface RequestLocals {
   operationId: string;
   /** Set once the API key has been verified. */
   apiKeyId?: string;
 }
 
-export type ApiResponse = Response<unknown, RequestLocals>;
+type ApiResponse = Response<unknown, RequestLocals>;
 export type Handler = (req: Request, res: ApiResponse, next: NextFunction) => unknown;
 
 /**

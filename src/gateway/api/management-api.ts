@@ -50,11 +50,7 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
   signInCodes?: OneTimeCodes;
 }
 
-/**
- * The management API as an Express app.
- *
- * Each route runs its own checks, so that unknown paths answer 404 before authentication.
- */
+/** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
   const { clock = systemClock, counters, signInCodes = new OneTimeCodes(), ...rest } = dependencies;
   const { store, live, log } = rest;

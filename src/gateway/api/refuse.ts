@@ -2,11 +2,7 @@ import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 import { errorCode } from '../../management/resources/refusal.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 
-/**
- * The error that rejects a request.
- *
- * @param code number of the error code: 420 for `ERR_NGROK_420`
- */
+/** @param code number of the error code: 420 for `ERR_NGROK_420` */
 export function refuse(status: number, code: number, message: string, options?: ApiErrorOptions): ApiError {
   return new ApiError(status, errorCode(code), message, options);
 }

@@ -8,9 +8,7 @@ import { idPattern, type ReadableResource } from '../../management/resources/res
 /** Maximum and default number of items on a page. */
 const MAX_PAGE = 100;
 
-/** Which part of a list to return. */
-export interface PageRequest {
-  /** From 1 to {@link MAX_PAGE}. */
+interface PageRequest {
   limit: number;
   /** Only items older than this id, which may be deleted; null: from the newest. */
   beforeId: string | null;
@@ -22,11 +20,8 @@ export function badRequest({ code, text }: Refusal): ApiError {
 
 /**
  * Parses a request's body with an operation's schema. Official clients need some tolerance: a null member counts as not
- * sent, PATCH and PUT may repeat the id of the path, PUT may wrap a module as `{id, module}`, and a missing body counts
- * as `{}`.
- *
- * @param raw the parsed JSON, undefined when there was no body
- * @throws {ApiError} 400 with the schema's code for the violation
+ * sent, PATCH and PUT may repeat the id of the path, PUT may wrap a module as `{id, module}`, and a missing body counts as
+ * `{}`.
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
   const result = schema.safeParse(normalizeBody(schema, method, raw), { error: validationMessage });
@@ -78,11 +73,7 @@ const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
   beforeId: 'before_id',
 };
 
-/**
- * Parses the query of a list.
- *
- * @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, or an id of another type
- */
+/** @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, or an id of another type */
 export function readPageQuery(resource: ReadableResource, query: URLSearchParams): PageRequest {
   const given = new Map<'limit' | 'before_id', string>();
   for (const [name, value] of query) {

@@ -9,11 +9,7 @@ import { queryOf, readBody, readPageQuery } from './request.ts';
 export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */
   get(id: string): z.output<R['answer']>;
-  /**
-   * Items older than `before`, which may have been deleted; null starts with the newest.
-   *
-   * @returns at most `limit` items, newest first
-   */
+  /** Items older than `before`, which may have been deleted, newest first; null starts with the newest. */
   page(before: string | null, limit: number): z.output<R['answer']>[];
 }
 
@@ -29,7 +25,6 @@ export function strictRouter(): Router {
   return Router({ strict: true, caseSensitive: true });
 }
 
-/** The routes of a read-only resource: list and get. */
 export function readRouter<R extends ReadableResource>(
   resource: R,
   actions: ReadActions<R>,
@@ -54,7 +49,6 @@ export function readRouter<R extends ReadableResource>(
   return router;
 }
 
-/** The routes of a resource: list, get, create, update and delete. */
 export function resourceRouter<R extends Resource>(
   resource: R,
   actions: Actions<R>,

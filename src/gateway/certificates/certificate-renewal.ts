@@ -8,7 +8,6 @@ import { type CertificateIssuer, type IssuedCertificate, IssueError } from './is
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './renewal-schedule.ts';
 
-/** Orders that run at the same time. */
 const MAX_RUNNING = 4;
 /** An ACME order takes minutes at most, with its DNS propagation. */
 const ISSUE_TIMEOUT_MS = 5 * 60_000;
@@ -22,7 +21,7 @@ export interface ManagedTable<Row extends ManagedDomainRow> {
   update(row: Row): void;
 }
 
-export interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
+interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
   store: Store;
   domains: ManagedTable<Row>;
   issuer: CertificateIssuer;
@@ -158,7 +157,6 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     }
   }
 
-  /** Stores the job of a renewal before the order starts. */
   async #beginRenewal(found: Row): Promise<Row> {
     const { store } = this.dependencies;
     const job = freshJob(store.now());
@@ -220,7 +218,6 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   }
 }
 
-/** Whether the order still matches the domain's policy and job. */
 function isSameOrder(row: ManagedDomainRow | null, ordered: ManagedDomainRow): boolean {
   return (
     row?.policy?.private_key_type === ordered.policy?.private_key_type &&

@@ -6,12 +6,7 @@ import { errorCode } from '../../management/resources/refusal.ts';
 const MAX_CHAIN = 16;
 const KEY_TYPES = new Set(['rsa', 'ec', 'ed25519']);
 
-/**
- * Parses and validates an uploaded certificate chain and its private key.
- *
- * @returns the leaf and the key
- * @throws {ApiError} 1900 … 1926 when either is invalid
- */
+/** The leaf and the key of an uploaded certificate chain. @throws {ApiError} 1900 … 1926 when either is invalid */
 export function readKeyPair(certificatePem: string, privateKeyPem: string): { leaf: X509Certificate; key: KeyObject } {
   const [leaf, ...rest] = readChain(certificatePem);
   if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate');

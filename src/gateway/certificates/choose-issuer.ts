@@ -18,15 +18,9 @@ export interface IssuerParts {
   store: Store;
   domains: DomainSettings;
   challenges: Challenges;
-  /** The program's data folder. */
   dataDir: string;
 }
 
-/**
- * Chooses who issues the certificates of reserved domains and of the gateway's own names.
- *
- * @param acme null: the gateway's own CA
- */
 export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): CertificateIssuer {
   if (acme === null) return new LocalCaIssuer(parts.ca);
   let issuer: Promise<CertificateIssuer> | null = null;

@@ -4,7 +4,6 @@ import type { Log } from '../../lib/log/log.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
-/** Certificates cached with their keys. */
 const MAX_KEPT = 1024;
 
 /**
@@ -22,12 +21,7 @@ export class DomainCertificates {
     private readonly log: Log,
   ) {}
 
-  /**
-   * The certificate for a hostname.
-   *
-   * @param host lower case
-   * @returns null when the local CA's certificate is used instead
-   */
+  /** The certificate for a hostname, lower case; null when the local CA's is used instead. */
   pairFor(host: string): CertifiedKey | null {
     if (host === this.exception) return null;
     const { ownDomains, reservedDomains } = this.store;

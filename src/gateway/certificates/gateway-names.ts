@@ -5,10 +5,8 @@ import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
 /**
- * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and
- * can only be validated with DNS.
- *
- * @param answersDns whether the challenge DNS runs
+ * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and can
+ * only be validated with DNS.
  */
 export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
   if (choice === 'none') return [];
@@ -17,21 +15,15 @@ export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings,
   return choice === 'all' ? names : names.slice(0, 1);
 }
 
-/**
- * The expected DNS records of the base domain and of its wildcard, which share one challenge name.
- *
- * @returns null for any other name
- */
+/** The expected DNS records of the base domain and of its wildcard, which share one challenge name; null for other names. */
 export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSettings): DnsTargets | null {
   if (domain !== baseDomain && domain !== `*.${baseDomain}`) return null;
   return { cname_target: null, acme_challenge_cname_target: `gateway.${acmeZone}` };
 }
 
 /**
- * Makes these names the ones that are renewed. Jobs under way continue: frequent restarts must not use up the rate limits
- * of the certificate authority.
- *
- * @param policy a changed policy orders new certificates
+ * Makes these names the ones that are renewed; a changed policy orders new certificates. Jobs under way continue: frequent
+ * restarts must not use up the rate limits of the certificate authority.
  */
 export async function claimGatewayNames(
   { database, ids, now, ownDomains, tlsCertificates }: Store,

@@ -6,7 +6,6 @@ import type { IssueError } from './issuing/certificate-issuer.ts';
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The job of a domain whose certificate was just requested. */
 export function freshJob(now: string): ProvisioningJob {
   return {
     error_code: null,
@@ -29,12 +28,7 @@ export const AFTER_FAILED_VALIDATION_S = 15 * 60;
 /** The longest `Retry-After` that is honoured: Let's Encrypt's rate limits last a week. */
 const LONGEST_WAIT_MS = 7 * DAY_MS;
 
-/**
- * The job after a further failure.
- *
- * @param failure its `retryAfter`, in seconds, makes the wait longer, never shorter, up to a week
- * @param now milliseconds since the Unix epoch
- */
+/** The job after a further failure, whose `retryAfter` makes the wait longer, never shorter, up to a week. */
 export function failedJob(
   job: ProvisioningJob,
   { code, message: msg, retryAfter }: IssueError,
@@ -46,10 +40,8 @@ export function failedJob(
 }
 
 /**
- * When to check a name again after a certificate was issued. An old certificate or a wrong clock must not cause renewals
- * in a loop.
- *
- * @param now milliseconds since the Unix epoch
+ * When to check a name after a certificate was issued. An old certificate or a wrong clock must not cause renewals in a
+ * loop.
  */
 export function renewalDue(renewsAt: string, now: number): string {
   const soon = timestamp(now + HOUR_MS);
@@ -59,7 +51,6 @@ export function renewalDue(renewsAt: string, now: number): string {
 /**
  * The row without dates that come from a clock that was ahead; the same row when it has none.
  *
- * @param now milliseconds since the Unix epoch, by the corrected clock
  * @param beginsAt start of validity of a certificate that the same clock dated; null for others
  */
 export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number, beginsAt: string | null): Row {
@@ -93,11 +84,7 @@ export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: Certi
   return isSame && !isFailing ? row : { ...row, ...started };
 }
 
-/**
- * When a certificate is renewed: after two thirds of its lifetime, at midnight if it lives for a month or more.
- *
- * @param notBefore RFC 3339, as is `notAfter`
- */
+/** When a certificate is renewed: after two thirds of its lifetime, at midnight if it lives for a month or more. */
 export function renewalTime(notBefore: string, notAfter: string): string {
   const start = Date.parse(notBefore);
   const lifetimeMs = Date.parse(notAfter) - start;

@@ -6,7 +6,7 @@ import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts'
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
 
-export interface CertificateRenewalSettings {
+interface CertificateRenewalSettings {
   /** null: the gateway's own CA issues the certificates of reserved domains. */
   acme: AcmeSettings | null;
   /** null: wildcard domains cannot be validated with ACME. */
@@ -20,10 +20,9 @@ interface ProvisioningParts extends IssuerParts {
 type OnStop = (stop: () => Promise<void>) => void;
 
 /**
- * Starts obtaining and renewing the certificates of reserved domains and of the gateway's own names, and answering
- * their challenges.
+ * Starts obtaining and renewing the certificates of reserved domains and of the gateway's own names, and answering their
+ * challenges.
  *
- * @param onStop registers how to stop what was started
  * @throws the system's error when the challenge DNS cannot bind its port
  */
 export async function startCertificateRenewal(
@@ -33,7 +32,6 @@ export async function startCertificateRenewal(
 ): Promise<{
   /** Port of the challenge DNS; null when it is off. */
   dnsPort: number | null;
-  /** Checks the reserved domains now. */
   wake: () => void;
 }> {
   const { store, domains, log } = parts;

@@ -1,6 +1,5 @@
 import { LONGEST_NAME } from '../../management/resources/device.ts';
-import type { DeviceRow } from '../store/devices.ts';
-import { isOfRules } from '../store/site-names.ts';
+import { type DeviceRow, isOfRules } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 
 /** What a device may bind are names that end in `-<name>`, so no name may be the end of another one. */
@@ -21,8 +20,6 @@ export function isFree(name: string, inUse: readonly string[]): boolean {
 /**
  * The wanted name, with a number if it is not free.
  *
- * @param wanted a valid device name
- * @param inUse all names at the site
  * @param isEnd whether a name directly below the site ends in `-<name>`
  */
 export function freeName(
@@ -48,7 +45,7 @@ function isFreeAmong(name: string, { names, ends }: Taken): boolean {
 }
 
 /** What follows the hyphens of a name: `a-b-c` has the ends `b-c` and `c`. */
-export function endsOf(name: string): string[] {
+function endsOf(name: string): string[] {
   const parts = name.split('-');
   return parts.slice(1).map((_, at) => parts.slice(at + 1).join('-'));
 }
@@ -58,9 +55,7 @@ const RESERVED = ['autoconfig', 'autodiscover', 'isatap', 'mta-sts', 'tcp', 'wpa
 
 /**
  * Whether a name at a site that is reserved, in use or looked up by computers ends in `-<name>`: a device with this name
- * would have it among its own.
- *
- * @param except a device whose names do not count
+ * would have it among its own. The names of the device `except` do not count.
  */
 export function isEndOfTaken(store: Store, site: string, name: string, except: string | null = null): boolean {
   const isReserved =
@@ -73,11 +68,7 @@ export function isOwnLabel({ name, old_name }: Pick<DeviceRow, 'name' | 'old_nam
   return [name, old_name].some((own) => own !== null && label.endsWith(`-${own}`));
 }
 
-/**
- * Why a device cannot bind one of its own labels, which its authtoken's rules allow; null when it can.
- *
- * @returns continues `<hostname> …`
- */
+/** Why a device cannot bind one of its own labels, which its authtoken's rules allow; continues `<hostname> …`. */
 export function ownNameProblem(store: Store, device: DeviceRow, label: string): string | null {
   const isAgent = label === `agent-${device.name}` || label === `agent-${device.old_name}`;
   const known = store.siteNames.get(`${label}.${device.site}`);
@@ -86,12 +77,7 @@ export function ownNameProblem(store: Store, device: DeviceRow, label: string): 
   return nameProblem(store, device, label);
 }
 
-/**
- * Why no device can have this name directly below its site, asked for or assigned; null when it can.
- *
- * @param label lower case
- * @returns continues `<hostname> …`
- */
+/** Why no device can have this name directly below its site, asked for or assigned; continues `<hostname> …`. */
 export function nameProblem(store: Store, device: DeviceRow, label: string): string | null {
   const { id, site, name, old_name } = device;
   const hostname = `${label}.${site}`;

@@ -3,7 +3,6 @@ import type { DeviceRow } from '../store/devices.ts';
 
 type Named = Pick<DeviceRow, 'name' | 'old_name' | 'site' | 'tcp_ports'>;
 
-/** Where the API of a device is reachable. */
 export function deviceDomain({ name, site }: Pick<DeviceRow, 'name' | 'site'>): string {
   return `agent-${name}.${site}`;
 }

@@ -17,7 +17,7 @@ export interface DeviceSession {
   readonly silentMs: number;
 }
 
-export interface DeviceSessions {
+interface DeviceSessions {
   readonly sessions: Iterable<DeviceSession>;
   on(event: 'added' | 'removed', listener: (session: DeviceSession) => void): unknown;
 }
@@ -29,9 +29,7 @@ export interface DeviceSessions {
  * crash, all of them were last seen then. Without devices, nothing runs and nothing is written.
  */
 export class DeviceSightings {
-  /** The device of each session. */
   readonly #devices = new Map<DeviceSession, string>();
-  /** The number of its sessions, for each device that is online. */
   readonly #online = new Map<string, number>();
   /** What the database does not have yet, by device. */
   readonly #unwritten = new Map<string, Sighting>();

@@ -26,7 +26,6 @@ const OF_DEVICE: RateLimit = { requests: 30, windowMs: 90_000 };
 /** Devices that may join with one key: a fleet can be switched on at once, but nobody can fill the disk with devices. */
 const WITH_KEY: RateLimit = { requests: 1200, windowMs: 60_000 };
 
-/** Lets devices join. */
 export class Enrolments {
   readonly #ofDevice: RequestRate;
   readonly #withKey: RequestRate;
@@ -47,7 +46,6 @@ export class Enrolments {
    * request after a power cut.
    *
    * @param from the device's address
-   * @returns the answer, and whether the device was known before
    * @throws {EnrolmentError} when the secret cannot be used, the device was revoked, or a limit is reached
    */
   async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
@@ -91,10 +89,9 @@ export class Enrolments {
   }
 
   /**
-   * Forgets a device that leaves its site. A revoked one stays, or it could join again.
+   * Forgets a device that leaves its site; null when no device has that install key.
    *
-   * @returns the device; null when no device has that install key
-   * @throws {EnrolmentError} when it was revoked
+   * @throws {EnrolmentError} when it was revoked: it stays, or it could join again
    */
   async leave(installKey: string): Promise<DeviceRow | null> {
     const { store } = this;
@@ -236,7 +233,6 @@ function createTokenOf(id: string, random: Buffer): { id: string; token: string 
   return { id, token: createToken(id, random).token };
 }
 
-/** The device with one more step in its history. */
 export function withEvent(device: DeviceRow, event: DeviceEvent): DeviceRow {
   const [first, last] = [device.history.slice(0, FIRST_STEPS), device.history.slice(FIRST_STEPS)];
   return { ...device, history: [...first, ...[...last, event].slice(FIRST_STEPS - MAX_HISTORY)] };
@@ -263,7 +259,6 @@ const STATUS = {
   ERR_GATEWAY_TOO_MANY_ENROLMENTS: 429,
 } as const;
 
-/** Why a device cannot join. */
 export class EnrolmentError extends ApiError {
   constructor(code: keyof typeof STATUS, message: string, options?: ApiErrorOptions) {
     super(STATUS[code], code, message, options);

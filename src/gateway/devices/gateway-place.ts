@@ -13,13 +13,11 @@ export interface GatewayPlace {
   sessionAddress: string;
   /** The host in the addresses of tcp endpoints. */
   tcpHost: string;
-  /** The gateway's own CA. */
   caPem: string;
   /** Names whose certificates a public CA signs, as in the settings. */
   publicNames: 'none' | 'public' | 'all';
 }
 
-/** The code with which devices join. */
 export function joinCode(
   { origin, isProxied, caPem, publicNames }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>,
   secret: string,
@@ -28,12 +26,7 @@ export function joinCode(
   return formatJoinCode({ origin, pin, isPublic: isProxied || publicNames !== 'none', secret });
 }
 
-/**
- * Where devices join. A secret never goes to an origin without TLS, so such a setting does not count.
- *
- * @param apiUrl the setting; null: the gateway's own name
- * @param httpsPort the gateway's own port
- */
+/** Where devices join. A secret never goes to an origin without TLS, so such a setting does not count. */
 export function joinOrigin(
   apiUrl: string | null,
   baseDomain: string,

@@ -9,8 +9,7 @@ import type { EnrolmentKeyRow } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 import { hashSecret } from '../store/tokens.ts';
 
-/** What was created besides the key. */
-export interface Invitation {
+interface Invitation {
   key: EnrolmentKeyRow;
   /** The key's secret, which is not stored. */
   secret: string;
@@ -21,7 +20,6 @@ export interface Invitation {
 /**
  * Creates an enrolment key inside a transaction, and its site's domain and bot user if they are missing.
  *
- * @param body its `owner_id` is the stored id of a bot user
  * @throws {ApiError} 400 when the site belongs to the gateway itself
  */
 export function createEnrolmentKey(

@@ -50,9 +50,8 @@ export function rotateDevice(store: Store, device: DeviceRow, { by, tcpHost }: C
 }
 
 /**
- * Changes a device. With another name it keeps the names that it has bound until it joins again.
- *
- * @throws {ApiError} 400 when a name is taken
+ * With another name, a device keeps the names that it has bound until it joins again. @throws {ApiError} 400 when a name is
+ * taken
  */
 export function updateDevice(
   store: Store,

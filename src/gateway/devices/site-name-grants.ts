@@ -3,8 +3,7 @@ import { isPermitted as isAllowedBy } from '../../management/resources/acl-rule.
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
-import type { DeviceRow } from '../store/devices.ts';
-import { isOfRules } from '../store/site-names.ts';
+import { type DeviceRow, isOfRules } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 import { isOwnLabel, nameProblem, ownNameProblem } from './device-names.ts';
 import { addedRules } from './device-rules.ts';
@@ -16,7 +15,7 @@ const MAX_AT_SITE = 50_000;
 /** The code for a name that the authtoken's rules do not allow. Agents take a name of their device instead. */
 const NOT_ALLOWED = 316;
 
-export interface SiteNameGrantsDeps {
+interface SiteNameGrantsDeps {
   store: Store;
   /** Whether an endpoint of another authtoken is online at exactly this name or wildcard. */
   isOnlineElsewhere: (hostname: string, credentialId: string) => boolean;
@@ -33,9 +32,8 @@ export class SiteNameGrants {
   constructor(private readonly deps: SiteNameGrantsDeps) {}
 
   /**
-   * Decides about a name that an agent asks for.
+   * Decides about a name that an agent asks for; `isPermitted`: the rules of its authtoken allow the name.
    *
-   * @param isPermitted whether the rules of its authtoken allow the name
    * @returns why it cannot have it; `grantable`: it is a device that can, whatever its rules say; null: its rules decide
    */
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
@@ -51,8 +49,7 @@ export class SiteNameGrants {
    * Keeps a name for the agent that has just bound it, before it learns so: a device gets a name that it can have; one that
    * rules allow is kept from devices.
    *
-   * @param isPermitted whether the rules of its authtoken allow the name
-   * @returns why a device cannot have it: another one was faster; null otherwise
+   * @returns why a device cannot have it: another one was faster
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
     const { store, log } = this.deps;

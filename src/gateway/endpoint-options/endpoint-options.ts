@@ -21,7 +21,6 @@ import { FrameBuilder } from './option-rules.ts';
 
 /** What an endpoint's options require of the edge, apart from its address and policy. */
 export interface EndpointDemands {
-  /** Rules that run before and after the endpoint's own policy. */
   readonly frame: PolicyFrame;
   /** PEM of the CAs that must have signed a client's certificate; empty: no certificate required. */
   readonly clientAuthorities: readonly string[];
@@ -65,8 +64,7 @@ const READ_ELSEWHERE: ReadonlySet<string> = new Set([
   ...['LocalUrlScheme', 'LocalURLScheme', 'MutualTLSAtAgent'],
 ]);
 
-/** Other members of the BIND that the options depend on. */
-export interface BindContext {
+interface BindContext {
   readonly protocol: EndpointProtocol;
   /** The upstream as the agent reports it. */
   readonly forwardsTo: string;
@@ -78,9 +76,8 @@ export interface BindContext {
 const NO_DEMANDS: EndpointDemands = { frame: { before: {}, after: {} }, clientAuthorities: [], websocketTcp: false };
 
 /**
- * Translates an endpoint's options to policy rules and other requirements.
+ * Translates an endpoint's `Opts` to policy rules and other requirements.
  *
- * @param opts `Opts` of the BIND as received
  * @throws {RpcError} when an option is invalid or not supported: options are never ignored
  */
 export function demandsOf(opts: unknown, context: BindContext): EndpointDemands {

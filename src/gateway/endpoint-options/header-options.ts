@@ -21,7 +21,6 @@ const headers = z
 export const HeaderChanges = z.object({ add: headers, remove: headers });
 type HeaderChanges = z.output<typeof HeaderChanges>;
 
-/** The policy actions that change headers. */
 export interface AddedHeaders {
   readonly rules: RawAction[];
   /** Actions on the response that a change to the request's headers requires. */
@@ -112,8 +111,6 @@ function refused(side: Side, code: string, problem: string): RpcError {
 /**
  * Makes an upstream's redirects to itself relative, so that they lead to the endpoint: the upstream got another Host than
  * its clients use (ngrok's documentation, "Rewriting the Host header").
- *
- * @param host the Host that the upstream got
  */
 function rewriteLocations(host: string): PreparedAction {
   const origins = [`http://${host}`, `https://${host}`].map((origin) => origin.toLowerCase());
@@ -130,7 +127,7 @@ function rewriteLocations(host: string): PreparedAction {
 function rewrite({ headers }: PolicyResponse, origins: readonly string[]): void {
   for (let at = 0; at < headers.length; at += 2) {
     if (headers[at]?.toLowerCase() !== 'location') continue;
-    const location = headers[at + 1] as string;
+    const location = headers[at + 1] ?? '';
     const origin = origins.find((each) => location.toLowerCase().startsWith(each));
     if (origin === undefined) continue;
     const rest = location.slice(origin.length);

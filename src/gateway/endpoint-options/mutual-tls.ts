@@ -13,11 +13,9 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 export const ClientAuthorities = z.object({ mutual_tls_ca: z.string().max(512 * 1024) });
 
 /**
- * Reads the CAs that must have signed clients' certificates.
+ * The CAs that must have signed clients' certificates, one PEM each.
  *
- * @param option name of the option
- * @returns one PEM certificate each; empty when the option is not set
- * @throws {RpcError} when it holds no certificate, or one that is not of a CA
+ * @throws {RpcError} when the option holds no certificate, or one that is not of a CA
  */
 export function parseAuthorities(
   option: string,
@@ -78,8 +76,6 @@ const NAMES: ReadonlySet<string> = new Set(Object.values(HEADERS));
 /**
  * Passes requests on when the handshake has verified the client's certificate against the CAs, and adds its subject in
  * headers (ngrok's documentation, "Mutual TLS", upstream headers). The same headers sent by clients are removed.
- *
- * @param authorities PEM certificates of the CAs
  */
 function demandClientCertificate(authorities: readonly string[]): PreparedAction {
   const facts = new WeakMap<PolicyConnection, readonly string[]>();
@@ -110,7 +106,7 @@ function isVerifiedBy(verifiedBy: readonly string[], authorities: readonly strin
 
 function removeClaimed(headers: string[]): void {
   for (let at = headers.length - 2; at >= 0; at -= 2) {
-    if (NAMES.has(hyphenated((headers[at] as string).toLowerCase()))) headers.splice(at, 2);
+    if (NAMES.has(hyphenated(headers[at]?.toLowerCase() ?? ''))) headers.splice(at, 2);
   }
 }
 

@@ -3,7 +3,6 @@ import type { Phase, RulesByPhase } from '../../traffic-policy/document.ts';
 import type { PolicyRefused } from '../../traffic-policy/policy-errors.ts';
 import type { RawAction, RawRule } from '../../traffic-policy/policy-text.ts';
 
-/** Prefix of the places of all rules made from options. */
 const PLACE = 'option ';
 
 /** Whether all problems are in options, and none in the policy. */
@@ -11,17 +10,11 @@ export function isOfOptions({ problems }: PolicyRefused): boolean {
   return problems.every(({ place }) => place.startsWith(PLACE));
 }
 
-/** Collects the rules made from options. */
 export class FrameBuilder {
   readonly #before: RulesByPhase<RawRule> = {};
   readonly #after: RulesByPhase<RawRule> = {};
 
-  /**
-   * Adds actions that run before the endpoint's own policy.
-   *
-   * @param option its name, for error messages
-   * @param actions empty when the option is not set
-   */
+  /** Adds actions that run before the endpoint's own policy. */
   before(phase: Phase, option: string, actions: readonly RawAction[]): void {
     add(this.#before, phase, option, actions);
   }

@@ -11,11 +11,8 @@ const STALL_MS = 1000;
 const QUIET_MS = 60_000;
 
 /**
- * Logs what a process in trouble cannot report otherwise, at most once a minute: an event loop that stalls, and a full
- * table of file descriptors. Then Node accepts and closes connections without an event.
- *
- * @param openFile throws EMFILE or ENFILE when no file can be opened
- * @returns stops watching
+ * Logs what a process in trouble cannot report otherwise, at most once a minute: an event loop that stalls, and a full table
+ * of file descriptors. Then Node accepts and closes connections without an event.
  */
 export function watchProcess(counters: TrafficCounters, log: Log, openFile = openAnyFile): () => void {
   let due = performance.now() + CHECK_MS;

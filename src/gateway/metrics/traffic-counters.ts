@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
-export type ConnectionKind = (typeof CONNECTION_KINDS)[number];
+type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
 /** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';

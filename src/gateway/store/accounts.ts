@@ -43,7 +43,6 @@ export class Credentials extends Table<typeof credentialColumns> {
     super(database, 'credentials', credentialColumns);
   }
 
-  /** The identifiers of all authtokens of a bot user. */
   idsOfOwner(ownerId: string): string[] {
     return this.where('owner_id = ?', [ownerId]).map((row) => row.id);
   }

@@ -67,7 +67,6 @@ export class TlsCertificates extends Table<typeof certificateColumns> {
     if (id !== null && this.get(id)?.issued_at) this.delete(id);
   }
 
-  /** The number of private keys that were encrypted with another key. */
   sealedOtherwise(): number {
     const rows = this.database.all<{ id: string; private_key: ArrayBuffer }>(
       'SELECT id, private_key FROM tls_certificates',

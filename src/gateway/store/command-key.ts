@@ -11,11 +11,7 @@ const MARK = 'device-agent gateway command';
 /** Longer than a command takes; a command that was killed leaves its key behind. */
 const LEFT_BEHIND_MS = 600_000;
 
-/**
- * Lets a command on the gateway's machine call the API of the running gateway.
- *
- * @param work gets an API key that is valid only meanwhile
- */
+/** Lets a command on the gateway's machine call the API of the running gateway, with a key that is valid only meanwhile. */
 export async function withCommandKey<T>(store: Store, work: (apiKey: string) => Promise<T>): Promise<T> {
   const { database, apiKeys } = store;
   const { row, token } = await database.write(() => {

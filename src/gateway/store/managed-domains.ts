@@ -17,7 +17,7 @@ export interface ProvisioningJob {
 }
 
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
-export type CertificateState = (typeof CERTIFICATE_STATES)[number];
+type CertificateState = (typeof CERTIFICATE_STATES)[number];
 
 /** A failing renewal counts as failing even while the current certificate still serves. */
 const STATE = `CASE
@@ -26,7 +26,6 @@ const STATE = `CASE
   WHEN policy IS NULL THEN 'uploaded'
   ELSE 'ready' END`;
 
-/** The columns of every name that can have an automatic certificate. */
 export const managedColumns = {
   id: text,
   created_at: text,
@@ -75,12 +74,7 @@ export class OwnDomains extends ManagedDomains<typeof managedColumns> {
     super(database, 'own_domains', managedColumns);
   }
 
-  /**
-   * The certificate of a hostname: its own, else that of the wildcard directly above it.
-   *
-   * @param host lower case
-   * @returns the certificate's id
-   */
+  /** The id of a hostname's certificate: its own, else that of the wildcard directly above it. */
   certificateFor(host: string): string | null {
     const wildcard = host.replace(/^[^.]*/, '*');
     const rows = this.where('domain IN (?, ?) AND certificate_id IS NOT NULL', [host, wildcard]);

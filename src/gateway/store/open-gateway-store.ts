@@ -18,7 +18,6 @@ export interface StoreLocation {
 /**
  * Opens the store of a gateway, running or not, and creates what is missing.
  *
- * @param older what to do with a database of an older version of this program
  * @throws {OperatorError} when folder, key or database cannot be used
  */
 export function openGatewayStore(
@@ -45,11 +44,7 @@ export function openGatewayDatabase(location: StoreLocation): Database {
   return openDatabase(join(location.dataDir, 'gateway', 'gateway.db'), 'keep');
 }
 
-/**
- * Checks that a standalone gateway has been started in this folder.
- *
- * @throws {OperatorError} when its files are missing or cannot be read
- */
+/** @throws {OperatorError} unless a standalone gateway has been started in this folder and its files can be read */
 export function expectGateway({ dataDir }: StoreLocation): void {
   const folder = join(dataDir, 'gateway');
   // A log without its database is damage, which opening reports.

@@ -20,9 +20,8 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
   }
 
   /**
-   * The reserved domain that covers a hostname: its own, else the closest wildcard above it.
-   *
-   * @param host lower case; may itself be a wildcard, which only an equal or wider wildcard covers
+   * The reserved domain that covers a hostname: its own, else the closest wildcard above it. Only an equal or wider wildcard
+   * covers a wildcard.
    */
   covering(host: string): ReservedDomainRow | null {
     return this.#covering(host)[0] ?? null;
@@ -37,12 +36,7 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
     });
   }
 
-  /**
-   * The certificate of a hostname: that of the closest reserved domain that covers it and has one.
-   *
-   * @param host lower case
-   * @returns the certificate's id
-   */
+  /** The id of a hostname's certificate: that of the closest reserved domain that covers it and has one. */
   certificateFor(host: string): string | null {
     return this.#covering(host).find((row) => row.certificate_id !== null)?.certificate_id ?? null;
   }

@@ -5,16 +5,14 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
-import { Devices, EnrolmentKeys } from './devices.ts';
+import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains } from './managed-domains.ts';
 import { endpointConfigurations, ReservedDomains } from './reserved-domains.ts';
-import { SiteNames } from './site-names.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
 import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
 
-/** The gateway's persistent data. */
 export interface Store extends ReturnType<typeof createTables> {
   database: Database;
   /** Encrypts the secrets in the database and in files beside it. */
@@ -31,10 +29,7 @@ export interface Store extends ReturnType<typeof createTables> {
 /**
  * Opens the gateway's store, and creates it if it is missing. Close it with `store.database.close()`.
  *
- * @param file the database file; its folder must exist
  * @param box encrypts private keys
- * @param wallClock milliseconds since the Unix epoch
- * @param older what to do when an older version of this program wrote the file
  * @throws {OperatorError} when the file cannot be used
  */
 export function openStore(

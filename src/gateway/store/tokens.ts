@@ -15,7 +15,6 @@ export function secretMatches(secret: string, hash: Buffer): boolean {
   return timingSafeEqual(hashSecret(secret), hash);
 }
 
-/** Optional properties of a new token. */
 interface TokenOptions {
   description?: string | null | undefined;
   metadata?: string | null | undefined;
@@ -31,11 +30,10 @@ export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyR
 }
 
 /**
- * Creates an agent's authtoken; call it inside a transaction.
+ * Creates an agent's authtoken inside a transaction; returns its row and the authtoken, which is not stored.
  *
  * @param options.acl access rules; empty allows everything
  * @param random makes its secret, see {@link createToken}
- * @returns its row and the authtoken, which is not stored
  */
 export function issueCredential(
   store: Store,
@@ -68,8 +66,6 @@ const FACT = 'embedded_bot_user';
 /**
  * Issues the authtoken of the agent in the gateway's process. Its bot user is created once; its authtoken is replaced at
  * every start and never stored, so that it cannot be stolen from the disk.
- *
- * @returns the authtoken
  */
 export function issueEmbeddedAuthtoken(store: Store): Promise<string> {
   return store.database.write(() => {

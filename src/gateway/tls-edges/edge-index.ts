@@ -35,10 +35,7 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     });
   }
 
-  /**
-   * Finds the edge that serves a name at one of the ports, which are tried in order. An exact host takes precedence, then
-   * the most specific wildcard.
-   */
+  /** The ports are tried in order. An exact host takes precedence, then the most specific wildcard. */
   find(name: string, ports: readonly number[]): ServedEdge | undefined {
     for (const host of coveringNames(name)) {
       if (!this.#hosts.has(host)) continue;

@@ -5,10 +5,9 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { TlsEdgeRoute } from '../edge/tls-mux.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 
-export interface EdgePortsOptions {
+interface EdgePortsOptions {
   index: TlsEdgeIndex;
   routeAt(port: number): TlsEdgeRoute;
-  /** Takes a connection to a further port. */
   accept(socket: Socket, route: TlsEdgeRoute): void;
   host: string;
   log: Log;

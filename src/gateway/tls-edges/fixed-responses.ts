@@ -27,7 +27,6 @@ export class FixedResponses {
     answerProtocolErrors(this.#server, (status, message) => new ApiError(status, 'ERR_NGROK_3004', message));
   }
 
-  /** Takes a connection over. */
   serve(socket: Socket, backend: HttpResponseBackendRow): void {
     this.#backends.set(socket, backend);
     const timer = setTimeout(() => socket.destroy(), REQUEST_MS);

@@ -16,7 +16,7 @@ import { EdgePorts } from './edge-ports.ts';
 import { FixedResponses } from './fixed-responses.ts';
 import { endpointOf, type PreparedEdge, prepareEdge } from './prepared-edge.ts';
 
-export interface TlsEdgesOptions extends TlsRouteParts {
+interface TlsEdgesOptions extends TlsRouteParts {
   index: TlsEdgeIndex;
   store: Pick<Store, 'database' | 'certificateAuthorities' | 'httpResponseBackends' | 'tunnelGroupBackends'>;
   policies: EndpointPolicies;

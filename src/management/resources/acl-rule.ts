@@ -25,8 +25,6 @@ const MAX_RULE = 1024;
  * Parses a rule of an authtoken's access control list (ACL): `*`, `bind:*`, `bind:<hostname>`, `bind:*.<hostname>`,
  * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` can replace the whole key or value. Rules of our own are
  * `bind:*-<name>.<hostname>` for all first labels that end in `-<name>`, and `bind:<host>:<port>-<port>`.
- *
- * @returns null for any other text
  */
 export function parseAclRule(text: string): Rule | null {
   if (text.length > MAX_RULE) return null;
@@ -63,11 +61,7 @@ function parseAddresses([, name = '', first, last]: RegExpExecArray): Rule | nul
   return isRange ? { kind: 'addresses', host, ports } : null;
 }
 
-/**
- * The ports of a host that an ACL's rules for ranges allow.
- *
- * @param acl stored rules; invalid ones allow nothing
- */
+/** The ports of a host that an ACL's rules for ranges allow; invalid ones allow nothing. */
 export function permittedPorts(acl: readonly string[], host: string): PortRange[] {
   return acl.flatMap((text) => {
     const rule = parseAclRule(text);
@@ -83,10 +77,8 @@ function parseLabel(text: string): Rule | null {
 }
 
 /**
- * Whether an ACL allows a binding. An empty ACL allows everything, otherwise one matching rule suffices; labels must all
- * be allowed.
- *
- * @param acl stored rules; invalid ones allow nothing
+ * Whether an ACL allows a binding. An empty ACL allows everything, otherwise one matching rule suffices; labels must all be
+ * allowed. Invalid rules allow nothing.
  */
 export function isPermitted(acl: readonly string[], binding: Binding): boolean {
   if (acl.length === 0) return true;

@@ -10,9 +10,7 @@ export const LONGEST_NAME = 40;
 const DEVICE_NAME = /^[a-z0-9]+(-[a-z0-9]+)*$/;
 
 /**
- * The device name closest to a text, such as a hostname: lower case, with hyphens for all other characters.
- *
- * @returns `device` when nothing of the text can be used
+ * The device name closest to a text, such as a hostname: lower case, with hyphens for all other characters; else `device`.
  */
 export function deviceName(text: string): string {
   const name = text

@@ -7,12 +7,7 @@ const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified
 /** What every accepted hostname matches. */
 export const HOSTNAME_PATTERN = /^(\*\.)?([^\s*_./:]{1,63}\.)+[^\s*_./:]{1,63}\.?$/;
 
-/**
- * Checks a hostname and brings it into canonical form: lower case, punycode, no trailing dot.
- *
- * @param text for example `cam.example.com`; the first label may be `*`
- * @returns the canonical form, or the refusal with its error code
- */
+/** Brings a hostname, perhaps a wildcard, into canonical form: lower case, punycode, no trailing dot. */
 export function parseHostname(text: string): string | Refusal {
   const name = text.endsWith('.') ? text.slice(0, -1) : text;
   if (name.length > 1024) return { code: 423, text: 'the name is too long' };
@@ -82,12 +77,7 @@ export function wildcardCovers(wildcard: string, name: string): boolean {
 /** What every accepted hostport matches. */
 export const HOSTPORT_PATTERN = new RegExp(HOSTNAME_PATTERN.source.replace('$', ':\\d+$'));
 
-/**
- * Checks a `host:port` and brings its host into canonical form.
- *
- * @param text for example `cam.example.com:443`; the host may be a wildcard
- * @returns the canonical form, or the refusal
- */
+/** Brings a `host:port` into canonical form; the host may be a wildcard. */
 export function parseHostport(text: string): string | Refusal {
   const colon = text.lastIndexOf(':');
   const host = colon > 0 ? parseHostname(text.slice(0, colon)) : null;

@@ -18,12 +18,7 @@ export function body<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape);
 }
 
-/**
- * Text with a limit in bytes of UTF-8, which is how ngrok counts.
- *
- * @param maxBytes inclusive
- * @param code error code for longer text
- */
+/** Text with a limit in bytes of UTF-8, which is how ngrok counts. */
 export function text(maxBytes: number, code: number = WRONG_VALUE) {
   return (
     z
@@ -42,12 +37,7 @@ export function annotations(descriptionCode?: number, metadataCode?: number) {
   };
 }
 
-/**
- * The id of another resource in a body.
- *
- * @param prefixes allowed kinds, for example `cert_`
- * @param code error code for any other text
- */
+/** The id of another resource in a body, with one of the prefixes, for example `cert_`. */
 export function idOf(prefixes: readonly string[], code: number) {
   const message = refused(code, `must be an id that starts with ${prefixes.join(' or ')}`);
   return z.string(message).regex(new RegExp(idPattern(...prefixes)), message);
@@ -70,7 +60,6 @@ export function areDistinct(values: readonly unknown[]): boolean {
 /**
  * A string that a parser checks and brings into canonical form.
  *
- * @param parse returns the canonical form, or the refusal
  * @param missing error code for a missing value or a non-string
  * @param pattern for readers and generators of the OpenAPI document: matches whatever the parser accepts
  */

@@ -26,11 +26,7 @@ export function errorCode(code: number): string {
   return `ERR_NGROK_${code}`;
 }
 
-/**
- * Picks the refusal for the response: unknown members come before invalid ones, and of several the first.
- *
- * @param error from `safeParse`
- */
+/** Picks the refusal for the response: unknown members come before invalid ones, and of several the first. */
 export function refusalOf(error: z.ZodError): Refusal {
   const issue = error.issues.find((candidate) => candidate.code === 'unrecognized_keys') ?? error.issues[0];
   if (!issue) return { code: WRONG_VALUE, text: 'the request is not valid' };

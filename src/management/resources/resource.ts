@@ -28,11 +28,7 @@ export interface Resource<
 /** The code for unknown ids of resources without a code of their own. */
 export const UNKNOWN_ID = 222;
 
-/**
- * The pattern of an id.
- *
- * @param prefixes the allowed kinds, for example `rd_`
- */
+/** The pattern of an id with one of these prefixes, for example `rd_`. */
 export function idPattern(...prefixes: string[]): string {
   const prefix = prefixes.length === 1 ? prefixes[0] : `(?:${prefixes.join('|')})`;
   // KSUIDs have 27 characters; some very old ids of ngrok's cloud are shorter.

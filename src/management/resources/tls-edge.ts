@@ -110,11 +110,7 @@ export interface TlsEdgeCreate extends z.input<typeof TlsEdgeCreate> {
 export const TlsEdgeUpdate = TlsEdgeCreate;
 export interface TlsEdgeUpdate extends TlsEdgeCreate {}
 
-/**
- * Checks the modules of the changed edge together: with termination upstream, the edge sees no client certificate.
- *
- * @returns the refusal of the combination, or null
- */
+/** Checks the modules of the changed edge together: with termination upstream, the edge sees no client certificate. */
 export function terminationConflict(edge: {
   tls_termination: { terminate_at: string } | null;
   mutual_tls: { enabled: boolean } | null;

@@ -4,11 +4,7 @@ import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, found } from '../resource-router.ts';
 
-/**
- * Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted.
- *
- * @param view which of the two names responses use
- */
+/** Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted. */
 export function botUserActions(
   { store, live, links }: ApiContext,
   view: typeof botUsers | typeof serviceUsers = botUsers,

@@ -1,73 +1,56 @@
-import {
-  type CertificateAuthority,
-  certificateAuthorities,
-  type TlsCertificate,
-  tlsCertificates,
-} from '../../../management/resources/certificate.ts';
+import { certificateAuthorities, tlsCertificates } from '../../../management/resources/certificate.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { readAuthority, readKeyPair } from '../../certificates/certificate-upload.ts';
 import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';
 import type { Actions } from '../resource-router.ts';
-import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
+import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {
   const { database, tlsCertificates: rows } = store;
-  const shown = ({ private_key: _, facts, ...row }: TlsCertificateRow): TlsCertificate => ({
-    ...row,
-    uri: links.of(tlsCertificates, row.id),
-    ...facts,
-  });
+  const stored: Stored<typeof tlsCertificates, TlsCertificateRow> = {
+    resource: tlsCertificates,
+    rows,
+    shown: ({ private_key: _, facts, ...row }) => ({ ...row, uri: links.of(tlsCertificates, row.id), ...facts }),
+    checkRemoval: ({ issued_at }) => {
+      if (issued_at === null) return;
+      throw refuse(
+        400,
+        1966,
+        "the certificate belongs to a reserved domain's certificate management policy; detach the policy instead",
+      );
+    },
+    inUse: [WRONG_VALUE, 'in use: a reserved domain uses this certificate'],
+  };
   return {
-    ...storedActions(database, {
-      resource: tlsCertificates,
-      rows,
-      shown,
-      remove: ({ id, issued_at }) => {
-        if (issued_at !== null)
-          throw refuse(
-            400,
-            1966,
-            "the certificate belongs to a reserved domain's certificate management policy; detach the policy instead",
-          );
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a reserved domain uses this certificate');
-      },
-    }),
+    ...storedActions(database, stored),
     async create({ description = null, metadata = null, certificate_pem, private_key_pem }) {
       const { leaf, key } = readKeyPair(certificate_pem, private_key_pem);
       const facts = (await loadFacts()).certificateFacts(leaf, key);
       return database.write(() => {
         const common = { id: store.ids.next('cert'), created_at: store.now(), description, metadata };
-        return shown(rows.insertWithKey({ ...common, certificate_pem, facts, issued_at: null }, private_key_pem));
+        return stored.shown(
+          rows.insertWithKey({ ...common, certificate_pem, facts, issued_at: null }, private_key_pem),
+        );
       });
     },
   };
 }
 
 export function certificateAuthorityActions({ store, links }: ApiContext): Actions<typeof certificateAuthorities> {
-  const { database, certificateAuthorities: rows } = store;
-  const shown = ({ facts, ...row }: CertificateAuthorityRow): CertificateAuthority => ({
-    ...row,
-    uri: links.of(certificateAuthorities, row.id),
-    ...facts,
-  });
+  const stored: Stored<typeof certificateAuthorities, CertificateAuthorityRow> = {
+    resource: certificateAuthorities,
+    rows: store.certificateAuthorities,
+    shown: ({ facts, ...row }) => ({ ...row, uri: links.of(certificateAuthorities, row.id), ...facts }),
+    inUse: [WRONG_VALUE, 'in use: a TLS edge uses this certificate authority'],
+  };
   return {
-    ...storedActions(database, {
-      resource: certificateAuthorities,
-      rows,
-      shown,
-      remove: ({ id }) =>
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a TLS edge uses this certificate authority'),
-    }),
-    async create({ description = null, metadata = null, ca_pem }) {
+    ...storedActions(store.database, stored),
+    async create({ ca_pem, ...sent }) {
       const certificate = readAuthority(ca_pem);
       const facts = (await loadFacts()).authorityFacts(certificate);
-      return database.write(() => {
-        const row = { id: store.ids.next('ca'), created_at: store.now(), description, metadata, ca_pem, facts };
-        rows.insert(row);
-        return shown(row);
-      });
+      return createRow(store, stored, sent, (common) => ({ ...common, ca_pem, facts }));
     },
   };
 }

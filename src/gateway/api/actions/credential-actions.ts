@@ -8,7 +8,6 @@ import type { Actions } from '../resource-router.ts';
 import { botUserId } from './bot-user-actions.ts';
 import { storedActions } from './stored-actions.ts';
 
-/** Actions on credentials: the authtokens of agents. */
 export function credentialActions(context: ApiContext): Actions<typeof credentials> {
   const { store, live, links } = context;
   const shown = ({ secret_hash: _, ...row }: CredentialRow): Credential => ({

@@ -1,58 +1,46 @@
-import {
-  type IpPolicy,
-  type IpPolicyRule,
-  ipPolicies,
-  ipPolicyRules,
-} from '../../../management/resources/ip-policy.ts';
+import { ipPolicies, ipPolicyRules } from '../../../management/resources/ip-policy.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';
 import type { Actions } from '../resource-router.ts';
-import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
+import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {
-  const { database, ipPolicies: rows } = store;
-  const shown = (row: IpPolicyRow): IpPolicy => ({ ...row, uri: links.of(ipPolicies, row.id) });
+  const stored: Stored<typeof ipPolicies, IpPolicyRow> = {
+    resource: ipPolicies,
+    rows: store.ipPolicies,
+    shown: (row) => ({ ...row, uri: links.of(ipPolicies, row.id) }),
+    inUse: [WRONG_VALUE, 'in use: a TLS edge uses this IP policy'],
+  };
   return {
-    ...storedActions(database, {
-      resource: ipPolicies,
-      rows,
-      shown,
-      remove: ({ id }) =>
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a TLS edge uses this IP policy'),
-    }),
-    create: ({ description = null, metadata = null }) =>
-      database.write(() => {
-        const row = { id: store.ids.next('ipp'), created_at: store.now(), description, metadata };
-        rows.insert(row);
-        return shown(row);
-      }),
+    ...storedActions(store.database, stored),
+    create: (sent) => createRow(store, stored, sent, (common) => common),
   };
 }
 
 export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeof ipPolicyRules> {
-  const { database, ipPolicyRules: rows } = store;
-  const shown = ({ ip_policy_id, ...row }: IpPolicyRuleRow): IpPolicyRule => ({
-    ...row,
-    uri: links.of(ipPolicyRules, row.id),
-    ip_policy: links.ref(ipPolicies, ip_policy_id),
-  });
-  return {
-    ...storedActions(database, {
-      resource: ipPolicyRules,
-      rows,
-      shown,
-      update: (row) => refuseDuplicate(() => rows.update(row)),
+  const { ipPolicyRules: rows } = store;
+  const stored: Stored<typeof ipPolicyRules, IpPolicyRuleRow> = {
+    resource: ipPolicyRules,
+    rows,
+    shown: ({ ip_policy_id, ...row }) => ({
+      ...row,
+      uri: links.of(ipPolicyRules, row.id),
+      ip_policy: links.ref(ipPolicies, ip_policy_id),
     }),
+    update: (row) => refuseDuplicate(() => rows.update(row)),
+  };
+  return {
+    ...storedActions(store.database, stored),
     create: ({ description = null, metadata = null, cidr, ip_policy_id, action }) =>
-      database.write(() => {
+      store.database.write(() => {
         if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: no IP policy has this id');
         const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
         const row = { ...common, ip_policy_id, cidr, action };
         refuseDuplicate(() => rows.insert(row));
-        return shown(row);
+        return stored.shown(row);
       }),
   };
 }

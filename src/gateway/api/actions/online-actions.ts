@@ -13,7 +13,6 @@ import { unknownId } from '../refuse.ts';
 import { found, type ReadActions } from '../resource-router.ts';
 import { matchesLabels } from './backend-actions.ts';
 
-/** Actions on endpoints: the public URLs that are online. */
 export function endpointActions(context: ApiContext): ReadActions<typeof endpoints> {
   return liveActions(
     endpoints,
@@ -31,7 +30,6 @@ export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> 
 }
 
 export interface TunnelSessionActions extends ReadActions<typeof tunnelSessions> {
-  /** Sends a command to the session's agent. */
   command(id: string, command: SessionCommand): void;
 }
 
@@ -65,7 +63,6 @@ function liveActions<Item extends { id: string }, Shown>(
   };
 }
 
-/** The device that has an authtoken. */
 function deviceWith({ store, links }: ApiContext, credentialId: string | null): TunnelSession['device'] {
   const device = credentialId === null ? null : store.devices.byCredential(credentialId);
   return device && { ...links.ref(devices, device.id), name: device.name };

@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import { tlsCertificates } from '../../../management/resources/certificate.ts';
 import {
-  type EndpointConfiguration,
   endpointConfigurations,
   type ReservedDomain,
   type ReservedDomainUpdate,
@@ -13,7 +12,7 @@ import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/re
 import type { ApiContext } from '../api-context.ts';
 import { refuse } from '../refuse.ts';
 import { type Actions, found } from '../resource-router.ts';
-import { deleteUnlessUsed, storedActions } from './stored-actions.ts';
+import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
@@ -205,24 +204,14 @@ export function showDomain({ store, links, domains }: ApiContext, row: ReservedD
 }
 
 export function endpointConfigurationActions({ store, links }: ApiContext): Actions<typeof endpointConfigurations> {
-  const { database, endpointConfigurations: rows } = store;
-  const shown = (row: EndpointConfigurationRow): EndpointConfiguration => ({
-    ...row,
-    uri: links.of(endpointConfigurations, row.id),
-  });
+  const stored: Stored<typeof endpointConfigurations, EndpointConfigurationRow> = {
+    resource: endpointConfigurations,
+    rows: store.endpointConfigurations,
+    shown: (row) => ({ ...row, uri: links.of(endpointConfigurations, row.id) }),
+    inUse: [1619, 'A reserved domain still uses this endpoint configuration.'],
+  };
   return {
-    ...storedActions(database, {
-      resource: endpointConfigurations,
-      rows,
-      shown,
-      remove: ({ id }) =>
-        deleteUnlessUsed(() => rows.delete(id), 1619, 'A reserved domain still uses this endpoint configuration.'),
-    }),
-    create: ({ type, description = null, metadata = null }) =>
-      database.write(() => {
-        const row = { id: store.ids.next('ec'), created_at: store.now(), description, metadata, type };
-        rows.insert(row);
-        return shown(row);
-      }),
+    ...storedActions(store.database, stored),
+    create: ({ type, ...sent }) => createRow(store, stored, sent, (common) => ({ ...common, type })),
   };
 }

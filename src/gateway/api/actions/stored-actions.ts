@@ -2,11 +2,11 @@ import type { z } from 'zod';
 import type { Resource } from '../../../management/resources/resource.ts';
 import type { Database } from '../../store/sql/database.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
-import { changed } from '../../store/sql/table.ts';
+import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
+import type { Store } from '../../store/store.ts';
 import { refuse } from '../refuse.ts';
 import { type Actions, found } from '../resource-router.ts';
 
-/** New values of columns; absent and undefined columns keep theirs. */
 type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
 
 /** A resource whose items are rows of one table. */
@@ -15,20 +15,23 @@ export interface Stored<R extends Resource, Row> {
   rows: {
     get(id: string): Row | null;
     page(before: string | null, limit: number): Row[];
+    insert(row: Row): void;
     update(row: Row): void;
     delete(id: string): unknown;
   };
   shown(row: Row): z.output<R['answer']>;
   /** Writes a changed row; the default updates it. */
   update?(row: Row): void;
-  /** Deletes an existing row; the default deletes it without checks. */
-  remove?(row: Row): void;
+  /** Throws when an existing row cannot be deleted. */
+  checkRemoval?(row: Row): void;
+  /** Refuses to delete a row that others refer to. */
+  inUse?: readonly [code: number, message: string];
 }
 
 /** The actions of such a resource, except create, which differs for each. */
 export function storedActions<Row extends { id: string }, R extends Resource<z.ZodType, z.ZodType<Changes<Row>>>>(
   database: Database,
-  { resource, rows, shown, update = (row) => rows.update(row), remove = ({ id }) => rows.delete(id) }: Stored<R, Row>,
+  { resource, rows, shown, update = (row) => rows.update(row), checkRemoval, inUse }: Stored<R, Row>,
 ): Omit<Actions<R>, 'create'> {
   const stored = (id: string) => found(rows.get(id), resource);
   return {
@@ -42,17 +45,30 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
       }),
     remove: (id) =>
       database.write(() => {
-        remove(stored(id));
+        const row = stored(id);
+        checkRemoval?.(row);
+        try {
+          rows.delete(row.id);
+        } catch (error) {
+          if (inUse && isConstraint(error, 'FOREIGNKEY')) throw refuse(400, ...inUse);
+          throw error;
+        }
       }),
   };
 }
 
-/** Deletes a row, and refuses with an API error when other rows still refer to it. */
-export function deleteUnlessUsed(remove: () => void, code: number, message: string): void {
-  try {
-    remove();
-  } catch (error) {
-    if (isConstraint(error, 'FOREIGNKEY')) throw refuse(400, code, message);
-    throw error;
-  }
+/** Inserts the row that `make` completes, in one transaction. */
+export function createRow<Row extends { id: string }, R extends Resource>(
+  { database, ids, now }: Store,
+  { resource, rows, shown }: Stored<R, Row>,
+  sent: { description?: string | undefined; metadata?: string | undefined },
+  make: (common: RowOf<typeof annotatedColumns>) => Row,
+): Promise<z.output<R['answer']>> {
+  return database.write(() => {
+    const id = ids.next(resource.idPrefix.slice(0, -1));
+    const annotations = { description: sent.description ?? null, metadata: sent.metadata ?? null };
+    const row = make({ id, created_at: now(), ...annotations });
+    rows.insert(row);
+    return shown(row);
+  });
 }

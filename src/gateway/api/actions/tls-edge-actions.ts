@@ -107,11 +107,7 @@ function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
   };
 }
 
-/**
- * Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop.
- *
- * @returns all errors with their places, and the code of the first
- */
+/** Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop. */
 async function policyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
   if (!traffic_policy) return null;
   const options = { ports: { ipPolicies }, fixedTermination: true };
@@ -122,11 +118,7 @@ async function policyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Upd
   return { code: Number(errors[0].code.replace('ERR_NGROK_', '')), text };
 }
 
-/**
- * @param row the updated edge
- * @param body the sent members: only their references are checked, because stored ones may have been deleted since
- * @param refusal of its traffic policy
- */
+/** Checks only the references of the sent members: stored ones may have been deleted since. */
 function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update, refusal: Refusal | null): void {
   checkReferences(context, body);
   if (refusal) throw badRequest({ ...refusal, text: `traffic_policy: ${refusal.text}` });

@@ -32,7 +32,7 @@ const SignIn = z.union([
 
 const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
 
-export interface DashboardDependencies {
+interface DashboardDependencies {
   store: Store;
   sessions: DashboardSessions;
   attempts: FailedAttempts;

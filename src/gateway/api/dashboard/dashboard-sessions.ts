@@ -16,7 +16,6 @@ import { refuse } from '../refuse.ts';
  */
 export class DashboardSessions {
   readonly #sessions: BrowserSessions;
-  /** Whose each session is, by its identifier. */
   readonly #holders = new BoundedMap<string, string>(MAX_SESSIONS);
 
   constructor(
@@ -28,9 +27,8 @@ export class DashboardSessions {
   }
 
   /**
-   * Whose session a request has: the id of an API key, or {@link COMMAND}. Null when it has none that is open.
-   *
-   * @throws {ApiError} 403 when a page of another site sent the request
+   * The id of an API key, or {@link COMMAND}; null without an open session. @throws {ApiError} 403 for a page of another
+   * site
    */
   holderOf(req: IncomingMessage): string | null {
     const id = sessionIn(req);
@@ -68,7 +66,6 @@ export class DashboardSessions {
     await this.#end(sessionIn(req) ?? '');
   }
 
-  /** Ends all sessions of a holder. */
   async endAll(holder: string): Promise<void> {
     const ids = [...this.#holders].filter((entry) => entry[1] === holder).map(([id]) => id);
     for (const id of ids) await this.#end(id);

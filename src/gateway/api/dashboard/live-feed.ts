@@ -13,7 +13,6 @@ export interface Figures {
   readonly version: string;
   readonly agents: number;
   readonly endpoints: number;
-  /** Open connections of clients. */
   readonly connections: number;
   /** Responses to clients since the gateway started, and those with status 5xx among them. */
   readonly responses: number;

@@ -10,7 +10,6 @@ import { liveSessions, showDevice } from '../actions/device-actions.ts';
 import { showDomain } from '../actions/reserved-domain-actions.ts';
 import type { ApiContext } from '../api-context.ts';
 
-/** The items of one kind that need attention. */
 export interface Attention<Item> {
   readonly total: number;
   /** The newest. */

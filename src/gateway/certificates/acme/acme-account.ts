@@ -3,6 +3,7 @@ import type { Client } from 'acme-client';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
+import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import type { Conversation } from './acme-conversation.ts';
@@ -21,7 +22,6 @@ export class AcmeCa {
     private readonly key: AcmeAccountKey,
   ) {}
 
-  /** A client with a registered account, for use inside the conversation. */
   async client({ acme }: Conversation): Promise<Client> {
     const { directoryUrl, externalAccountBinding } = this.options;
     const accountKey = await this.key.load();
@@ -62,13 +62,7 @@ export class AcmeCa {
   }
 }
 
-/** Encrypts secrets on disk. */
-export interface Seal {
-  /** @param owner identifies the secret; only the same owner opens it */
-  seal(plain: string, owner: string): Buffer;
-  /** @throws when the box was changed, or sealed with another key */
-  open(box: Buffer, owner: string): string;
-}
+export type Seal = Pick<SecretsBox, 'seal' | 'open'>;
 
 const OWNER = 'acme-account';
 
@@ -82,11 +76,7 @@ export class AcmeAccountKey {
     private readonly box: Seal,
   ) {}
 
-  /**
-   * The key, PKCS #8 as PEM.
-   *
-   * @throws {OperatorError} when the file cannot be read or was encrypted with another key
-   */
+  /** PKCS #8 as PEM. @throws {OperatorError} when the file cannot be read or was encrypted with another key */
   load(): Promise<string> {
     this.#loading ??= this.#loadOrCreate().catch((error) => {
       this.#loading = null;

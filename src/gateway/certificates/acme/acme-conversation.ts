@@ -7,12 +7,11 @@ import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
 import { VERSION } from '../../../version.ts';
 import { AcmeProblem, CaUnreachable, parseProblem, problemType } from './acme-problem.ts';
 
-export type AcmeLibrary = typeof import('acme-client');
+type AcmeLibrary = typeof import('acme-client');
 
 /** A series of requests to a certificate authority with one deadline. */
 export interface Conversation {
   readonly acme: AcmeLibrary;
-  /** Aborts every request and wait. */
   readonly signal: AbortSignal;
   /** `Retry-After` of the last response, in seconds; null without one. */
   retryAfter: number | null;
@@ -133,13 +132,7 @@ const UNITS = [
 /** What TLS reports when a certificate's dates do not fit the clock. */
 const DATE_ERRORS: readonly unknown[] = ['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED'];
 
-/**
- * Compares this machine's clock with a certificate authority's.
- *
- * @param date `Date` header of its response
- * @param now milliseconds since 1970
- * @returns what is wrong, as a sentence; null when the clocks agree, or the header cannot be read
- */
+/** What is wrong with this machine's clock, by the `Date` header of a CA's response; null when the clocks agree. */
 function clockProblem(date: string | undefined, now: number): string | null {
   const skew = now - Date.parse(date ?? '');
   if (!(Math.abs(skew) > TOLERATED_MS)) return null;

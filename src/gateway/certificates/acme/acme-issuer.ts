@@ -18,7 +18,6 @@ import { AcmeProblem, FailedByClock, toIssueError } from './acme-problem.ts';
 import { allowedByCaa } from './caa-check.ts';
 
 export interface AcmeIssuerOptions {
-  /** The required targets of a domain's DNS records. */
   targets: (domain: string) => RecordTargets;
   ca: AcmeCa;
   /** PEM of the CAs to trust for the ACME server's own certificate; null: the public CAs. */
@@ -29,7 +28,7 @@ export interface AcmeIssuerOptions {
   dnsServers: readonly string[] | null;
 }
 
-export interface AcmeIssuerDeps extends Challenges {
+interface AcmeIssuerDeps extends Challenges {
   clock: Clock;
 }
 

@@ -20,7 +20,6 @@ export type Publish = (challenge: {
 
 /** The certificate authority did not find the expected response to a challenge. */
 export class ValidationFailed extends Error {
-  /** Type of the CA's problem document. */
   readonly type: string;
 
   constructor(

@@ -10,16 +10,11 @@ export interface ProblemDocument {
   detail?: string;
 }
 
-/** A request that the certificate authority refused. */
 export class AcmeProblem extends Error {
   /** Without the common prefix, for example `rateLimited`; empty without a problem document. */
   readonly type: string;
 
-  /**
-   * @param document the response
-   * @param status HTTP status
-   * @param retryAfter seconds; null without `Retry-After`
-   */
+  /** @param retryAfter seconds; null without `Retry-After` */
   constructor(
     document: ProblemDocument,
     readonly status: number,
@@ -31,7 +26,6 @@ export class AcmeProblem extends Error {
   }
 }
 
-/** A request to the certificate authority got no response. */
 export class CaUnreachable extends Error {
   override name = 'CaUnreachable';
 }
@@ -44,7 +38,6 @@ export function detailOf({ detail = '' }: ProblemDocument): string {
     .slice(0, MAX_DETAIL);
 }
 
-/** A problem's type without the common prefix. */
 export function problemType({ type = '' }: ProblemDocument): string {
   return type.startsWith(PREFIX) ? type.slice(PREFIX.length) : '';
 }

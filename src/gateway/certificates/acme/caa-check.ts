@@ -3,12 +3,9 @@ import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { DnsLookup } from '../issuing/dns-check.ts';
 
 /**
- * Checks that CAA records (RFC 8659) allow the certificate authority to issue for the domain.
+ * The validation methods that CAA records (RFC 8659) allow the certificate authority (RFC 8657, section 4).
  *
- * @param domain may be a wildcard
  * @param identities the CA's names in CAA records, from its directory; without any, nothing is checked
- * @param methods the validation methods that the gateway supports, for example `http-01`
- * @returns the methods that the records allow (RFC 8657, section 4)
  * @throws {IssueError} `DNS_ERROR` when they allow no method; `INTERNAL_ERROR` when a lookup failed
  */
 export async function allowedByCaa<M extends string>(

@@ -39,12 +39,7 @@ type Rcode = (typeof RCODE)[keyof typeof RCODE];
 
 const TRANSFERS: readonly string[] = ['AXFR', 'IXFR'];
 
-/**
- * Answers a DNS query authoritatively.
- *
- * @param packet without the length prefix of TCP
- * @returns the response; null when none must be sent
- */
+/** Answers a DNS query, without the length prefix of TCP; null when no response must be sent. */
 export function answerQuery(packet: Buffer, zone: ChallengeZone, transport: 'udp' | 'tcp'): Buffer | null {
   if (packet.length < HEADER_BYTES) return null;
   const flags = packet.readUInt16BE(2);

@@ -21,7 +21,6 @@ export class QueryRate {
 
   constructor(private readonly clock: Pick<Clock, 'now'>) {}
 
-  /** Whether a query from the address may be answered; counts it. */
   allows(address: string): boolean {
     const now = this.clock.now();
     if (now >= this.#windowEnds) this.#startWindow(now);
@@ -45,7 +44,7 @@ function networkOf(address: string): string {
   return clientNetwork(address).replace(/^(\d+\.\d+\.\d+\.)\d+$/, '$1');
 }
 
-export interface ChallengeDnsOptions {
+interface ChallengeDnsOptions {
   /** IP address to listen on: `::` takes both families. */
   host: string;
   /** Resolvers use port 53; 0 chooses a free port. */
@@ -91,7 +90,6 @@ export class ChallengeDns {
     }
   }
 
-  /** Closes all sockets; resolves when they are closed. */
   async stop(): Promise<void> {
     const listening = this.#listening;
     if (!listening) return;
@@ -145,7 +143,6 @@ class ChallengeDnsConnections {
 
   constructor(private readonly answer: Answering) {}
 
-  /** Serves a connection until it ends, fails, or reaches its limit of time or queries. */
   take(socket: Socket): void {
     // The oldest connection makes room for a new one.
     if (this.#open.size >= MAX_CONNECTIONS) for (const oldest of [...this.#open].slice(0, 1)) oldest.destroy();

@@ -21,22 +21,13 @@ export class TlsAlpnChallenges {
     };
   }
 
-  /**
-   * The certificate for a connection whose hello offers `acme-tls/1`.
-   *
-   * @param servername its SNI
-   * @returns undefined without such a challenge: the connection must be refused
-   */
+  /** The certificate for a connection whose hello offers `acme-tls/1`; without one, the connection must be refused. */
   context(servername: string): SecureContext | undefined {
     return this.#contexts.get(servername.toLowerCase());
   }
 }
 
-/**
- * Serves a validation: one handshake, then the connection is closed (RFC 8737, section 3).
- *
- * @param socket the connection, its ClientHello unread
- */
+/** Serves a validation: one handshake, then the connection is closed (RFC 8737, section 3). The ClientHello is unread. */
 export function answerTlsAlpn(socket: Duplex, secureContext: SecureContext): void {
   const secured = new TLSSocket(socket, { isServer: true, secureContext, ALPNProtocols: [ACME_TLS_PROTOCOL] });
   const close = () => {

@@ -1,6 +1,5 @@
 import type { TlsAlpnChallenges } from './challenge-tls-alpn.ts';
 
-/** Where the answers to challenges are published. */
 export interface Challenges {
   http: HttpChallenges;
   tlsAlpn: TlsAlpnChallenges;
@@ -20,13 +19,7 @@ export class HttpChallenges {
     return () => void this.#answers.delete(key);
   }
 
-  /**
-   * The response body for a request: status 200, `application/octet-stream`.
-   *
-   * @param host lower case, without a port or a dot at its end
-   * @param path the request target's path
-   * @returns undefined when this is no known challenge: the request is then routed as usual
-   */
+  /** The response body for a request: status 200, `application/octet-stream`. Without one, it is routed as usual. */
   answer(host: string, path: string): string | undefined {
     if (!path.startsWith(PREFIX)) return undefined;
     return this.#answers.get(`${host} ${path.slice(PREFIX.length)}`);
@@ -38,12 +31,7 @@ export class TxtChallenges {
   // Two orders for one name may overlap: a cancelled order and its successor.
   readonly #values = new Map<string, string[]>();
 
-  /**
-   * Adds a value to those at the name.
-   *
-   * @param name the target of the domain's `_acme-challenge` record
-   * @returns withdraws it
-   */
+  /** Adds a value at the target of the domain's `_acme-challenge` record. @returns withdraws it */
   publish(name: string, value: string): () => void {
     const key = name.toLowerCase();
     this.#values.set(key, [...this.lookup(key), value]);

@@ -5,12 +5,7 @@ import { promisify } from 'node:util';
 export interface CertificateIssuer {
   /** Whether the validity of its certificates starts by this machine's clock, which may be wrong. */
   readonly usesOurClock: boolean;
-  /**
-   * Obtains a certificate.
-   *
-   * @param signal aborts when the certificate is no longer needed
-   * @throws {IssueError} for a known cause; any other error is internal
-   */
+  /** @throws {IssueError} for a known cause; any other error is internal */
   issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate>;
 }
 
@@ -45,11 +40,7 @@ export class IssueError extends Error {
 
 const makeKeyPair = promisify(generateKeyPair);
 
-/**
- * Generates a certificate's private key off the main thread: 4096-bit RSA takes a Pi many seconds.
- *
- * @returns PKCS #8 as PEM
- */
+/** PKCS #8 as PEM. Generated off the main thread: 4096-bit RSA takes a Pi many seconds. */
 export async function makePrivateKey(type: 'rsa' | 'ecdsa'): Promise<string> {
   const { privateKey } =
     type === 'rsa'
@@ -58,7 +49,6 @@ export async function makePrivateKey(type: 'rsa' | 'ecdsa'): Promise<string> {
   return privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
 }
 
-/** Whether the first certificate of a chain matches the domain and the private key. */
 export function fits(certificatePem: string, privateKeyPem: string, domain: string): boolean {
   const leaf = new X509Certificate(certificatePem);
   const name = domain.replace(/^\*/, 'any');

@@ -21,8 +21,7 @@ export interface NeededRecord {
   purpose: 'traffic' | 'certificate';
 }
 
-/** What DNS has at a record's name. */
-export interface RecordFinding {
+interface RecordFinding {
   inPlace: boolean;
   /** In words. */
   found: string;
@@ -43,21 +42,15 @@ export function neededRecords(domain: string, targets: RecordTargets): NeededRec
   ];
 }
 
-/**
- * Looks up a needed record.
- *
- * @throws {IssueError} `INTERNAL_ERROR` when the lookup failed
- */
+/** @throws {IssueError} `INTERNAL_ERROR` when the lookup failed */
 export function findRecord({ name, target, purpose }: NeededRecord, lookup: DnsLookup): Promise<RecordFinding> {
   if (target === null) return findAddress(name, lookup);
   return purpose === 'traffic' ? findTraffic(name, target, lookup) : findChallenge(name, target, lookup);
 }
 
 /**
- * Checks that the domain's traffic reaches this gateway, and for a wildcard, that its challenges do too.
- *
- * @throws {IssueError} `DNS_ERROR` with the wrong record, its expected and its current value;
- *   `INTERNAL_ERROR` when a lookup failed
+ * @throws {IssueError} `DNS_ERROR` with the wrong record, its expected and its current value; `INTERNAL_ERROR` when a lookup
+ *   failed
  */
 export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
   for (const record of neededRecords(domain, targets)) {
@@ -125,7 +118,6 @@ function normalize(name: string): string {
 const TIMEOUT_MS = 5000;
 const TRIES = 2;
 
-/** Error codes for a name that does not exist, or has no such record. */
 const ABSENT = new Set(['ENOTFOUND', 'ENODATA']);
 
 /** Lookups in the public DNS. A missing name or record is an empty list; a failed lookup is an {@link IssueError}. */
@@ -133,10 +125,7 @@ export class DnsLookup {
   readonly #resolver = new Resolver({ timeout: TIMEOUT_MS, tries: TRIES });
   readonly #signal: AbortSignal;
 
-  /**
-   * @param servers resolvers, `ip` or `ip:port`; null: the system's
-   * @param signal cancels every lookup
-   */
+  /** @param servers resolvers, `ip` or `ip:port`; null: the system's */
   constructor(servers: readonly string[] | null, signal: AbortSignal) {
     if (servers) this.#resolver.setServers(servers);
     this.#signal = signal;

@@ -28,10 +28,7 @@ export class CertificateCache {
     return this.#entries.has(name);
   }
 
-  /**
-   * @param name a hostname or IP address; the caller has checked that this gateway serves it
-   * @returns one certificate, shared by concurrent callers
-   */
+  /** Concurrent callers share one certificate. The caller has checked that this gateway serves the name. */
   leafFor(name: string): Promise<Leaf> {
     const known = this.#entries.get(name);
     const now = this.#now();

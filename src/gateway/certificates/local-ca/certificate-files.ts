@@ -18,7 +18,7 @@ export interface Leaf extends CertifiedKey {
   renewAt: number;
 }
 
-export interface CertificateFilesOptions {
+interface CertificateFilesOptions {
   dir: string;
   ca: X509Certificate;
   issue(names: readonly string[]): Promise<CertifiedKey>;
@@ -38,10 +38,7 @@ export class CertificateFiles {
 
   constructor(private readonly options: CertificateFilesOptions) {}
 
-  /**
-   * @param names host names and IP addresses that the certificate is for; the first one is its subject
-   * @throws when the certificate cannot be issued
-   */
+  /** @param names host names and IP addresses that the certificate is for; the first one is its subject */
   leafFor(names: readonly string[]): Promise<Leaf> {
     const file = this.#fileFor(names);
     const before = this.#turns.get(file) ?? Promise.resolve();

@@ -21,7 +21,6 @@ export interface Validity {
   notAfter: Date;
 }
 
-/** Whether the clock can be right, and not still in 1970. */
 export function isPlausible(now: number): boolean {
   return now >= EARLIEST_PLAUSIBLE;
 }

@@ -13,11 +13,7 @@ export interface LocalCa {
   /** Path of the certificate that clients must trust, relative if the folder's path is. */
   readonly caFile: string;
   readonly caPem: string;
-  /**
-   * Returns the certificate on disk, or issues one.
-   *
-   * @param names host names and IP addresses that the certificate is for; the first one is its subject
-   */
+  /** The certificate on disk, or a new one. The first of the host names and IP addresses is its subject. */
   issue(names: readonly string[]): Promise<Leaf>;
   /** Issues a certificate (PEM) for a key, with names as in {@link LocalCa.issue}. It is not stored. */
   certify(names: readonly string[], privateKeyPem: string): Promise<string>;
@@ -26,9 +22,8 @@ export interface LocalCa {
 /**
  * Opens the CA of a folder, or creates it.
  *
- * @param now the wall clock in milliseconds
- * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would
- *   lock out every client that trusts the old one, so the operator decides
+ * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would lock out every client that trusts
+ *   the old one, so the operator decides
  */
 export async function openLocalCa(dir: string, log: Log, now: () => number = Date.now): Promise<LocalCa> {
   await mkdir(dir, { recursive: true });

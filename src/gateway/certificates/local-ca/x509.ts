@@ -31,8 +31,7 @@ export async function certifyCa(keyPem: string, now: number): Promise<string> {
   return pemOf(certificate);
 }
 
-/** What {@link certifyLeaf} needs to know. */
-export interface LeafRequest {
+interface LeafRequest {
   caPem: string;
   keyPem: string;
   /** Host names and IP addresses. */
@@ -82,11 +81,10 @@ function alternativeName(name: string): x509.JsonGeneralName {
 /** Positive, and at most 20 octets (RFC 5280, 4.1.2.2); the fixed first bits avoid leading zeros. */
 function serialNumber(): string {
   const bytes = randomBytes(16);
-  bytes[0] = ((bytes[0] as number) & 0x3f) | 0x40;
+  bytes.writeUInt8((bytes.readUInt8(0) & 0x3f) | 0x40, 0);
   return bytes.toString('hex');
 }
 
-/** The keys in the form that the library signs with. */
 async function signingKeys(key: KeyObject): Promise<webcrypto.CryptoKeyPair> {
   const pkcs8 = key.export({ type: 'pkcs8', format: 'der' });
   const spki = createPublicKey(key).export({ type: 'spki', format: 'der' });

@@ -89,11 +89,7 @@ export function rescueOf(file: string): string {
   return `${file}.rescued`;
 }
 
-/**
- * Without room for its index, which is mapped memory, the kernel kills the engine's process.
- *
- * @throws the system's error, such as ENOSPC
- */
+/** Without room for its index, which is mapped memory, the kernel kills the engine's process. @throws such as ENOSPC */
 function requireRoom(folder: string): void {
   const probe = join(folder, 'room.tmp');
   try {
@@ -126,7 +122,6 @@ export function damaged(file: string, problem: string): string {
   return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
 }
 
-/** The error for the operator when the engine or the system cannot open the database. */
 export function asOperatorError(error: unknown, file: string): unknown {
   if (error instanceof OperatorError) return error;
   const text = messageOf(error);

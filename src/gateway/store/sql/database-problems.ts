@@ -44,7 +44,6 @@ export function isUnwritable(error: unknown): boolean {
   return code === 'SQLITE_FULL' || /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(code);
 }
 
-/** Whether a change violates a constraint, for example `UNIQUE` or `FOREIGNKEY`. */
 export function isConstraint(error: unknown, rule: 'UNIQUE' | 'PRIMARYKEY' | 'FOREIGNKEY'): boolean {
   return error instanceof Error && hasErrno(error, `SQLITE_CONSTRAINT_${rule}`);
 }

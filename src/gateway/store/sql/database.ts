@@ -31,14 +31,9 @@ interface OpenOptions {
   older?: OlderSchema;
 }
 
-/**
- * The gateway's database.
- *
- * Reads are synchronous. Writes are transactions passed to {@link Database.write}, which resolve when they are on disk.
- */
+/** Reads are synchronous. Writes are transactions passed to {@link Database.write}, which resolve when they are on disk. */
 export class Database {
   readonly #statements: PreparedStatements;
-  /** Statements that return rows as arrays of values. */
   readonly #rawStatements: PreparedStatements;
   readonly #writes: GroupCommit;
   #closed = false;
@@ -66,11 +61,8 @@ export class Database {
   }
 
   /**
-   * Opens the database, and creates or upgrades it as needed.
+   * Opens the database, and creates or upgrades it as needed. For a temporary copy, `unwritable` says why it is one.
    *
-   * @param file its path; the folder must exist
-   * @param options.unwritable for a temporary copy, why it is one
-   * @param options.older what to do with a database of an older version of this program; upgrades it by default
    * @throws {OperatorError} when the file is damaged, not a database, or from a newer version; it is then left unchanged
    */
   static open(file: string, { unwritable = null, older = 'upgrade' }: OpenOptions = {}): Database {
@@ -90,7 +82,6 @@ export class Database {
   /**
    * Opens a private, temporary copy of the database on another disk.
    *
-   * @param unwritable why, for whom changes it
    * @throws {OperatorError} also when no other disk has room for it
    */
   static openCopy(file: string, older: OlderSchema, unwritable: DatabaseUnwritable): Database {
@@ -139,7 +130,6 @@ export class Database {
     return prepared.all(bind(parameters)) as Row[];
   }
 
-  /** The first row of a query, or null. */
   get<Row>(sql: string, parameters: readonly SqlValue[] = []): Row | null {
     // Not the engine's own get(), which adds a member to the row.
     return this.all<Row>(sql, parameters)[0] ?? null;
@@ -163,9 +153,7 @@ export class Database {
   }
 
   /**
-   * Runs a transaction.
-   *
-   * `work` must be synchronous. It does not run immediately, but in one commit with other pending writes.
+   * Runs a transaction. `work` is synchronous, and runs later, in one commit with other pending writes.
    *
    * @returns what `work` returns, once it is durable
    * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
@@ -180,9 +168,8 @@ export class Database {
   }
 
   /**
-   * Copies the current state of the database into a new file, while it stays in use.
-   *
-   * @throws {OperatorError} when the file exists or cannot be written
+   * Copies the database into a new file while it stays in use. @throws {OperatorError} when the file exists or cannot be
+   * written
    */
   backup(file: string): void {
     createPrivately(file);
@@ -226,11 +213,7 @@ export class Database {
     this.engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
   }
 
-  /**
-   * The files of a running gateway must stay: once they are deleted or replaced, all later changes would be lost.
-   *
-   * @throws {DatabaseUnwritable} when that happened
-   */
+  /** The files of a running gateway must stay: once they are deleted or replaced, all later changes would be lost. */
   #requireFile(): void {
     if (this.unwritable !== null || this.#presentInodes() === this.#inodes) return;
     const advice = existsSync(this.file) ? 'restart the gateway, which then uses the new one' : this.#rescue();

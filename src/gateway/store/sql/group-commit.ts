@@ -26,7 +26,6 @@ export class GroupCommit {
   #isRunning = false;
 
   /**
-   * @param file the database's path, for errors
    * @param requireFile throws when the file is no longer the one that is open
    * @param committed called after every commit, before its writes resolve; must not throw
    */

@@ -10,7 +10,6 @@ export type OlderSchema = 'upgrade' | 'refuse' | 'keep';
 /**
  * Upgrades a database to the current schema, in one transaction.
  *
- * @param file its path, for the error
  * @throws {OperatorError} for a newer version's database, or for an older one when upgrading is refused
  */
 export function migrate(engine: Libsql.Database, file: string, older: OlderSchema = 'upgrade'): void {
@@ -46,7 +45,7 @@ export function migrate(engine: Libsql.Database, file: string, older: OlderSchem
  * Identifiers sort by age, so `id` is at once the primary key and the order of every list. Times are RFC 3339 text in
  * UTC with whole seconds, which sorts by time as well. JSON columns hold values that are always read as a whole.
  */
-export const MIGRATIONS: readonly string[] = [
+const MIGRATIONS: readonly string[] = [
   `
   CREATE TABLE facts (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
   -- Makes CNAME targets this gateway's own, and stable when a domain is deleted and reserved again.

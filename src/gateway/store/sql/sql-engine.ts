@@ -28,7 +28,6 @@ export function sqlEngine(): typeof Libsql {
 /** The values of columns. Flags are stored as 0 and 1, times as text. */
 export type SqlValue = string | number | bigint | boolean | Uint8Array | Date | null;
 
-/** Prepared statements, each created on first use. */
 export class PreparedStatements {
   readonly #known = new Map<string, { statement: Libsql.Statement; parameters: number }>();
 
@@ -38,10 +37,7 @@ export class PreparedStatements {
     private readonly rows: 'objects' | 'values',
   ) {}
 
-  /**
-   * @param parameters the values for its placeholders, bound with {@link bind}
-   * @throws when their number does not match the placeholders
-   */
+  /** @throws when the number of parameters, bound with {@link bind}, does not match the placeholders */
   prepare(sql: string, parameters: readonly SqlValue[]): Libsql.Statement {
     let prepared = this.#known.get(sql);
     if (!prepared) {

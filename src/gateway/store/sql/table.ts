@@ -69,11 +69,7 @@ export class Table<Columns extends Identified> {
     return values && this.#read(values);
   }
 
-  /**
-   * A page of the list, newest first.
-   *
-   * @param before only rows older than this id, which may have been deleted; null for the newest
-   */
+  /** A page of the list, newest first: rows older than `before`, which may have been deleted. */
   page(before: string | null, limit: number): RowOf<Columns>[] {
     return this.#rows(this.#page, [before ?? END, limit]);
   }
@@ -121,11 +117,7 @@ export class Table<Columns extends Identified> {
   }
 }
 
-/**
- * A row with new values in some of its columns.
- *
- * @param changes new values; absent and undefined columns keep theirs
- */
+/** A row with new values in some of its columns; absent and undefined columns keep theirs. */
 export function changed<Row extends object>(row: Row, changes: { [Name in keyof Row]?: Row[Name] | undefined }): Row {
   const result = { ...row };
   for (const name of Object.keys(changes) as (keyof Row)[]) {

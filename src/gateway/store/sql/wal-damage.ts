@@ -11,12 +11,10 @@ type Checksum = readonly [number, number];
  * Detects damage to a write-ahead log that a power cut does not explain; null for a sound log or one with a torn end.
  *
  * The engine reads a log up to the first invalid frame, and silently overwrites the rest. That is right for a transaction
- * that a power cut interrupted, but loses committed ones when the disk damaged the log. The log is synced after each
- * commit, so a commit with frames after it was on disk: that distinguishes the two.
+ * that a power cut interrupted, but loses committed ones when the disk damaged the log. The log is synced after each commit,
+ * so a commit with frames after it was on disk: that distinguishes the two.
  *
  * The format is SQLite's, https://www.sqlite.org/fileformat2.html#walformat.
- *
- * @param wal the file's content
  */
 export function walDamage(wal: Buffer): string | null {
   if (wal.length <= HEADER_BYTES) return null;

@@ -22,7 +22,7 @@ function streamTo(connecting: Promise<Duplex>) {
     hold: (bytes) => {
       counted.bytes += bytes;
     },
-    promise() {},
+    reserve() {},
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
     forget() {},
