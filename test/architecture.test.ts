@@ -38,7 +38,7 @@ const ARROWS: Record<string, string[]> = {
   web: [],
   'agent/tunnels': ['agent/upstreams', 'agent/connectors', 'agent/errors', 'traffic-policy'],
   'agent/upstreams': ['agent/connectors', 'agent/folders', 'agent/errors', 'settings'],
-  'agent/connectors/sdk': ['agent/connectors'],
+  'agent/connectors/sdk': ['agent/connectors', 'agent-protocol'],
   'agent/connectors/native': ['agent/connectors', 'agent-protocol', 'traffic-policy'],
   'agent/connectors': ['agent/errors', 'traffic-policy'],
   'agent/folders': [],

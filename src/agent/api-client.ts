@@ -24,7 +24,6 @@ interface Call {
 /**
  * Calls the API of the agent on this device.
  *
- * @param settings give its address and token
  * @param deadlineMs the default is long because starting a tunnel waits for the gateway
  * @returns the answer's JSON; undefined when it is empty
  * @throws {OperatorError} exit code 3 when no agent answers, 4 when no tunnel matches, 1 for other refusals
@@ -49,7 +48,6 @@ export async function callAgent<T>(
   throw refusal(base, status, answer);
 }
 
-/** One server-sent event. */
 export interface AgentEvent {
   name: string;
   data: unknown;

@@ -10,7 +10,7 @@ import type { Settings } from '../settings/agent-settings.ts';
 const TOKEN_FILE = 'api-token';
 
 /** The API token in use, and its file; null when a setting gives it. */
-export interface ApiToken {
+interface ApiToken {
   token: string;
   file: string | null;
 }
@@ -25,11 +25,6 @@ export async function openApiToken(settings: Settings): Promise<ApiToken> {
   const file = join(settings.dataDir, TOKEN_FILE);
   const token = readTokenFile(file) ?? (await createTokenFile(file));
   return { token, file };
-}
-
-/** Replaces a token that cannot be read: nobody knows it, so all remote calls are refused. */
-export function unknownToken(): ApiToken {
-  return { token: newToken(), file: null };
 }
 
 /** The token if this user can read it; for the command line. */
@@ -70,7 +65,6 @@ function newToken(): string {
   return randomBytes(24).toString('base64url');
 }
 
-/** The API token, which a reload may change. */
 export class ApiTokenInUse {
   private constructor(private current: ApiToken) {}
 
@@ -96,9 +90,9 @@ export class ApiTokenInUse {
   }
 }
 
-/** Disables remote calls until the token is fixed, but starts the tunnels. */
+/** @returns a token that nobody knows, so that all remote calls are refused until it is fixed */
 function disableRemoteApi(error: unknown, log: Log): ApiToken {
   if (!(error instanceof OperatorError)) throw error;
   log.error({ reason: error.message }, 'remote API disabled: cannot read the API token; fix it and reload');
-  return unknownToken();
+  return { token: newToken(), file: null };
 }

@@ -6,8 +6,7 @@ import type { Log } from '../lib/log/log.ts';
 import type { Clock } from '../lib/time/clock.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { RENEWED_AUTHTOKEN, renewedText } from '../settings/renewed-authtoken.ts';
-import type { GatewayLink } from './connectors/gateway-link.ts';
-import { SessionRefused } from './connectors/gateway-session.ts';
+import { type GatewayLink, SessionRefused } from './connectors/gateway-link.ts';
 import type { EnrolmentRefused } from './join/gateway-calls.ts';
 
 export interface AuthtokenRenewalOptions {
@@ -38,7 +37,6 @@ export class AuthtokenRenewal {
 
   constructor(private readonly options: AuthtokenRenewalOptions) {}
 
-  /** The authtoken for the next session. */
   authtoken(): string {
     const present = this.options.gateway.authtoken();
     return this.#renewed?.replaced === present ? this.#renewed.authtoken : present;
@@ -59,14 +57,13 @@ export class AuthtokenRenewal {
     return { ...link, connect };
   }
 
-  /** @returns whether the device has another authtoken now */
   async #renew(): Promise<boolean> {
     const { gateway, clock, log } = this.options;
     const { enrolment } = gateway;
     if (!existsSync(enrolment) || clock.now() < this.#nextAt) return false;
     this.#refusal = null;
     try {
-      const { fetchAuthtoken } = await import('./join/known-device.ts');
+      const { fetchAuthtoken } = await import('./join/gateway-calls.ts');
       const fetched = await fetchAuthtoken(enrolment, gateway.proxies);
       // The settings name another gateway by now, or an authtoken that is not the device's own.
       const isOther = fetched?.sessionAddress === gateway.serverAddr && fetched?.authtoken !== this.authtoken();

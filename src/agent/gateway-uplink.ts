@@ -1,18 +1,24 @@
 import { join } from 'node:path';
+import type { CleanupStack } from '../lib/cleanup-stack.ts';
 import { createFolder } from '../lib/files/create-folder.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { NO_PROXIES } from '../lib/network/proxy-rules.ts';
 import { startError } from '../lib/process/start-error.ts';
-import type { GatewaySettings } from '../settings/agent-settings.ts';
-import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
+import type { Clock } from '../lib/time/clock.ts';
+import { VERSION } from '../packaged.ts';
+import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
+import { AuthtokenRenewal } from './authtoken-renewal.ts';
+import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
+import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
+import { openLink } from './open-link.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { Traffic } from './upstreams/traffic-counters.ts';
+import type { UpstreamGuard } from './upstreams/upstream-guard.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
-export interface GatewayUplink
-  extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
+interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** For `/status`. */
   addresses: Record<string, string>;
   setLogLevel(level: LogLevel): void;
@@ -24,10 +30,50 @@ export interface GatewayUplink
   stop(): Promise<void>;
 }
 
+/** Shared by the parts of an agent while they start. */
+export interface AgentStart {
+  settings: Settings;
+  guard: UpstreamGuard;
+  /** For `/status`: addresses of the agent and its gateway, added as they start. */
+  addresses: Record<string, string>;
+  log: Log;
+  clock: Clock;
+  cleanup: CleanupStack;
+}
+
 const LOOP = ': the tunnel would forward to itself';
 
+/** The connector opens the link to the gateway, and starts an embedded one, when it starts itself: after the API. */
+export function createConnector({ settings, guard, addresses, log, clock, cleanup }: AgentStart) {
+  const { gateway, dataDir, verifyUpstreamTls } = settings;
+  let uplink: Promise<GatewayUplink> | null = null;
+  let opened: GatewayUplink | null = null;
+  // `started` rejects with the reason when it cannot be opened.
+  cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
+  const open = async () => {
+    uplink = openUplink(gateway, dataDir, log);
+    opened = await uplink;
+    const { addresses: gatewayAddresses, describePort, ...target } = opened;
+    Object.assign(addresses, gatewayAddresses);
+    guard.protectOwnPorts(describePort);
+    const options = { ...target, verifyUpstreamTls, version: VERSION, log, clock };
+    if (gateway.kind === 'embedded') return openLink(settings.connector, options);
+    const renewal = new AuthtokenRenewal({ gateway, dataDir, clock, log });
+    return renewal.over(await openLink(settings.connector, { ...options, authtoken: () => renewal.authtoken() }));
+  };
+  const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
+  const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
+  cleanup.add(() => connector.stop());
+  return {
+    connector,
+    setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),
+    trafficAt: (url: string) => opened?.trafficAt(url) ?? null,
+    watchAtUrl,
+  };
+}
+
 /** Names the gateway before its uplink is open. */
-export function gatewayName(gateway: GatewaySettings): string {
+function gatewayName(gateway: GatewaySettings): string {
   if (gateway.kind === 'embedded') return 'the embedded gateway';
   const { host, port } = parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS);
   return hostPort(host, port);
@@ -38,7 +84,7 @@ export function gatewayName(gateway: GatewaySettings): string {
  *
  * @throws {OperatorError} when it cannot start
  */
-export async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<GatewayUplink> {
+async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<GatewayUplink> {
   if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
   const { authtoken, serverAddr, authorities, proxies } = gateway;
   return {
@@ -131,7 +177,6 @@ async function openEmbeddedGateway(
   };
 }
 
-/** What an embedded gateway has counted. */
 function trafficOf({
   requests,
   received,

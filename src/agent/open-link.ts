@@ -1,7 +1,7 @@
+import { createRequire } from 'node:module';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { type ConnectorKind, isCloudAddress } from '../settings/agent-settings.ts';
 import type { GatewayLink, GatewayLinkOptions } from './connectors/gateway-link.ts';
-import { loadSdk } from './connectors/sdk/load-sdk.ts';
 
 /**
  * Opens the link to a gateway with a connector. Each one's code is loaded only when it is used; the SDK's native code
@@ -20,12 +20,12 @@ export async function openLink(kind: ConnectorKind, options: GatewayLinkOptions)
     options.log.info({ reason }, 'the SDK has no binary for this platform: using the native connector');
     return openNativeLink(options);
   }
-  const { openGatewayLink } = await import('./connectors/sdk/gateway-link.ts');
-  return openGatewayLink(options);
+  const { openSdkLink } = await import('./connectors/sdk/sdk-link.ts');
+  return openSdkLink(options);
 }
 
 async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink> {
-  const native = await import('./connectors/native/native-link.ts');
+  const native = await import('./connectors/native/native-session.ts');
   return native.openNativeLink(options);
 }
 
@@ -36,4 +36,16 @@ function noSdk(reason: string, cause: unknown): OperatorError {
     1,
     { cause },
   );
+}
+
+const require = createRequire(import.meta.url);
+
+/**
+ * Loads the SDK. Call it before the first `import` of a module that needs the SDK: when that fails, Node.js 20 rejects a
+ * second promise that nobody can handle, and the process ends.
+ *
+ * @throws {Error} when the SDK has no binary for this platform
+ */
+function loadSdk(): void {
+  require('@ngrok/ngrok');
 }

@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { Limiter } from '../lib/limiter.ts';
 import type { Log } from '../lib/log/log.ts';
 import type { Clock } from '../lib/time/clock.ts';
-import type { Connector } from './connectors/connector.ts';
+import type { Connector, Endpoint } from './connectors/connector.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';
 
@@ -46,7 +46,6 @@ export class OwnEndpoint {
     return this.#supervisor.url;
   }
 
-  /** Serve the API on this unix socket. */
   get socket(): string {
     return this.options.socket;
   }
@@ -62,14 +61,13 @@ export class OwnEndpoint {
     this.#supervisor.start();
   }
 
-  /** The endpoint ends with the session. */
   stop(): void {
     this.#supervisor.stop();
   }
 
-  async #open() {
+  #open(): Promise<Endpoint> {
     const { connector, domain, socket } = this.options;
-    const endpoint = await connector.open({
+    return connector.open({
       protocol: 'http',
       domain,
       upstream: {
@@ -78,7 +76,6 @@ export class OwnEndpoint {
       },
       forwardsTo: 'device-agent',
     });
-    return { endpoint, close: () => endpoint.close(), release: async () => {} };
   }
 
   #changed(): void {

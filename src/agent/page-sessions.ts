@@ -17,11 +17,7 @@ const Content = z.object({
   sessions: z.record(z.string(), z.number()),
 });
 
-/**
- * The sessions of browsers at the agent's page. They survive a restart, but not a new API token.
- *
- * @param token the API token
- */
+/** The sessions of browsers at the agent's page. They survive a restart, but not a new API token. */
 export async function openPageSessions(dataDir: string, token: () => string, log: Log): Promise<BrowserSessions> {
   const file = join(dataDir, FILE);
   const kept = await readSessions(file, token(), log);

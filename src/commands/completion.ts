@@ -2,7 +2,6 @@ import type { Command } from 'commander';
 
 type Shell = 'bash' | 'zsh' | 'fish';
 
-/** A word that may follow on the command line. */
 interface Word {
   text: string;
   meaning: string;

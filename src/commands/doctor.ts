@@ -1,17 +1,15 @@
 import { diagnose } from '../doctor/diagnose.ts';
-import type { Finding } from '../doctor/finding.ts';
-import { renderReport, wantsColor } from '../doctor/report.ts';
+import { type Finding, renderReport, wantsColor } from '../doctor/finding.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log/log.ts';
-import { serviceEnvironment } from '../service/environment.ts';
+import { VERSION } from '../packaged.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
-import { AGENT_SERVICE, GATEWAY_SERVICE, stateFolderOf } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, serviceEnvironment, stateFolderOf } from '../service/service.ts';
 import { serviceState } from '../service/status.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { unknownSettings } from '../settings/unknown-settings.ts';
-import { VERSION } from '../version.ts';
 import { printed, show } from './output.ts';
 import { gatewayPlace } from './settings-place.ts';
 
@@ -20,15 +18,9 @@ interface DoctorOptions {
   service?: boolean;
 }
 
-/** Reads settings from an environment and a folder. */
 type Load<T> = (env: NodeJS.ProcessEnv, folder: string) => T;
 
-/**
- * Diagnoses this device, prints the findings and exits: 0 without problems, 1 otherwise.
- *
- * @param options.json prints JSON
- * @param options.service checks the systemd service, with its settings
- */
+/** Diagnoses this device, prints the findings and exits: 0 without problems, 1 otherwise. */
 export async function doctor(options: DoctorOptions): Promise<void> {
   const findings = await diagnoseHere(options);
   await endWith(findings, options);
@@ -50,7 +42,6 @@ export async function gatewayDoctor(options: { json?: boolean; from?: string }):
   await endWith(findings, options);
 }
 
-/** Prints the findings and exits: 0 without problems, 1 otherwise. */
 async function endWith(findings: readonly Finding[], options: { json?: boolean }): Promise<never> {
   const isSound = findings.every(({ status }) => status !== 'failed');
   const color = wantsColor(process.stdout, process.env);

@@ -31,7 +31,6 @@ const STANDARD_INPUT = '-';
 const REACH_MS = 60_000;
 const ONLINE_MS = 60_000;
 const POLL_MS = 200;
-/** Exit code: not ready in time. */
 const NOT_READY = 5;
 
 /**
@@ -134,7 +133,6 @@ async function joinWith(given: string | null, wanted: string | undefined, files:
   return device;
 }
 
-/** Prints each reason to wait once. */
 function tellOnce(): EnrolOptions['onWait'] {
   let last = '';
   return ({ reason, isPending }) => {

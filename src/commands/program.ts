@@ -1,7 +1,7 @@
 import { Argument, Command, CommanderError } from 'commander';
+import { VERSION } from '../packaged.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
-import { VERSION } from '../version.ts';
-import { defaultCommand } from './default-command.ts';
+import { defaultCommand } from './command-line.ts';
 import { addGatewayCommand } from './gateway/gateway.ts';
 import { print } from './output.ts';
 import { gatewaySettings } from './settings-place.ts';
@@ -94,7 +94,6 @@ export function buildProgram(): Command {
     .action(async (code: string | undefined, options) => (await import('./join.ts')).join(code ?? null, options));
   addGatewayCommand(command, {
     run: async () => (await import('./gateway/gateway-run.ts')).runGateway(),
-    location: () => gatewaySettings('data'),
     settings: () => gatewaySettings('data'),
   });
   addServiceCommand(command);

@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
 import type { Finding } from '../doctor/finding.ts';
-import type { Log } from '../lib/log/log.ts';
-import { createLog } from '../lib/log/log.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { createLog, type Log } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
 import { silenceNativeOutput } from '../lib/log/native-output.ts';
 import { systemClock } from '../lib/time/clock.ts';
@@ -11,9 +11,7 @@ import { SettingsSource } from '../settings/agent-settings.ts';
 import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
 import { logUnknownSettings } from '../settings/unknown-settings.ts';
 import { note } from './output.ts';
-import { reloadOnHangup } from './reload.ts';
-import { serviceReport } from './service-manager.ts';
-import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
+import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-stopped.ts';
 
 /**
  * Runs the agent until SIGTERM or SIGINT; SIGHUP reloads its settings.
@@ -81,11 +79,7 @@ function describe(status: AgentStatus): string {
 
 const AFTER_LOG_MS = 50;
 
-/**
- * Says what to do with an agent that has no tunnels: in two lines on a terminal, else as a log line.
- *
- * @param api URL of the local API
- */
+/** Says what to do with an agent that has no tunnels: in two lines on a terminal, else as a log line. */
 function showFirstSteps(api: string, log: Log): void {
   if (!process.stdout.isTTY) {
     log.info({ command: 'device-agent http 8001' }, 'no tunnels yet; start one');
@@ -98,4 +92,37 @@ function showFirstSteps(api: string, log: Log): void {
         `Then open ${api}/ or run: device-agent status (when something fails: device-agent doctor)\n\n`,
     );
   }, AFTER_LOG_MS).unref();
+}
+
+/** Reloads the settings at each SIGHUP. Signals during a reload cause one more reload. */
+function reloadOnHangup(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): void {
+  // Closing a terminal ends its programs, as usual.
+  if (process.stdout.isTTY) return;
+  let wanted = false;
+  let isWorking = false;
+  process.on('SIGHUP', async () => {
+    wanted = true;
+    if (isWorking) return;
+    isWorking = true;
+    while (wanted) {
+      wanted = false;
+      await reload(source, agent, log);
+    }
+    isWorking = false;
+  });
+}
+
+async function reload(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): Promise<void> {
+  try {
+    const { settings, restartFor } = source.read();
+    await agent.reload(settings);
+    log.info({ log_level: settings.log.level, default_policies: settings.defaultPolicies }, 'settings reloaded');
+    if (restartFor.length > 0) log.warn({ settings: restartFor }, 'changed settings need a restart');
+  } catch (error) {
+    const known = error instanceof OperatorError;
+    log.error(
+      known ? { reason: messageOf(error) } : { err: error },
+      'settings reload failed; keeping the previous ones',
+    );
+  }
 }

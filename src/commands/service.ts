@@ -1,10 +1,23 @@
-import { OperatorError } from '../lib/errors.ts';
-import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
+import { join } from 'node:path';
+import { leaveSite } from '../agent/join/gateway-calls.ts';
+import { type Installation, readInstallation } from '../agent/join/installation.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { printable } from '../lib/terminal-text.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
+import { type Host, requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { installService } from '../service/install.ts';
-import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf } from '../service/service.ts';
+import {
+  AGENT_SERVICE,
+  configFolderOf,
+  GATEWAY_SERVICE,
+  type Service,
+  serviceEnvironment,
+  stateFolderOf,
+} from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
-import { leaveWithService } from './leave-site.ts';
+import { loadJoinSettings } from '../settings/first-start-settings.ts';
+import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import { print, show } from './output.ts';
 
 interface ServiceOptions {
@@ -50,4 +63,36 @@ export async function status(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
   show({ state, lines }, options, (shown) => shown.lines.join('\n'));
   process.exitCode = EXIT_CODES[state] ?? 3;
+}
+
+/** An unreachable gateway must not keep anybody from removing the service. */
+const DEADLINE_MS = 10_000;
+
+/**
+ * Ends the enrolment of the service's device, if it has joined a site. Never fails.
+ *
+ * @param tell prints what happened, and what is left to do when the gateway is unreachable
+ */
+async function leaveWithService(host: Host, tell: (line: string) => void): Promise<void> {
+  const folders = [configFolderOf, stateFolderOf].map((folderOf) => host.root + folderOf(AGENT_SERVICE));
+  for (const folder of folders) {
+    const installation = await readInstallation(join(folder, ENROLMENT_FILE)).catch(() => null);
+    if (installation?.device) await leave(installation, installation.device, host, tell);
+  }
+}
+
+async function leave(
+  installation: Installation,
+  { name, site }: NonNullable<Installation['device']>,
+  host: Host,
+  tell: (line: string) => void,
+): Promise<void> {
+  try {
+    const { proxies } = loadJoinSettings(serviceEnvironment(AGENT_SERVICE, host));
+    await withDeadline(leaveSite(installation, proxies), 'leaving the site', DEADLINE_MS);
+    tell(printable(`${name} has left ${site}`));
+  } catch (error) {
+    const todo = `run there: device-agent gateway devices delete ${name}`;
+    tell(printable(`the gateway still lists ${name}: ${messageOf(error)}; ${todo}`));
+  }
 }

@@ -1,9 +1,17 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
+import type { Store } from '../gateway/store/store.ts';
 import { OperatorError } from '../lib/errors.ts';
-import { serviceEnvironment } from '../service/environment.ts';
 import { thisHost, withSudo } from '../service/host.ts';
-import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf, unitFileOf } from '../service/service.ts';
+import {
+  AGENT_SERVICE,
+  GATEWAY_SERVICE,
+  type Service,
+  serviceEnvironment,
+  stateFolderOf,
+  unitFileOf,
+} from '../service/service.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { isSetHere } from '../settings/setting-sources.ts';
@@ -81,4 +89,19 @@ export function becomeOwnerOf(folder: string): void {
   process.setgroups?.([gid]);
   process.setgid?.(gid);
   process.setuid?.(uid);
+}
+
+/**
+ * Opens the store of a gateway that was started before: in the wrong folder, a command must not create another one. The
+ * database's code is loaded only here: most commands never need it.
+ */
+export async function withStore<T>(location: StoreLocation, work: (store: Store) => Promise<T> | T): Promise<T> {
+  const { expectGateway, openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
+  expectGateway(location);
+  const store = openGatewayStore(location, 'refuse');
+  try {
+    return await work(store);
+  } finally {
+    store.database.close();
+  }
 }

@@ -13,7 +13,6 @@ export interface GatewayAddress {
   apiCaFile: string | null;
 }
 
-/** Formats a step of the setup for people. */
 export function describeProgress(event: ProvisionEvent): string {
   switch (event.step) {
     case 'domain':
@@ -39,7 +38,6 @@ function describeRecords(records: readonly CnameRecord[]): string {
   return ['', 'Add these records where the domain is managed:', '', ...lines, ''].join('\n');
 }
 
-/** Says how long the command waits for the records. */
 export function describeWait(minutes: number): string {
   return `Waiting up to ${minutes} minutes for them and the certificate. Ctrl-C is safe: run the same command again later.`;
 }
@@ -64,7 +62,6 @@ function caLines({ caCert, apiCaFile }: GatewayAddress): string[] {
   return ["# NGROK_CA_CERT=gateway-ca.pem  (a copy of the gateway's ca.pem; host with GATEWAY_ACME_OWN_NAMES=all)"];
 }
 
-/** Formats the result of the setup for people. */
 export function describeResult(result: Provisioned, env: readonly string[]): string {
   const pending =
     result.certificate === 'pending' ? ['The certificate is pending; the gateway gets it once DNS is in place.'] : [];

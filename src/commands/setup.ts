@@ -8,7 +8,7 @@ import type { ManagementError } from '../management/management-error.ts';
 import { CLOUD_API } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
-import { parsed } from './option-values.ts';
+import { parsed } from './command-line.ts';
 import { jsonText, note, print } from './output.ts';
 import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
 
@@ -35,8 +35,6 @@ export interface SetupOutput {
 /**
  * Adds the command `device-agent setup`. Exit codes: 0 success, 1 refused, 2 wrong usage or settings, 3 API unreachable,
  * 5 DNS or the certificate is not ready in time.
- *
- * @param settings reads the settings when the command runs
  */
 export function addSetupCommand(
   program: Command,

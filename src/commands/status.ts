@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import type { ListedTunnel } from '../agent/api/present.ts';
+import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import {
@@ -12,7 +12,7 @@ import {
   sessionAdvice,
 } from '../doctor/advice.ts';
 import { diskProblem } from '../doctor/data-folder.ts';
-import { wantsColor } from '../doctor/report.ts';
+import { wantsColor } from '../doctor/finding.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
 import { durationText } from '../lib/time/duration-text.ts';
 import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
@@ -93,7 +93,6 @@ function problemOf({ url, status, last_error, upstream }: Endpoint, name: Name):
   return { problem, remedy: last_error?.code ? endpointAdvice(last_error.code, name) : null };
 }
 
-/** The URL of the agent's page, which the API serves. */
 function pageOf({ addresses }: StatusReport): string | null {
   return addresses.api ? `${addresses.api}/` : null;
 }

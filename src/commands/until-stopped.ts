@@ -1,4 +1,6 @@
 import type { Log } from '../lib/log/log.ts';
+import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
+import { loadServiceManager } from '../settings/common-settings.ts';
 
 /** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
 const STOP_DEADLINE_MS = 4500;
@@ -41,4 +43,12 @@ async function end(running: { stop(): Promise<void> }, log: Log): Promise<void> 
   log.info('stopped');
   // The SDK's threads may outlive its sessions.
   process.exit(0);
+}
+
+/** Reports the program's state to systemd; null when systemd did not start this process. */
+export async function serviceReport(program: SupervisedProgram, log: Log): Promise<ServiceReport | null> {
+  const settings = loadServiceManager();
+  if (settings === null) return null;
+  const { Notifier, ServiceReport } = await import('../service/service-report.ts');
+  return new ServiceReport({ notifier: new Notifier(settings, log), program, watchdogMs: settings.watchdogMs, log });
 }

@@ -9,7 +9,6 @@ import { type Check, failed, ok, type Result } from './finding.ts';
 const MIN_FREE_BYTES = 8 * 1024 * 1024;
 const OTHERS_MAY_WRITE = 0o022;
 
-/** Checks the data folder's owner, permissions and free space. */
 export function dataFolderCheck(path: string): Check {
   return { name: 'data-folder', title: 'Data folder', run: () => inspect(path) };
 }

@@ -1,33 +1,29 @@
 import { apiTokenIfAny } from '../agent/api-token.ts';
-import { pemOf } from '../agent/connectors/gateway-ca.ts';
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { probeTls } from '../agent/connectors/tls-probe.ts';
 import { openLink } from '../agent/open-link.ts';
-import { readTunnelFile, tunnelsIn } from '../agent/tunnels/inspect-tunnel-file.ts';
-import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
+import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
+import { readTunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../lib/network/trusted-cas.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/transport.ts';
+import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { settingMeant } from '../settings/unknown-settings.ts';
-import { VERSION } from '../version.ts';
 import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
-import { defaultPoliciesCheck } from './default-policies.ts';
-import { type Check, type Finding, failed, NotKnown, ok, type Result, skipped } from './finding.ts';
+import { type Check, check, type Finding, failed, NotKnown, ok, type Result, skipped } from './finding.ts';
 import { gatewayCheck, type Reach, Silence } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
-import { nodeVersionCheck } from './node-version.ts';
+import { nodeVersionCheck, serviceCheck } from './platform.ts';
 import { portsCheck } from './ports.ts';
 import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
-import { serviceCheck } from './service.ts';
 import { sessionChecks } from './session.ts';
 import { tunnelFileCheck } from './tunnels-on-disk.ts';
 import { upstreamsCheck } from './upstreams.ts';
@@ -79,7 +75,7 @@ async function checksFor(
   const isEmbedded = gateway.kind === 'embedded';
   const isCloud = !isEmbedded && gateway.serverAddr === null;
   const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
-  const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities, REACH_MS * patience);
+  const reach = isEmbedded || !link ? null : reachBy(link, REACH_MS * patience);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http', isOwn: true }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
@@ -123,7 +119,7 @@ function linkTo(
   return openLink(connector, { ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
 }
 
-async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas | null, ms: number): Promise<Reach> {
+async function reachBy({ address, dial, ca }: GatewayLink, ms: number): Promise<Reach> {
   const signal = AbortSignal.timeout(ms);
   const late = `no answer within ${ms / 1000} s`;
   let isConnected = false;
@@ -131,7 +127,7 @@ async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas |
     const socket = await dial(address, signal);
     isConnected = true;
     try {
-      return { presented: await probeTls(socket, address, { ca: Buffer.from(pemOf(authorities)), signal }) };
+      return { presented: await probeTls(socket, address, { ca: Buffer.from(ca), signal }) };
     } finally {
       socket.destroy();
     }
@@ -150,6 +146,18 @@ export function misspeltSetting(name: string): Result {
 function settingsCheck({ gateway }: Settings, misspelt: readonly Result[]): Check {
   const where = gateway.kind === 'embedded' ? 'the embedded gateway' : (gateway.serverAddr ?? "ngrok's cloud");
   return { name: 'settings', title: 'Settings', run: async () => [ok(`valid; gateway: ${where}`), ...misspelt] };
+}
+
+/** Checks the file of the default policies; the agent does not start without a valid one. */
+function defaultPoliciesCheck(path: string): Check {
+  return check('default-policies', 'Default policies', async () => {
+    try {
+      await loadDefaultPolicies(path);
+      return ok(path);
+    } catch (error) {
+      return failed(messageOf(error), 'correct the file, or unset DEFAULT_POLICIES to use the packaged policies');
+    }
+  });
 }
 
 /** The checks of a program whose settings are invalid. */

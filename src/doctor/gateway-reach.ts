@@ -6,7 +6,6 @@ import { hostPort } from '../lib/network/ip-address.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
-/** The result of a TLS connection to the gateway's address. */
 export type Reach = { presented: TlsAnswer } | { error: unknown };
 
 /** Something accepts connections, but does not answer. */
@@ -29,7 +28,6 @@ export function gatewayCheck(
   });
 }
 
-/** Whether it is safe to send an authtoken there. */
 export function isTrusted(reach: Reach): boolean {
   return 'presented' in reach && reach.presented.distrust === null;
 }

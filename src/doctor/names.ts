@@ -12,7 +12,6 @@ const MAX_NAMES = 50;
 
 const CHECK_NAME_SERVER = 'check the network and its name server (resolvectl status, /etc/resolv.conf)';
 
-/** Resolves a name to its addresses. */
 export type Resolve = (name: string) => Promise<string[]>;
 
 export const systemResolve: Resolve = async (name) => {

@@ -11,7 +11,6 @@ const CHECK_MS = 9_500;
  * Runs all checks and returns their findings in order.
  *
  * @param secrets masked in the findings, even when an error quotes them, beside those in URLs
- * @param patience factor for all timeouts
  */
 export async function runChecks(
   checks: readonly Check[],

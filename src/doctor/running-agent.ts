@@ -1,4 +1,4 @@
-import type { ListedTunnel } from '../agent/api/present.ts';
+import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/folders/data-folder.ts';

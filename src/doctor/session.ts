@@ -1,8 +1,7 @@
-import type { ListedTunnel } from '../agent/api/present.ts';
+import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
-import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
-import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway-session.ts';
+import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/connectors/gateway-link.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import { backupOf } from '../agent/tunnels/durable-file.ts';
-import { type FileContent, type TunnelFile, tunnelsIn } from '../agent/tunnels/inspect-tunnel-file.ts';
+import { type FileContent, type TunnelFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
 type Good = Extract<FileContent, { state: 'good' }>;

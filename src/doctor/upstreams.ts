@@ -1,5 +1,5 @@
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
-import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
+import { tunnelsFile } from '../agent/tunnels/tunnels-file.ts';
 import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
 import { checkHttp } from '../agent/upstreams/upstream-check.ts';
 import { connectUpstream } from '../agent/upstreams/upstream-connection.ts';

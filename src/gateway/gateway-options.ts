@@ -1,7 +1,7 @@
 import type { Log } from '../lib/log/log.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
-import type { AgentLimits, EdgeLimits } from '../settings/gateway-limits.ts';
+import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 

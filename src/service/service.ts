@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { hasErrno } from '../lib/errors.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { ENROLMENT_CREDENTIAL, ENROLMENT_FILE } from '../settings/setting-sources.ts';
 
@@ -86,3 +88,29 @@ export const settingsFileOf = (service: Service): string => `${configFolderOf(se
 export const stateFolderOf = ({ name }: Service): string => `/var/lib/${name}`;
 /** The sysusers.d file that declares the service's user. */
 export const userFileOf = ({ name }: Service): string => `/etc/sysusers.d/${name}.conf`;
+
+/**
+ * Builds the environment that the unit gives to the service. Requires root, as it reads the authtoken.
+ *
+ * @throws the system's error when the authtoken's file is unreadable
+ */
+export function serviceEnvironment(service: Service, { root }: { root: string }): Record<string, string> {
+  const { environment, credential } = service;
+  const authtoken = credential && root + credential.file;
+  return {
+    ...Object.fromEntries(environment.map((line) => line.split('=', 2) as [string, string])),
+    DATA_DIR: root + stateFolderOf(service),
+    SETTINGS_FILE: root + settingsFileOf(service),
+    // For a missing or empty file, the unit creates an empty credential, which counts as unset.
+    ...(authtoken !== null && !isBlank(authtoken) && { NGROK_AUTHTOKEN_FILE: authtoken }),
+  };
+}
+
+function isBlank(file: string): boolean {
+  try {
+    return readFileSync(file, 'utf8').trim() === '';
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return true;
+    throw error;
+  }
+}

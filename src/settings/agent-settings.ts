@@ -2,7 +2,7 @@ import { messageOf } from '../lib/errors.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { systemCas, type TrustedCas } from '../lib/network/trusted-cas.ts';
-import { PACKAGED_POLICIES } from '../packaged-policies.ts';
+import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';
 import { presentAuthtoken } from './renewed-authtoken.ts';
@@ -84,8 +84,6 @@ const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
 /**
  * Reads the agent's settings from all sources (see `gatherTexts`).
  *
- * @param env the process's environment
- * @param folder folder of `.env` and base of relative paths
  * @throws {OperatorError} exit code 2, with every invalid variable, its value (secrets hidden) and the allowed values
  */
 export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {

@@ -10,7 +10,6 @@ export type Assemble<T> = (values: Parsed, path: (value: string) => string, prob
 /**
  * Reads the settings from all sources.
  *
- * @param folder folder of `.env` and base of relative paths
  * @throws {OperatorError} exit code 2, with all problems
  */
 export function loadWith<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {

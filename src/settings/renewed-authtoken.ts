@@ -14,7 +14,6 @@ interface Renewed {
 /**
  * The authtoken to use.
  *
- * @param configured the one in the settings
  * @returns the renewed one if it replaces that one
  */
 export function presentAuthtoken(dataDir: string, configured: string): string {

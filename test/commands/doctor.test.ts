@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
-import { CLOUD_CA } from '../../src/agent/connectors/gateway-ca.ts';
+import { CLOUD_CA } from '../../src/agent/connectors/gateway-route.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { ListedTunnel } from '../../src/agent/api/present.ts';
+import type { ListedTunnel } from '../../src/agent/api/operations.ts';
 import { renderTable } from '../../src/commands/table.ts';
 import { renderTunnels } from '../../src/commands/tunnels/tunnels-list.ts';
 

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
-import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
+import { tunnelsCodec } from '../../src/agent/tunnels/tunnels-file.ts';
 import { diagnose, type Surroundings } from '../../src/doctor/diagnose.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Endpoint } from '../../src/agent/connectors/connector.ts';
-import type { GatewaySession } from '../../src/agent/connectors/gateway-session.ts';
+import type { GatewaySession } from '../../src/agent/connectors/gateway-link.ts';
 import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
 import { AgentProcess } from '../support/agent-process.ts';

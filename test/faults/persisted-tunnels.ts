@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
-import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
+import { tunnelsCodec } from '../../src/agent/tunnels/tunnels-file.ts';
 
 type Given = Partial<Tunnel> & Pick<Tunnel, 'domain' | 'forwards_to' | 'url'>;
 

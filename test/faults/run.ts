@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, machine, release, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { VERSION } from '../../src/version.ts';
+import { VERSION } from '../../src/packaged.ts';
 import { faultReport } from '../support/fault-report.ts';
 import { FINDINGS_VARIABLE, type Finding } from '../support/finding.ts';
 import { networkFaultTools } from '../support/network.ts';

@@ -9,7 +9,7 @@ import { parseUpstream } from '../../src/agent/upstreams/upstream.ts';
 import { connectUpstream } from '../../src/agent/upstreams/upstream-connection.ts';
 import { BrowserSessions } from '../../src/lib/http/browser-sessions.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
-import { PACKAGED_PAGES } from '../../src/packaged-pages.ts';
+import { PACKAGED_PAGES } from '../../src/packaged.ts';
 import { silentLog } from './silent-log.ts';
 import { setUpTunnels } from './tunnel-set-up.ts';
 
@@ -54,7 +54,7 @@ export async function setUpApi(
     clock: systemClock,
   });
   const inspector: Inspector = new Inspector({
-    observe: (id, capture) => tunnels.captureBy(id, capture),
+    observe: (id, capture) => tunnels.changes.captureBy(id, capture),
     clock: systemClock,
   });
   onTestFinished(() => inspector.stop());

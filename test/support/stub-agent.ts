@@ -4,7 +4,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import express, { json } from 'express';
 import type { InspectionReport, RequestSummary } from '../../src/agent/api/inspection/inspection-reports.ts';
-import type { FeedSnapshot, FeedTunnel } from '../../src/agent/api/page/feed.ts';
+import type { FeedSnapshot, FeedTunnel } from '../../src/agent/api/page/page-routes.ts';
 import { eventText } from '../../src/lib/http/event-streams.ts';
 import { staticSite } from '../../src/lib/http/static-site.ts';
 

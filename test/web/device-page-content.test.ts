@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { RequestDetail } from '../../src/agent/api/inspection/inspection-reports.ts';
-import type { FeedTunnel } from '../../src/agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../src/agent/api/page/page-routes.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { unless } from '../support/requirements.ts';
 import {

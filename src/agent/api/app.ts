@@ -1,15 +1,16 @@
 import express, { type Express, type RequestHandler, type Router } from 'express';
 import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
+import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { healthRouter, livenessRouter } from './health-router.ts';
-import { hostGuard } from './host-guard.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
-import { observeRequests, type Side } from './observe-requests.ts';
+import type { Metrics } from './metrics.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
 import type { HealthSource } from './status-report.ts';
@@ -28,8 +29,6 @@ export interface AppOptions extends HealthSource {
  * not to pages of other sites. On any other address the API requires the token.
  *
  * Every path refuses query parameters it does not know, as the management API does.
- *
- * @param host the address it listens on
  */
 export function createLocalApp(options: AppOptions, host: string, token: () => string): Express {
   if (isLoopbackHost(host)) {
@@ -82,4 +81,67 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   );
   app.use(noSuchPath, errorHandler(options.log));
   return app;
+}
+
+/** Whether a request came from this machine or through the gateway. */
+type Side = 'local' | 'remote';
+
+/** Methods with a label of their own; clients can make up any number of others. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'OPTIONS']);
+
+/**
+ * Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels.
+ *
+ * @param metrics resolves once the metrics are loaded
+ */
+function observeRequests(side: Side, metrics: () => Promise<Metrics>): RequestHandler {
+  return (req, res, next) => {
+    const began = performance.now();
+    res.once('close', async () => {
+      const seconds = (performance.now() - began) / 1000;
+      const method = METHODS.has(req.method) ? req.method : 'OTHER';
+      const labels = { side, method, route: req.route?.path ?? 'none' };
+      const status = res.writableFinished ? String(res.statusCode) : 'aborted';
+      (await metrics()).count(labels, status, seconds);
+    });
+    next();
+  };
+}
+
+/** Headers that proxies, tunnels and content delivery networks add for the client they forward. */
+const FORWARDING = /^(?:forwarded|via|x-forwarded.*|x-real-ip|.*-(?:connecting|client)-ip)$/;
+
+/**
+ * Refuses requests that only a browser on another site's page sends: a foreign Host (DNS rebinding) and cross-site
+ * requests. Also refuses requests that a proxy or tunnel on this machine forwards: their client is elsewhere, and
+ * would get in without a token.
+ */
+function hostGuard(): RequestHandler {
+  return (req, _res, next) => {
+    const { host } = req.headers;
+    if (host === undefined) {
+      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: the Host header is missing');
+    }
+    if (req.headersDistinct.host?.length !== 1) {
+      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: there are several Host headers');
+    }
+    if (!isLoopbackHost(host.replace(/:\d*$/, ''))) {
+      throw new AgentError(
+        'ERR_AGENT_HOST_NOT_ALLOWED',
+        `host not allowed: ${host}; call the local API as 127.0.0.1, [::1] or localhost`,
+      );
+    }
+    const forwarding = Object.keys(req.headers).find((name) => FORWARDING.test(name));
+    if (forwarding) {
+      throw new AgentError(
+        'ERR_AGENT_FORWARDED',
+        `forwarded request refused: the local API only answers callers on this machine, and ${forwarding} names ` +
+          "another one; set AGENT_DOMAIN and use the token to call the API at the agent's own domain",
+      );
+    }
+    if (!isSameOrigin(req.headers, 'http')) {
+      throw new AgentError('ERR_AGENT_CROSS_SITE', 'cross-site request refused: pages of other sites may not call it');
+    }
+    next();
+  };
 }

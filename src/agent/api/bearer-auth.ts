@@ -41,8 +41,6 @@ export class TokenGate {
 
   /**
    * Counts a wrong attempt. Call this after the comparison: guessers behind the owner's address must not lock the owner out.
-   *
-   * @returns the error to answer with
    */
   wrong(req: IncomingMessage, problem: string): AgentError {
     const now = this.#now();
@@ -66,7 +64,6 @@ export function isAdmitted(res: Response): () => boolean {
   return res.locals.isAdmitted ?? (() => true);
 }
 
-/** Requires the API token of every request. */
 export function bearerAuth(gate: TokenGate): RequestHandler {
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];

@@ -16,7 +16,6 @@ export interface MetricsSource {
 
 const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
 
-/** The agent's metrics for Prometheus, in a registry of their own. */
 export class Metrics {
   readonly registry = new Registry();
   readonly #requests = new Counter({

@@ -1,10 +1,9 @@
 import { z } from 'zod';
 import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
-import { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
-import { querySchema } from './parse-input.ts';
-import { CreatedTunnel, ListedTunnel, TunnelDetail } from './present.ts';
-import type { Route } from './routes.ts';
-import { StatusReport } from './status-report.ts';
+import { SHOWN_STATES, TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
+import { UPSTREAM_STATES } from '../upstreams/upstream-health.ts';
+import { querySchema, type Route } from './routes.ts';
+import { Count, LastError, StatusReport } from './status-report.ts';
 
 /** Statuses of errors, and what they mean here. */
 export const ERRORS = {
@@ -26,7 +25,6 @@ export const ERRORS = {
 export interface Operation extends Route {
   summary: string;
   query?: z.ZodObject;
-  /** Bodies that any agent accepts, by name. */
   examples?: Readonly<Record<string, z.input<typeof TunnelRequest>>>;
   /** Operations on what this one created. */
   links?: readonly string[];
@@ -35,6 +33,60 @@ export interface Operation extends Route {
 }
 
 export type Operations = Readonly<Record<string, Operation>>;
+
+const TunnelMembers = z.object({
+  url: z.string(),
+  protocol: z.string(),
+  forwards_to: z.string(),
+  domain: z.string(),
+});
+
+/** A tunnel in the answer to the request that created it; its policy as it was sent. */
+export const CreatedTunnel = TunnelMembers.extend({
+  policy: z.record(z.string(), z.unknown()).nullable(),
+  notice: z
+    .string()
+    .optional()
+    .meta({ description: 'Why the domain is not the one that was asked for, or why the upstream will not work.' }),
+});
+export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
+
+/** Whether the upstream accepts connections, as of the last connection of a client or a check. */
+const UpstreamReport = z.object({
+  state: z.enum(UPSTREAM_STATES),
+  since: z.iso.datetime().nullable(),
+  checked_at: z.iso.datetime().nullable(),
+  reason: z.string().nullable(),
+});
+
+/**
+ * Since the start of the agent. Null when connections bypass it, as those of the SDK to addresses and localhost do, unless
+ * the embedded gateway counts them, since the tunnel came online.
+ */
+const TrafficReport = z
+  .object({
+    connections: Count.nullable(),
+    requests: Count,
+    bytes_in: Count,
+    bytes_out: Count,
+    last_at: z.iso.datetime().nullable(),
+  })
+  .nullable();
+
+/** A tunnel in a list: its policy is the one in force, as a JSON string. */
+export const ListedTunnel = TunnelMembers.extend({
+  url_part: z.string(),
+  policy: z.string(),
+  status: z.enum(SHOWN_STATES),
+  since: z.iso.datetime(),
+  last_error: LastError,
+  upstream: UpstreamReport,
+  traffic: TrafficReport,
+});
+export type ListedTunnel = z.infer<typeof ListedTunnel>;
+
+export const TunnelDetail = ListedTunnel.extend({ created_at: z.string() });
+export type TunnelDetail = z.infer<typeof TunnelDetail>;
 
 export const TUNNEL_OPERATIONS = {
   listTunnels: {

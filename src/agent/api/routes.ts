@@ -1,8 +1,9 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import type { z } from 'zod';
+import { z } from 'zod';
+import { validationMessage } from '../../lib/validation-messages.ts';
+import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import { jsonBody } from './json-body.ts';
-import { parseInput, querySchema } from './parse-input.ts';
 
 /** A method on a path, with what it takes and answers. */
 export interface Route {
@@ -33,7 +34,6 @@ interface Call<R extends Route> {
 
 type Answer<R extends Route> = R['answer'] extends infer A extends z.ZodType ? z.output<A> : unknown;
 
-/** A handler for each route of a table. */
 export type Handlers<Table extends Readonly<Record<string, Route>>> = {
   [Id in keyof Table]: (call: Call<Table[Id]>) => Answer<Table[Id]> | Promise<Answer<Table[Id]>>;
 };
@@ -84,4 +84,22 @@ function answerWith(
     if (answer === null) res.status(204).end();
     else if (typeof answer !== 'string') res.json(result);
   };
+}
+
+/** @throws {AgentError} 400 that lists everything the schema finds wrong */
+function parseInput<T extends z.ZodType>(schema: T, input: unknown): z.output<T> {
+  const parsed = schema.safeParse(input, { error: validationMessage });
+  if (parsed.success) return parsed.data;
+  const details = problemsOf(parsed.error);
+  const [[place, problem] = [], ...others] = Object.entries(details);
+  const more = others.length > 0 ? ` (and ${others.length} more, see details)` : '';
+  throw new AgentError('ERR_AGENT_INVALID_REQUEST', `${place}: ${problem}${more}`, { details });
+}
+
+/** Describes the query parameters of a path; all others are refused. */
+export function querySchema<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
+  const names = Object.keys(shape).join(', ') || 'none';
+  return z.strictObject(shape, {
+    error: ({ code }) => (code === 'unrecognized_keys' ? `unknown query parameter; supported: ${names}` : undefined),
+  });
 }

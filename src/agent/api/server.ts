@@ -1,7 +1,9 @@
 import { once } from 'node:events';
+import { existsSync, readdirSync } from 'node:fs';
 import { chmod, rm } from 'node:fs/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
@@ -21,7 +23,6 @@ export interface RunningServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** Limits against slow clients. */
 export interface ServerLimits {
   /** From the first byte of a request to the end of its headers, and to the end of its body. */
   headersMs: number;
@@ -131,4 +132,24 @@ function explain(listen: Listen, error: unknown): OperatorError {
     ? 'stop the other program or set AGENT_PORT to another port (0: any free port)'
     : 'set AGENT_HOST and AGENT_PORT to an address this user may listen on';
   return new OperatorError(`API cannot listen on ${where}: ${messageOf(error)}; ${advice}`, 1, { cause: error });
+}
+
+/** What Docker and Podman put into their containers. */
+const MARKS = ['.dockerenv', 'run/.containerenv'];
+
+/**
+ * Whether this process runs in a container with a network of its own. Other machines reach it through published ports only,
+ * and the container does not know where these are.
+ */
+export function hasContainerNetwork(root = '/'): boolean {
+  return MARKS.some((mark) => existsSync(join(root, mark))) && !hasNetworkCard(join(root, 'sys/class/net'));
+}
+
+/** Virtual interfaces have no device. With the network of the host, a container sees its cards. */
+function hasNetworkCard(folder: string): boolean {
+  try {
+    return readdirSync(folder).some((name) => existsSync(join(folder, name, 'device')));
+  } catch {
+    return true; // unknown
+  }
 }

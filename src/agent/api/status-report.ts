@@ -3,9 +3,7 @@ import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { Metrics } from './metrics.ts';
-import { LastError } from './present.ts';
 
-/** The endpoint of the agent's own API. */
 export interface RemoteApi {
   readonly url: string;
   readonly status: TunnelStatus;
@@ -32,7 +30,10 @@ export interface HealthSource {
   addresses: () => Record<string, string | null>;
 }
 
-const Count = z.int().nonnegative();
+/** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
+export const LastError = z.object({ code: z.string().nullable(), message: z.string() }).nullable();
+
+export const Count = z.int().nonnegative();
 
 export const StatusReport = z.object({
   version: z.string(),
@@ -64,7 +65,6 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
   return { url, status: state, since: since.toISOString(), last_error: lastError };
 }
 
-/** The body of `GET /status`. */
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
   const { version, uptime, session, tunnels, remoteApi, addresses } = source;
   const { state, since, gateway, reconnects, lastError } = session();

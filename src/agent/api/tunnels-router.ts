@@ -1,21 +1,17 @@
 import type { Router } from 'express';
+import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
-import { TUNNEL_OPERATIONS } from './operations.ts';
-import { presentCreated, presentDetail, presentItem } from './present.ts';
+import { type CreatedTunnel, type ListedTunnel, TUNNEL_OPERATIONS, type TunnelDetail } from './operations.ts';
 import { serve } from './routes.ts';
 
-/**
- * `/tunnels`: list, start, show, change and delete.
- *
- * @param refreshUpstreams checks upstreams that were not checked lately
- */
+/** `/tunnels`: list, start, show, change and delete. */
 export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: RefreshUpstreams): Router {
   return serve(TUNNEL_OPERATIONS, {
     listTunnels: async ({ query: { protocol } }) => {
       await refreshUpstreams();
       const views = tunnels.list().filter(({ tunnel }) => protocol === undefined || tunnel.protocol === protocol);
-      return views.map((view) => presentItem(view, tunnels));
+      return views.map((view) => presentListed(view, tunnels));
     },
     startTunnel: async ({ body }) => {
       const notices: string[] = [];
@@ -31,10 +27,53 @@ export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: RefreshU
     },
     changeTunnel: async ({ body, req }) => {
       const view = tunnels.find(req.params.url_part);
-      await tunnels.change(view, body);
+      await tunnels.changes.change(view, body);
       if (body.forwards_to) await refreshUpstreams(tunnels.reports.health(view) ?? undefined);
       return presentDetail(view, tunnels);
     },
     deleteTunnel: ({ req }) => tunnels.remove(tunnels.find(req.params.url_part)),
   });
 }
+
+function presentCreated(
+  { tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView,
+  notice: string | null,
+): CreatedTunnel {
+  return { url, protocol, forwards_to, domain, policy, ...(notice !== null && { notice }) };
+}
+
+function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
+  const { url, protocol, forwards_to, domain } = view.tunnel;
+  const { state, since, lastError } = tunnels.reports.status(view);
+  return {
+    url,
+    url_part: tunnels.urlPartOf(view),
+    protocol,
+    forwards_to,
+    domain,
+    policy: JSON.stringify(tunnels.policies.on(view.tunnel)),
+    status: state,
+    since: since.toISOString(),
+    last_error: lastError,
+    upstream: presentUpstream(view, tunnels),
+    traffic: presentTraffic(view, tunnels),
+  };
+}
+
+export function presentDetail(view: TunnelView, tunnels: TunnelManager): TunnelDetail {
+  return { ...presentListed(view, tunnels), created_at: view.tunnel.created_at };
+}
+
+function presentUpstream(view: TunnelView, { reports }: TunnelManager): ListedTunnel['upstream'] {
+  const { state, since, checkedAt, reason } = reports.upstream(view);
+  return { state, since: iso(since), checked_at: iso(checkedAt), reason };
+}
+
+function presentTraffic(view: TunnelView, { reports }: TunnelManager): ListedTunnel['traffic'] {
+  const traffic = reports.traffic(view);
+  if (traffic === null) return null;
+  const { connections, requests, bytesIn, bytesOut, lastAt } = traffic;
+  return { connections, requests, bytes_in: bytesIn, bytes_out: bytesOut, last_at: iso(lastAt) };
+}
+
+const iso = (date: Date | null): string | null => date?.toISOString() ?? null;

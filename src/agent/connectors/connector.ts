@@ -12,7 +12,6 @@ export type ConnectionEnd = 'client' | 'upstream';
 export interface ConnectionTraffic {
   fromClient(bytes: Buffer): void;
   toClient(bytes: Buffer): void;
-  /** The upstream could not be connected. */
   failed(error: unknown): void;
   /**
    * @param inOrder whether the upstream has sent its end, rather than that the connection broke

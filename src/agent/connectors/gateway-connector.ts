@@ -11,7 +11,6 @@ import { SessionSupervisor } from './session-supervisor.ts';
 export interface GatewayConnectorOptions {
   /** Name of the gateway until the link to it is open. */
   gateway: string;
-  /** Opens the link to the gateway; may take a while. */
   openLink: () => Promise<GatewayLink>;
   clock: Clock;
   log: Log;

@@ -1,7 +1,6 @@
 import { ApiError } from '../../lib/errors.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 
-/** A gateway's error, parsed: its code, if it gave one, and the message. */
 export interface GatewayError {
   code: string | null;
   message: string;
@@ -28,7 +27,6 @@ const POLICY_CODE = /^ERR_NGROK_(?:9026|22\d\d)$/;
 /** A line of such a refusal, the first with an introduction: `on_http_request[0].expressions[0]: <problem>`. */
 const POLICY_PROBLEM = /^(?:the traffic policy(?: provided)? is invalid: )?(\w+(?:\[\d+\]|\.[\w-]+)*): (.+)$/;
 
-/** The error for requests without a session. */
 export function offline(reason: string, cause?: unknown): AgentError {
   const message = `no session with the gateway: ${reason}`;
   return new AgentError('ERR_AGENT_OFFLINE', message, { retryAfter: RETRY_AFTER_S, cause });
@@ -41,7 +39,6 @@ export function refusalOf({ code, message }: GatewayError): ApiError {
   return new ApiError(STATUS_BY_CODE[code] ?? 502, code, message);
 }
 
-/** The problems that the gateway found in a policy, by place. */
 function policyProblems(message: string): Record<string, string> {
   const details: Record<string, string> = {};
   for (const line of message.split('\n')) {

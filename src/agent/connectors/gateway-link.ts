@@ -3,8 +3,8 @@ import type { Log } from '../../lib/log/log.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
 import type { Clock } from '../../lib/time/clock.ts';
+import type { Endpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
 import type { GatewayRoute } from './gateway-route.ts';
-import type { GatewaySession } from './gateway-session.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 
 export interface GatewayLinkOptions {
@@ -17,7 +17,6 @@ export interface GatewayLinkOptions {
   proxies: ProxyRules;
   /** Whether the SDK verifies the certificates of `https://` and `tls://` upstreams that it connects to. */
   verifyUpstreamTls: boolean;
-  /** The agent's version, which the gateway displays. */
   version: string;
   log: Log;
   clock: Clock;
@@ -32,10 +31,61 @@ export interface GatewayLink extends GatewayRoute {
   close(): void;
 }
 
-/** Names the agent to gateways. */
 export const CLIENT_TYPE = 'device-agent';
 
 /** Our gateway at once hands over the endpoints of an earlier session of the same process. */
 export function sessionMetadata(): string {
   return JSON.stringify({ instance: randomUUID() });
+}
+
+export interface GatewaySession {
+  /** Resolves with the reason when the session ends, by close() too; never rejects. */
+  readonly lost: Promise<string>;
+  /** Binds an endpoint; as `Connector.open` does. */
+  open(request: EndpointRequest): Promise<Endpoint>;
+  /** Ends the session without asking the gateway, which cannot be reached over its connection any longer. */
+  end(reason: string): void;
+  /** Unbinds all endpoints, if the gateway answers in time, and ends the session. */
+  close(): Promise<void>;
+}
+
+export class SessionRefused extends Error {
+  /** @param code the gateway's; null when the gateway did not refuse it */
+  constructor(
+    readonly code: string | null,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.name = 'SessionRefused';
+  }
+}
+
+export class SessionEndpoint implements Endpoint {
+  readonly ended: Promise<EndpointEnd>;
+  watchRequests?: (watcher: RequestWatcher) => () => void;
+  #settleEnded: (end: EndpointEnd) => void = () => {};
+  #closed: Promise<void> | null = null;
+
+  /** @param unbind unbinds it at the gateway, and frees what belongs to it; never rejects */
+  constructor(
+    readonly url: string,
+    private readonly unbind: () => Promise<void>,
+  ) {
+    this.ended = new Promise((resolve) => {
+      this.#settleEnded = resolve;
+    });
+  }
+
+  /** Ends an endpoint that was not closed here. It is unbound too, so that nothing of it is left. */
+  end(reason: EndpointEnd): void {
+    if (this.#closed) return;
+    this.#settleEnded(reason);
+    void this.close();
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.unbind();
+    return this.#closed;
+  }
 }

@@ -1,16 +1,14 @@
 import type { Dial } from '../../lib/network/dial.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
-import { DeadlineExceeded, withSignal } from '../../lib/time/deadline.ts';
-import type { GatewayAddress } from './gateway-address.ts';
+import { DeadlineExceeded, withOwnSignal, withSignal } from '../../lib/time/deadline.ts';
+import type { GatewayAddress } from './gateway-socket.ts';
 import { distrustKind, PORTAL_ADVICE, probeTls, SILENCE_ADVICE, type TlsAnswer } from './tls-probe.ts';
 
 /** Below the deadline of a probe, so that it ends with this reason. */
 const SILENT_MS = 12_000;
 const OTHERWISE = 'otherwise check NGROK_SERVER_ADDR';
 
-/** What certificates are verified with. */
 export interface ProbeTrust {
-  /** PEM of the CAs. */
   ca: string | Uint8Array;
   /** What to do when another CA has signed the certificate. */
   adviceOnCa: string;
@@ -42,7 +40,6 @@ export function trustedOnly(probe: Probe): Probe {
  * an answer, too: nothing is sent, and the session that follows verifies it. The probe knows better what is wrong with it.
  *
  * @param dial the same way that sessions take
- * @param signal aborts the attempt
  * @returns as soon as the other side sent anything, even a TLS alert
  * @throws the system's error when nothing came back; an AbortError when the signal aborts first
  */
@@ -89,4 +86,43 @@ function clockProblem({ validFrom, validTo }: { validFrom: Date; validTo: Date }
   if (now < validFrom) return `${shown}, before the certificate is valid (${validFrom.toISOString()}); set the clock`;
   if (now <= validTo) return null;
   return `${shown}, after the certificate expired (${validTo.toISOString()}); set the clock or renew the certificate`;
+}
+
+/** Milliseconds between probes: uniform in this range, so that a fleet never probes in step. */
+const MIN_PAUSE_MS = 1900;
+const MAX_PAUSE_MS = 2600;
+/** Deadline of one probe; with the shortest pause, at most eight run at a time. */
+const PROBE_DEADLINE_MS = 15_000;
+
+/**
+ * Probes a gateway about every two seconds until it answers, however long the outage lasts. Probes may overlap: while a
+ * network drops packets, TCP repeats its first packet after 1, 3, 7, 15, 31 and 63 s, and alone would notice the end of
+ * a long outage up to a minute late. An unreachable gateway has no load from them.
+ *
+ * @throws AbortError when the signal aborts
+ */
+export async function waitUntilReachable(
+  probe: Probe,
+  clock: Clock,
+  signal: AbortSignal,
+  onFailure: (error: unknown) => void,
+): Promise<ProbeAnswer> {
+  return withOwnSignal(signal, (over) => {
+    return new Promise<ProbeAnswer>((resolve, reject) => {
+      const launch = async () => {
+        try {
+          resolve(await withSignal(probe, 'reaching the gateway', PROBE_DEADLINE_MS, over, clock));
+        } catch (error) {
+          if (!over.aborted) onFailure(error);
+        }
+      };
+      const launchAll = async () => {
+        for (;;) {
+          void launch();
+          await clock.sleep(MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), over);
+        }
+      };
+      launchAll().catch(reject);
+    });
+  });
 }

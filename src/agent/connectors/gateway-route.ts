@@ -4,9 +4,8 @@ import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
-import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-address.ts';
-import { pemOf } from './gateway-ca.ts';
 import { type Probe, probeGateway } from './gateway-probe.ts';
+import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
 import { PORTAL_ADVICE } from './tls-probe.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
@@ -44,25 +43,57 @@ function sharedLookup(): LookupFunction {
   };
 }
 
-/** How to connect to a gateway. */
 export interface GatewayRoute {
   readonly address: GatewayAddress;
   /** Null: connections are direct. */
   readonly proxy: ProxyServer | null;
   readonly dial: Dial;
+  /** PEM of the CAs that verify the gateway's certificate outside the SDK. */
+  readonly ca: string | Uint8Array;
   readonly probe: Probe;
 }
 
 const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one, something intercepts TLS";
 
-/**
- * @param serverAddr `host[:port]`; null: ngrok's cloud
- * @param authorities CAs of the gateway; null: that of ngrok's cloud
- */
+/** @param authorities CAs of the gateway; null: that of ngrok's cloud */
 export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorities: TrustedCas | null): GatewayRoute {
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
   const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
-  const trust = { ca: pemOf(authorities), adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
-  return { address, proxy, dial, probe: (signal) => probeGateway(address, dial, trust, signal) };
+  const ca = pemOf(authorities);
+  const trust = { ca, adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
+  return { address, proxy, dial, ca, probe: (signal) => probeGateway(address, dial, trust, signal) };
+}
+
+/**
+ * The CA of ngrok's agent ingress, the only one that the SDK trusts there: the PEM in the binary of @ngrok/ngrok 1.7.0.
+ */
+export const CLOUD_CA = `-----BEGIN CERTIFICATE-----
+MIID4TCCAsmgAwIBAgIUZqF2AkB17pISojTndgc2U5BDt74wDQYJKoZIhvcNAQEL
+BQAwbzEQMA4GA1UEAwwHUm9vdCBDQTENMAsGA1UECwwEcHJvZDESMBAGA1UECgwJ
+bmdyb2sgSW5jMRYwFAYDVQQHDA1TYW4gRnJhbmNpc2NvMRMwEQYDVQQIDApDYWxp
+Zm9ybmlhMQswCQYDVQQGEwJVUzAgFw0yMjA4MzExNTE3MjFaGA80NzYwMDcyODE1
+MTcyMVowbzEQMA4GA1UEAwwHUm9vdCBDQTENMAsGA1UECwwEcHJvZDESMBAGA1UE
+CgwJbmdyb2sgSW5jMRYwFAYDVQQHDA1TYW4gRnJhbmNpc2NvMRMwEQYDVQQIDApD
+YWxpZm9ybmlhMQswCQYDVQQGEwJVUzCCASIwDQYJKoZIhvcNAQEBBQADggEPADCC
+AQoCggEBAMPkZpOguChG8QXfp1eCu21wipptiWO9U6F2DRf5ln8XXAAokZyfo4IZ
+795G+KdkEbq4KxSXHehhKQFDwlFnzIkZsDu6PHabXsutAmNLmoRQzsETTdh3gMEJ
+JiCW+mtqmbWPH22GXnUXxe5R6dWbkXqrITy6nFpZWdFbKmo9/1VoyWdIgcXujq2D
+aNCWm2BoQ9seCebc5+6gF2syXzvoKVZ4qg6O1anCl1K0ZH/2mDXu/22O2U4Tr/j7
+6Da1Y7TWZYDU2dIz+tyfTOMrlaxXyxxmXewzOpYjBiHisfPpz7AtrTlAzaEVVhRk
+c86vC2h42zqH8Jv0fjJdfMkVXe3eegECAwEAAaNzMHEwHQYDVR0OBBYEFNxeUxPI
+M8G7cX0DhFc81pLD4W+HMA8GA1UdEwEB/wQFMAMBAf8wDgYDVR0PAQH/BAQDAgEG
+MC8GA1UdHwQoMCYwJKAioCCGHmh0dHA6Ly9jcmwubmdyb2suY29tL25ncm9rLmNy
+bDANBgkqhkiG9w0BAQsFAAOCAQEAChXl+eYIQbn0OOHLuCBvXxDKHqccJLPaxJR1
+LeWj8HjWbyLXnS405YNn84NFirpYzemeYSex+os92kjjLhBXEOIEpAE9JebDk7N5
+X4xSOkS7vrOepX4JFNhqVdxut7pqEmuj1Xf7KhHtFquFM5fhLJHnWEJGWOTRbRVp
+KWqZI/HzaltSbgiikf3S2qu6oZHph/BpueCqLKwvJziPQGE+cYdYQzRKPJZbuorj
++CnYUXd7kHC3RZzs6egVIvUYy+bGgv1CeeAm9EccL2RmPkSzThOo6oXBLR50Zlke
+1x7y/5om6zp9vGTW4PWVAW/VWw1x4zxtSQ7NrP1Ldh7Xmnb7sw==
+-----END CERTIFICATE-----
+`;
+
+function pemOf(authorities: TrustedCas | null): string | Uint8Array {
+  if (!authorities) return CLOUD_CA;
+  return 'pem' in authorities ? authorities.pem : authorities.host;
 }

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
+import { isIP } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
 import { checkServerIdentity } from '../../lib/network/server-identity.ts';
-import type { GatewayAddress } from './gateway-address.ts';
 
 export interface GatewaySocketOptions {
   address: GatewayAddress;
@@ -12,7 +12,6 @@ export interface GatewaySocketOptions {
   ca: string | Uint8Array;
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
   tlsSession?: Buffer | null;
-  /** Receives TLS sessions for later connections. */
   onTlsSession?(session: Buffer): void;
 }
 
@@ -48,4 +47,22 @@ export async function connectToGateway(options: GatewaySocketOptions, signal: Ab
     signal.throwIfAborted();
     throw new Error(`tls handshake error: ${messageOf(error)}`, { cause: error });
   }
+}
+
+/** Address for agent sessions in ngrok's cloud. */
+export const CLOUD_ADDRESS = 'connect.ngrok-agent.com:443';
+
+export interface GatewayAddress {
+  /** A name or an address; IPv6 without brackets. */
+  host: string;
+  port: number;
+  /** Server name for TLS (SNI); undefined for an IP address, which SNI does not support. */
+  serverName: string | undefined;
+}
+
+/** Parses `host[:port]`; the default port is 443, and IPv6 addresses need brackets. */
+export function parseGatewayAddress(address: string): GatewayAddress {
+  const [, bracketed, plain = address, port = '443'] = /^(?:\[([^\]]+)\]|(.*?))(?::(\d+))?$/.exec(address) ?? [];
+  const host = bracketed ?? plain;
+  return { host, port: Number(port), serverName: isIP(host) ? undefined : host };
 }

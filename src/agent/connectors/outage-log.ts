@@ -1,7 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 
-/** New reasons logged per outage. */
 const MAX_REASONS = 5;
 const MINUTE_MS = 60_000;
 

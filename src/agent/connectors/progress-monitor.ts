@@ -25,7 +25,6 @@ export class ProgressMonitor {
     await once(this.#steps, 'step', { signal });
   }
 
-  /** Milliseconds since the last step. */
   get silentMs(): number {
     return this.clock.now() - this.#last;
   }

@@ -4,11 +4,9 @@ import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 
-/** How packets for an address leave this device. */
 export interface Route {
   /** The device's own address on that way. */
   readonly address: string;
-  /** Name of the network interface that has it. */
   readonly device: string;
 }
 

@@ -4,7 +4,6 @@ import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 
 /** Calls beyond this limit are refused; no device has as many tunnels. */
 const MAX_WAITING = 4096;
-/** One call that waits for the gateway's answer. */
 export interface RpcCall<T> {
   /** Names the call in the error of a missed deadline. */
   what: string;
@@ -29,10 +28,7 @@ export class RpcQueue {
   readonly #running = new Set<Job>();
   #closed: Error | null = null;
 
-  /**
-   * @param onHang called when a call is not answered, which blocks every later one
-   * @param atOnce how many calls run at a time
-   */
+  /** @param onHang called when a call is not answered, which blocks every later one */
   constructor(
     private readonly clock: Clock,
     private readonly onHang: (error: DeadlineExceeded) => void,
@@ -57,7 +53,6 @@ export class RpcQueue {
     });
   }
 
-  /** Rejects all waiting, running and later calls with the error. */
   close(error: Error): void {
     this.#closed ??= error;
     for (const job of this.#waiting.splice(0)) job.reject(error);

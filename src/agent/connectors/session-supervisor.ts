@@ -4,11 +4,10 @@ import { type BackoffPolicy, backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
-import { type Probe, type ProbeAnswer, trustedOnly } from './gateway-probe.ts';
-import { type GatewaySession, SessionRefused } from './gateway-session.ts';
+import { type GatewaySession, SessionRefused } from './gateway-link.ts';
+import { type Probe, type ProbeAnswer, trustedOnly, waitUntilReachable } from './gateway-probe.ts';
 import { OutageLog } from './outage-log.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
-import { waitUntilReachable } from './reconnect-delay.ts';
 import { type FindRoute, untilRouteChanges } from './route-watch.ts';
 
 /** After attempts that the gateway refused, or whose certificate is not trusted. */

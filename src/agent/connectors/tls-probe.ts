@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
 import { checkServerIdentity } from '../../lib/network/server-identity.ts';
-import type { GatewayAddress } from './gateway-address.ts';
+import type { GatewayAddress } from './gateway-socket.ts';
 
 export interface TlsAnswer {
   /** The certificate presented; null when the handshake failed before that. */

@@ -68,11 +68,7 @@ async function isFolder(path: string): Promise<boolean> {
   return (await stat(path).catch(() => null))?.isDirectory() ?? false;
 }
 
-/**
- * @param folder for the lock
- * @param other checked, too: another process may have found the data folder writable when this one did not
- * @returns releases the lock
- */
+/** @param other checked, too: another process may have found the data folder writable when this one did not */
 async function lock(path: string, folder: string, other: string): Promise<() => Promise<void>> {
   const name = `${randomBytes(6).toString('hex')}${SUFFIX}`;
   const socket = new LockSocket();

@@ -13,8 +13,6 @@ const LONGEST_NAME = 24;
  * while the data folder is locked.
  *
  * @param dataFolder determines the name, so that the next agent on it finds the same folder
- * @param parent folder for temporary files
- * @returns the folder's path
  * @throws {OperatorError} when the folder is not private to this user or its path is too long for sockets
  */
 export async function openRuntimeFolder(dataFolder: string, parent = tmpdir()): Promise<string> {

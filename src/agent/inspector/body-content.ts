@@ -12,9 +12,8 @@ import { type HeaderField, headerValue } from './parsing/message-head.ts';
 const { createZstdDecompress } = zlib as { createZstdDecompress?: () => Transform };
 
 /** More of a decoded body is not shown. */
-export const MAX_DECODED = 1024 * 1024;
+const MAX_DECODED = 1024 * 1024;
 
-/** A body as people read it. */
 export interface BodyContent {
   contentType: string | null;
   contentEncoding: string | null;
@@ -34,7 +33,6 @@ export interface BodyContent {
 /**
  * Decodes a captured body.
  *
- * @param reveal whether to show secrets
  * @returns null when there is none
  */
 export async function bodyContent(
@@ -140,6 +138,6 @@ function textOf(bytes: Buffer, truncated: boolean, contentType: string | null): 
 
 function withoutCutCharacter(bytes: Buffer): Buffer {
   let end = bytes.length;
-  for (let back = 0; back < 3 && end > 0 && ((bytes[end - 1] as number) & 0xc0) === 0x80; back++) end--;
-  return end > 0 && (bytes[end - 1] as number) >= 0xc0 ? bytes.subarray(0, end - 1) : bytes.subarray(0, bytes.length);
+  for (let back = 0; back < 3 && end > 0 && (bytes.readUInt8(end - 1) & 0xc0) === 0x80; back++) end--;
+  return end > 0 && bytes.readUInt8(end - 1) >= 0xc0 ? bytes.subarray(0, end - 1) : bytes.subarray(0, bytes.length);
 }

@@ -2,8 +2,8 @@ import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { type CapturedMessage, Exchange, type ExchangeMessage } from './exchange.ts';
 import { PackedExchanges } from './packed-exchanges.ts';
+import type { PendingMemory } from './parsing/growing-bytes.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
-import type { PendingMemory } from './parsing/pending-bytes.ts';
 
 /** Bytes that the captured exchanges of all tunnels take together, unfinished ones included. */
 export const MAX_HELD = 16 * 1024 * 1024;
@@ -18,7 +18,6 @@ const REPORT_OVERHEAD = 128;
 const MAX_MESSAGES = 1_000;
 const MAX_MESSAGE_BYTES = 16 * 1024;
 
-/** Learns which exchange is new, has changed or was forgotten. */
 type Watcher = (tunnelId: string, id: number) => void;
 type NewMessage = Omit<ExchangeMessage, 'number' | 'at'>;
 
@@ -45,7 +44,7 @@ export class CaptureStore implements PendingMemory {
     this.#pending = new MemoryBudget(Math.min(MAX_PENDING, maxBytes / 4));
   }
 
-  /** Bytes held now. */
+  /** Bytes. */
   get held(): number {
     return this.#held + this.#pending.reserved + this.#packed.size;
   }
@@ -72,7 +71,6 @@ export class CaptureStore implements PendingMemory {
     return exchange;
   }
 
-  /** Keeps a report of the gateway with an exchange. */
   attach(id: number, report: RequestReport): void {
     const held = this.#at(id);
     if (held === undefined || this.#reports.has(id)) return;
@@ -127,12 +125,10 @@ export class CaptureStore implements PendingMemory {
     this.changed(exchange);
   }
 
-  /** Tells those who watch that an exchange has changed. */
   changed({ tunnelId, id }: Exchange): void {
     if (this.#watchers.size > 0) this.#tell(tunnelId, id);
   }
 
-  /** @returns stops it */
   watch(watcher: Watcher): () => void {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);
@@ -178,7 +174,6 @@ export class CaptureStore implements PendingMemory {
     return count;
   }
 
-  /** Forgets the exchanges of one tunnel. */
   clear(tunnelId: string): void {
     for (let id = this.#oldestId; id <= this.#lastId; id++) {
       const held = this.#at(id);

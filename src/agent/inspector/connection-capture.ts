@@ -2,28 +2,27 @@ import type { CaptureStore } from './capture-store.ts';
 import type { CaptureTime } from './capture-time.ts';
 import { CapturedMessage, type Exchange, type ExchangeMessage, endedEarly } from './exchange.ts';
 import { EventStreamReader } from './parsing/event-stream-reader.ts';
-import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import {
+  afterRequestHead,
+  afterResponseHead,
+  type Following,
   type HeaderField,
   headerFields,
   headerValue,
   headFacts,
+  ParseFailure,
   requestLineOf,
   statusLineOf,
 } from './parsing/message-head.ts';
-import { type Following, MessageReader } from './parsing/message-reader.ts';
-import { ParseFailure } from './parsing/parse-failure.ts';
+import { MessageReader } from './parsing/message-reader.ts';
 import { WebSocketInflater } from './parsing/web-socket-inflater.ts';
 import { type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
 
 export interface CaptureOptions {
   tunnelId: string;
   store: CaptureStore;
-  /** Shared by all captures. */
   time: CaptureTime;
-  /** The exchange that this connection repeats. */
   replayOf?: number | null;
-  /** Called with each request. */
   onRequest?: (exchange: Exchange) => void;
   /** Called once, when nothing more is captured. */
   onOver?: (capture: ConnectionCapture) => void;
@@ -39,7 +38,6 @@ const MAX_PIPELINED = 1_000;
 export class ConnectionCapture {
   /** Those whose response has not ended, in the order of their requests. */
   readonly #unanswered: Exchange[] = [];
-  /** The one whose request arrives. */
   #requesting: Exchange | null = null;
   readonly #requests: MessageReader;
   readonly #responses: MessageReader;
@@ -73,12 +71,10 @@ export class ConnectionCapture {
     );
   }
 
-  /** Whether nothing more is captured on this connection. */
   get isOver(): boolean {
     return this.#isOver;
   }
 
-  /** The one whose request began last. */
   get latest(): Exchange | null {
     return this.#latest;
   }
@@ -91,7 +87,6 @@ export class ConnectionCapture {
     this.#read(this.#responses, bytes);
   }
 
-  /** The upstream could not be connected. */
   failed(reason: string): void {
     this.#end('failed', `upstream unreachable: ${reason}`);
   }

@@ -29,13 +29,11 @@ export interface ExchangeMessage {
   size: number;
   data: Buffer;
   truncated: boolean;
-  /** Name of a server-sent event. */
   event: string | null;
   /** Why the data is as it was sent, compressed, or missing. */
   error: string | null;
 }
 
-/** A request or a response. */
 export class CapturedMessage<Line> {
   trailers = '';
   /** Bytes of the body as sent, without chunked transfer coding. */
@@ -88,7 +86,6 @@ export class Exchange {
     readonly id: number,
     readonly tunnelId: string,
     readonly request: CapturedMessage<RequestLine>,
-    /** The exchange that this one repeats. */
     readonly replayOf: number | null,
     readonly startedAt = Date.now(),
   ) {}
@@ -103,7 +100,6 @@ export class Exchange {
     return this.response?.line.status ?? this.report?.status ?? null;
   }
 
-  /** Whether the store still keeps it. */
   get isHeld(): boolean {
     return this.held > 0;
   }
@@ -128,7 +124,6 @@ export class Exchange {
   }
 }
 
-/** Why an exchange is not complete after its connection has closed. */
 export function endedEarly(by: ExchangeMessage['from'], hasResponse: boolean): string {
   return `the ${by} closed the connection ${hasResponse ? 'before the response was complete' : 'before there was a response'}`;
 }

@@ -21,7 +21,7 @@ class WaitingRequests {
 
   add(id: number, head: string): void {
     const at = this.#count++ % MAX_WAITING;
-    if (this.#digests.size > 0) this.#digests.delete(this.#ids[at] as number);
+    if (this.#digests.size > 0) this.#digests.delete(this.#ids[at] ?? 0);
     this.#ids[at] = id;
     this.#samples[at] = headSample(head);
   }
@@ -40,7 +40,7 @@ class WaitingRequests {
     let twins = 0;
     for (let number = Math.max(0, this.#count - MAX_WAITING); number < this.#count; number++) {
       const at = number % MAX_WAITING;
-      const id = this.#ids[at] as number;
+      const id = this.#ids[at] ?? 0;
       if (this.#samples[at] !== sample || id === 0) continue;
       const digest = this.#digests.get(id) ?? headDigest(find(id)?.request.head ?? '');
       this.#digests.set(id, digest);
@@ -53,7 +53,7 @@ class WaitingRequests {
   }
 
   #takeAt(at: number): number {
-    const id = this.#ids[at] as number;
+    const id = this.#ids[at] ?? 0;
     this.#digests.delete(id);
     this.#ids[at] = 0;
     return id;
@@ -62,13 +62,11 @@ class WaitingRequests {
 
 /** Joins what the gateway reports with what was captured. */
 export class GatewayReports {
-  /** By tunnel. */
   readonly #waiting = new Map<string, WaitingRequests>();
   readonly #missed = new Map<string, number>();
 
   constructor(private readonly store: CaptureStore) {}
 
-  /** How many requests of a tunnel the gateway has not reported. */
   missed(tunnelId: string): number {
     return this.#missed.get(tunnelId) ?? 0;
   }

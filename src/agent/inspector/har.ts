@@ -3,15 +3,11 @@ import { type BodyContent, bodyContent } from './body-content.ts';
 import type { CapturedMessage, Exchange, ExchangeMessage } from './exchange.ts';
 import { maskText } from './masking/mask-text.ts';
 import { type HeaderField, headerValue } from './parsing/message-head.ts';
-import { durationOf, hostOf, shownExchange, timingOf } from './shown-exchange.ts';
-import { shownReport } from './shown-report.ts';
+import { durationOf, hostOf, shownExchange, shownReport, timingOf } from './shown-exchange.ts';
 
 export interface HarOptions {
-  /** Version of the agent. */
   version: string;
-  /** The tunnel's public URL. */
   url: string;
-  /** Whether to show secrets. */
   reveal: boolean;
 }
 

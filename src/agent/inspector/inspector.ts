@@ -6,7 +6,6 @@ import type { Exchange } from './exchange.ts';
 import { GatewayReports } from './gateway-reports.ts';
 
 export interface GatewayWatch {
-  /** Whether the gateway reports requests now. */
   readonly isActive: boolean;
   stop(): void;
 }
@@ -27,7 +26,6 @@ export interface InspectorOptions {
 interface Inspection {
   until: Date;
   cancel: () => void;
-  /** Those of open connections. */
   captures: Set<ConnectionCapture>;
   /** Null until connections are captured. */
   watch: GatewayWatch | null;
@@ -50,12 +48,10 @@ export class Inspector {
     this.reports = new GatewayReports(this.store);
   }
 
-  /** When the inspection of a tunnel ends; null when it is off. */
   until(tunnelId: string): Date | null {
     return this.#inspections.get(tunnelId)?.until ?? null;
   }
 
-  /** Whether the gateway reports the requests of a tunnel. */
   isReported(tunnelId: string): boolean {
     return this.#inspections.get(tunnelId)?.watch?.isActive === true;
   }
@@ -109,7 +105,6 @@ export class Inspector {
     this.reports.forget(tunnelId);
   }
 
-  /** Ends all inspections. */
   stop(): void {
     for (const tunnelId of [...this.#inspections.keys(), ...this.#kept.keys()]) this.forget(tunnelId);
   }

@@ -90,7 +90,7 @@ export class PackedExchanges {
   unpack(id: number, place: number): Exchange {
     const { bytes, numbers } = this.#segmentOf(place);
     const at = place & (MAX_SEGMENT - 1);
-    const number = (index: number) => numbers[at / NUMBER + index] as number;
+    const number = (index: number) => numbers[at / NUMBER + index] ?? NONE;
     let from = at + HEADER;
     const head = (length: number) => {
       from += length;
@@ -106,7 +106,7 @@ export class PackedExchanges {
     const request = new CapturedMessage(requestLineOf(requestHead), requestHead, number(1));
     const response = new CapturedMessage(statusLineOf(responseHead), responseHead, number(3));
     const replayOf = number(5);
-    const tunnelId = this.#tunnels[number(8)] as string;
+    const tunnelId = this.#tunnels[number(8)] ?? '';
     const exchange = new Exchange(id, tunnelId, request, Number.isNaN(replayOf) ? null : replayOf, number(0));
     exchange.response = response;
     exchange.state = 'complete';
@@ -122,7 +122,7 @@ export class PackedExchanges {
 
   tunnelOf(place: number): string {
     const { numbers } = this.#segmentOf(place);
-    return this.#tunnels[numbers[(place & (MAX_SEGMENT - 1)) / NUMBER + 8] as number] as string;
+    return this.#tunnels[numbers[(place & (MAX_SEGMENT - 1)) / NUMBER + 8] ?? NONE] ?? '';
   }
 
   /** Frees the place of one. Its memory is free when all those of a segment are. */

@@ -1,9 +1,123 @@
 import type { Socket } from 'node:net';
+import { z } from 'zod';
 import { ApiError, messageOf } from '../../lib/errors.ts';
+import { CONNECTION_HEADERS } from '../../lib/http/connection-headers.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
+import { bodyContent } from './body-content.ts';
 import type { ConnectionCapture } from './connection-capture.ts';
 import type { Exchange, ExchangeMessage } from './exchange.ts';
-import type { RequestBytes } from './replay-request.ts';
+import type { HeaderField } from './parsing/message-head.ts';
+import { shownExchange } from './shown-exchange.ts';
+
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const MAX_HEADERS = 200;
+
+const Header = z.strictObject({
+  name: z.string().max(256).regex(TOKEN, 'must be the name of a header'),
+  value: z
+    .string()
+    .max(65_536)
+    .refine((value) => !/[\r\n\0]/.test(value), 'must be one line'),
+});
+
+const Body = z.union([z.strictObject({ text: z.string() }), z.strictObject({ base64: z.base64() })], {
+  error: 'must be {"text": "…"}, {"base64": "…"} or null',
+});
+
+/** Body of `POST …/requests/{id}/replay`: what to change. */
+export const ReplayRequest = z.strictObject({
+  method: z.string().max(64).regex(TOKEN, 'must be a method of HTTP').optional(),
+  path: z
+    .string()
+    .max(65_536)
+    .regex(/^\/[\x21-\x7e]*$/, 'must begin with / and be percent-encoded')
+    .meta({ description: 'Path and query.' })
+    .optional(),
+  headers: z.array(Header).max(MAX_HEADERS).meta({ description: 'Replaces all headers.' }).optional(),
+  body: Body.nullable().meta({ description: 'Null: no body.' }).optional(),
+});
+export type ReplayRequest = z.infer<typeof ReplayRequest>;
+
+/** A request as it goes to the upstream. */
+interface RequestBytes {
+  head: Buffer;
+  body: Buffer;
+}
+
+const NO_BODY = Buffer.alloc(0);
+
+/** Whether an exchange can be repeated as it was. */
+export function canReplay(exchange: Exchange): boolean {
+  return isRepeatable(exchange) && exchange.request.endedAt !== null && !exchange.request.isTruncated;
+}
+
+function isRepeatable({ kind, isHeld, request }: Exchange): boolean {
+  return isHeld && request.head !== '' && (kind === 'http' || kind === 'events') && request.line.method !== 'CONNECT';
+}
+
+/**
+ * The request that repeats an exchange. What still equals its masked form stands for what was captured.
+ *
+ * @throws {AgentError} 409 for an exchange that cannot be repeated
+ */
+export async function requestBytes(exchange: Exchange, change: ReplayRequest): Promise<RequestBytes> {
+  if (exchange.isOnlyReported) throw notReplayable('the agent has only what the gateway reports of it');
+  if (!isRepeatable(exchange)) {
+    throw notReplayable('the connection was upgraded, or is no longer captured: only plain requests can be replayed');
+  }
+  if (change.body === undefined && !canReplay(exchange)) {
+    throw notReplayable('the body was not captured whole: send a body');
+  }
+  const captured = shownExchange(exchange, true);
+  const masked = shownExchange(exchange, false);
+  const path = change.path === undefined || change.path === masked.path ? captured.path : change.path;
+  const headers = change.headers
+    ? change.headers.map((field) => unmasked(field, masked.requestHeaders, captured.requestHeaders))
+    : captured.requestHeaders;
+  const { body, isDecoded } = await bodyBytes(exchange, change.body, captured.requestHeaders);
+  const sent = headers.filter(({ name }) => {
+    const lower = name.toLowerCase();
+    return !CONNECTION_HEADERS.has(lower) && !(isDecoded && lower === 'content-encoding');
+  });
+  const method = change.method ?? exchange.request.line.method;
+  const lines = [
+    `${method} ${path} HTTP/1.1`,
+    ...(hasHost(sent) ? [] : captured.requestHeaders.filter(isHost)).map(lineOf),
+    ...sent.map(lineOf),
+    ...(body.length > 0 || !/^(?:GET|HEAD|OPTIONS)$/.test(method) ? [`Content-Length: ${body.length}`] : []),
+    'Connection: close',
+  ];
+  return { head: Buffer.from(`${lines.join('\r\n')}\r\n\r\n`), body };
+}
+
+function unmasked(field: HeaderField, masked: readonly HeaderField[], captured: readonly HeaderField[]): HeaderField {
+  const name = field.name.toLowerCase();
+  const at = masked.findIndex((each) => each.name.toLowerCase() === name && each.value === field.value);
+  return captured[at] ?? field;
+}
+
+async function bodyBytes(
+  exchange: Exchange,
+  change: ReplayRequest['body'],
+  headers: readonly HeaderField[],
+): Promise<{ body: Buffer; isDecoded: boolean }> {
+  const { request } = exchange;
+  const captured = request.body ? Buffer.from(request.body.bytes) : NO_BODY;
+  if (change === undefined) return { body: captured, isDecoded: false };
+  if (change === null) return { body: NO_BODY, isDecoded: true };
+  if ('base64' in change) return { body: Buffer.from(change.base64, 'base64'), isDecoded: true };
+  const shown = await bodyContent(request, headers, false);
+  if (shown?.text === change.text && !shown.truncated) return { body: captured, isDecoded: false };
+  return { body: Buffer.from(change.text), isDecoded: true };
+}
+
+const lineOf = ({ name, value }: HeaderField): string => `${name}: ${value}`;
+const isHost = ({ name }: HeaderField): boolean => name.toLowerCase() === 'host';
+const hasHost = (fields: readonly HeaderField[]): boolean => fields.some(isHost);
+
+function notReplayable(problem: string): AgentError {
+  return new AgentError('ERR_AGENT_NOT_REPLAYABLE', `cannot replay the request: ${problem}`);
+}
 
 export interface ReplayOptions {
   request: RequestBytes;

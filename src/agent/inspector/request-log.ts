@@ -2,10 +2,16 @@ import type { Log } from '../../lib/log/log.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { type ExchangeMessage, endedEarly } from './exchange.ts';
-import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
-import { headFacts, requestLineOf, statusLineOf } from './parsing/message-head.ts';
-import { type Following, MessageReader } from './parsing/message-reader.ts';
-import { ParseFailure } from './parsing/parse-failure.ts';
+import {
+  afterRequestHead,
+  afterResponseHead,
+  type Following,
+  headFacts,
+  ParseFailure,
+  requestLineOf,
+  statusLineOf,
+} from './parsing/message-head.ts';
+import { MessageReader } from './parsing/message-reader.ts';
 
 /** Of all connections together, for heads that have not arrived whole. */
 const MAX_PENDING_BYTES = 1024 * 1024;
@@ -31,11 +37,7 @@ export class RequestLog {
     private readonly now: () => number = () => performance.now(),
   ) {}
 
-  /**
-   * Reads a connection to an upstream.
-   *
-   * @param url of the tunnel
-   */
+  /** Reads a connection to an upstream. */
   connection(url: () => string): ConnectionRequests {
     return new ConnectionRequests(this.#pending, this.now, (request, reason) => {
       const { method, path, status, request_bytes, response_bytes, beganAt } = request;
@@ -52,7 +54,6 @@ export class RequestLog {
 class ConnectionRequests {
   /** Those whose response has not ended, in the order of their requests. */
   readonly #unanswered: Request[] = [];
-  /** The one whose request arrives. */
   #requesting: Request | null = null;
   readonly #requests: MessageReader;
   readonly #responses: MessageReader;

@@ -1,7 +1,8 @@
+import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { trimSpace } from '../../lib/http/trim-space.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
+import { isSecretHeader, MASK } from '../../lib/masking/secret-names.ts';
 import type { Exchange } from './exchange.ts';
-import { maskHeaders } from './masking/mask-headers.ts';
 import { type HeaderField, headerFields, headerValue } from './parsing/message-head.ts';
 
 /** The parts of an exchange that its heads have, for people. */
@@ -15,11 +16,7 @@ export interface ShownExchange {
   masked: boolean;
 }
 
-/**
- * Reads the heads of an exchange.
- *
- * @param reveal whether to show secrets
- */
+/** Reads the heads of an exchange. */
 export function shownExchange({ request, response }: Exchange, reveal: boolean): ShownExchange {
   const read = {
     path: request.line.target,
@@ -76,4 +73,62 @@ export function durationOf({ request, endedAt }: Exchange): number {
 
 function between(from: number | null, to: number | null): number | null {
   return from === null || to === null ? null : Math.round((to - from) * 100) / 100;
+}
+
+/** What the gateway has reported of a request, for people. */
+interface ShownReport {
+  path: string;
+  upstream_path: string | null;
+  client: string;
+  status: number | null;
+  error_code: string | null;
+  duration_ms: number;
+  rules: RequestReport['rules'];
+}
+
+export function shownReport(report: RequestReport, reveal: boolean): ShownReport {
+  const { target, sent, client, status, code, ms, rules } = report;
+  const masked = (url: string) => (reveal ? url : maskUrl(url));
+  return {
+    path: masked(target),
+    upstream_path: sent && masked(sent.target),
+    client,
+    status,
+    error_code: code,
+    duration_ms: ms,
+    rules: rules.map((rule) => {
+      const { outcome } = rule;
+      return outcome.kind === 'forward' ? { ...rule, outcome: { ...outcome, url: masked(outcome.url) } } : rule;
+    }),
+  };
+}
+
+/** Masks header values that are secrets, and those in URLs of any other header. */
+export function maskHeaders(fields: readonly HeaderField[]): HeaderField[] {
+  return fields.map(({ name, value }) => ({ name, value: maskHeader(name, value) }));
+}
+
+function maskHeader(name: string, value: string): string {
+  if (!isSecretHeader(name)) return maskUrl(value);
+  switch (name.toLowerCase()) {
+    case 'cookie':
+      return value.split(/; */).map(maskCookie).join('; ');
+    case 'set-cookie': {
+      const [cookie = '', ...attributes] = value.split(/; */);
+      return [maskCookie(cookie), ...attributes].join('; ');
+    }
+    case 'authorization':
+    case 'proxy-authorization': {
+      const scheme = /^(Basic|Bearer|Digest|Negotiate|NTLM|Token|AWS4-HMAC-SHA256) /i.exec(value)?.[0] ?? '';
+      return `${scheme}${MASK}`;
+    }
+    default:
+      return value === '' ? '' : MASK;
+  }
+}
+
+function maskCookie(cookie: string): string {
+  const at = cookie.indexOf('=');
+  if (at === -1) return cookie === '' ? '' : MASK;
+  return `${cookie.slice(0, at)}=${MASK}`;
 }

@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
@@ -68,7 +69,6 @@ function checksumOf(installation: Installation): string {
  * The installation that joins with a code. It stays the same device as before, except at another gateway, which must not
  * get the key for the first one, and on another machine, to which the card was copied.
  *
- * @param before the present one
  * @param machine this machine; null: unknown
  */
 export function installationFor(code: string, before: Installation | null, machine: string | null): Installation {
@@ -96,4 +96,31 @@ export function hasJoined(installation: Installation | null, code: string, machi
 function isSameGateway(one: string, other: string): boolean {
   const [a, b] = [parseJoinCode(one), parseJoinCode(other)];
   return a !== null && b !== null && a.origin === b.origin && String(a.pin) === String(b.pin);
+}
+
+/** Serial numbers that no copy of a disk or card carries to another machine. */
+const SOURCES = ['/sys/firmware/devicetree/base/serial-number', '/sys/class/dmi/id/product_uuid'];
+
+/**
+ * A hash that tells this machine from others, also after its card was copied.
+ *
+ * @returns null when the machine has no serial number that this user can read
+ */
+export function machineId(sources: readonly string[] = SOURCES): string | null {
+  for (const file of sources) {
+    const serial = readSerial(file);
+    if (serial !== null) return createHash('sha256').update(serial).digest('hex').slice(0, 32);
+  }
+  return null;
+}
+
+function readSerial(file: string): string | null {
+  try {
+    const serial = readFileSync(file, 'utf8').replaceAll('\0', '').trim();
+    // Virtual machines and cheap boards have zeros.
+    return /[1-9a-z]/i.test(serial) ? serial : null;
+  } catch {
+    // Not this kind of machine, or only root may read it.
+    return null;
+  }
 }

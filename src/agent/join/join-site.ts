@@ -7,11 +7,11 @@ import { type Enrolled, type EnrolOptions, enrol } from './enrol.ts';
 import {
   type Installation,
   installationFor,
+  machineId,
   readInstallation,
   withoutSecret,
   writeInstallation,
 } from './installation.ts';
-import { machineId } from './machine.ts';
 
 /** The files that joining writes. */
 export interface JoinFiles {

@@ -14,13 +14,11 @@ import {
 } from './tunnel-import.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 
-/** A file that declares tunnels: YAML, or JSON, which is YAML. */
 const Declaration = z.strictObject({ tunnels: z.array(z.unknown()) });
 
 /**
  * Reads the tunnels that a file declares. Each has the members of `POST /tunnels`, and a domain that identifies it.
  *
- * @param source names the file in errors
  * @throws {OperatorError} exit code 2, listing everything that is wrong with any of the tunnels
  */
 export async function parseDeclaredTunnels(
@@ -68,7 +66,7 @@ async function declarationsIn(text: string, source: string): Promise<unknown[]> 
  *
  * @throws {OperatorError} as {@link parseDeclaredTunnels}, also for a domain in two files
  */
-export async function readDeclaredTunnels(folder: string, rules: ImportRules): Promise<ImportedTunnel[]> {
+async function readDeclaredTunnels(folder: string, rules: ImportRules): Promise<ImportedTunnel[]> {
   const tunnels = new Map<string, ImportedTunnel>();
   for (const name of await filesIn(folder)) {
     const source = join(folder, name);

@@ -11,7 +11,6 @@ import {
 } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 
-/** Converts the data of a file to text and back. */
 export interface Codec<T> {
   encode(data: T): string;
   /**
@@ -252,7 +251,6 @@ export class DurableFile<T> implements Adapter<T> {
   }
 }
 
-/** The copy with the same content. */
 export function backupOf(path: string): string {
   return `${path}.bak`;
 }

@@ -5,7 +5,6 @@ import type { Endpoint, RequestWatcher } from '../connectors/connector.ts';
 export type WatchAtUrl = (url: string, watcher: RequestWatcher) => (() => void) | null;
 
 export interface RequestWatch {
-  /** Whether the gateway reports requests now. */
   readonly isActive: boolean;
   stop(): void;
 }

@@ -1,5 +1,6 @@
 import { ApiError } from '../../lib/errors.ts';
 import { type BackoffPolicy, backoffCeiling, backoffDelay } from '../../lib/time/backoff.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import { DeadlineExceeded } from '../../lib/time/deadline.ts';
 
 const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
@@ -32,7 +33,6 @@ export class RetrySchedule {
     this.#unanswered = 0;
   }
 
-  /** Notes why an attempt failed. */
   bindFailed(error: unknown): void {
     if (!(error instanceof ApiError)) return;
     if (error.cause instanceof DeadlineExceeded) this.#unanswered++;
@@ -45,5 +45,36 @@ export class RetrySchedule {
    */
   get yieldMs(): number {
     return this.#unanswered === 0 ? 0 : backoffCeiling(this.#unanswered - 1, { baseMs: YIELD_MS, maxMs: RETRY.maxMs });
+  }
+}
+
+/** The one wait that a loop is in, which others can end early. */
+export class InterruptibleWait {
+  #interrupt: () => void = () => {};
+
+  constructor(private readonly clock: Clock) {}
+
+  interrupt(): void {
+    this.#interrupt();
+  }
+
+  async sleep(ms: number): Promise<void> {
+    const waiting = new AbortController();
+    this.#interrupt = () => waiting.abort();
+    await this.clock.sleep(ms, waiting.signal).catch((reason: unknown) => {
+      if (!waiting.signal.aborted) throw reason;
+    });
+  }
+
+  /** @returns what the promise resolves with; null when interrupted first */
+  until<T>(promise: Promise<T>): Promise<T | null> {
+    return new Promise((resolve) => {
+      this.#interrupt = () => resolve(null);
+      void promise.then(resolve);
+    });
+  }
+
+  async untilInterrupted(): Promise<void> {
+    await this.until(new Promise<never>(() => {}));
   }
 }

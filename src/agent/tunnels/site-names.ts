@@ -10,13 +10,11 @@ export interface Site {
   deviceName: string | null;
 }
 
-/** The domain to ask the gateway for. */
-export interface DomainChoice {
-  /** Null: the gateway chooses. */
-  domain: string | null;
-  /** This device's own name, for when somebody else has the domain; null: none. */
-  otherwise: string | null;
-}
+/**
+ * The domain to ask the gateway for (null: the gateway chooses), and this device's own name for when somebody else has it
+ * (null: none).
+ */
+export type DomainChoice = readonly [domain: string | null, otherwise: string | null];
 
 const LONGEST_LABEL = 63;
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
@@ -34,11 +32,11 @@ export function domainAtSite(
   site: Site | null,
 ): DomainChoice {
   const wanted = domain ?? null;
-  if (site === null || !isLabel({ protocol, domain: wanted ?? '' })) return { domain: wanted, otherwise: null };
+  if (site === null || !isLabel({ protocol, domain: wanted ?? '' })) return [wanted, null];
   const own = site.deviceName === null ? '' : `-${site.deviceName}`;
-  if (wanted === null) return { domain: `${randomLabel()}${own}.${site.domain}`, otherwise: null };
+  if (wanted === null) return [`${randomLabel()}${own}.${site.domain}`, null];
   const isOwn = own === '' || wanted.endsWith(own) || wanted.length + own.length > LONGEST_LABEL;
-  return { domain: `${wanted}.${site.domain}`, otherwise: isOwn ? null : `${wanted}${own}.${site.domain}` };
+  return [`${wanted}.${site.domain}`, isOwn ? null : `${wanted}${own}.${site.domain}`];
 }
 
 /** Whether a domain is a single label, which a site completes. */
@@ -51,25 +49,24 @@ export function domainsFor(
   request: { protocol: TunnelRequest['protocol']; domain: string },
   site: Site | null,
 ): string[] {
-  const { domain, otherwise } = domainAtSite(request, site);
-  return [...new Set([request.domain, domain, otherwise])].filter((each) => each !== null);
+  return [...new Set([request.domain, ...domainAtSite(request, site)])].filter((each) => each !== null);
 }
 
 /**
  * Opens the wanted domain, or the device's own one if somebody else has that.
  *
- * @returns what was opened, and why it is not the wanted domain; null: it is
+ * @returns what was opened, the domain that was asked for, and why it is not the wanted one; null: it is
  */
 export async function openChoice<T>(
-  { domain, otherwise }: DomainChoice,
+  [domain, otherwise]: DomainChoice,
   open: (domain: string | null) => Promise<T>,
-): Promise<{ opened: T; reason: string | null }> {
+): Promise<{ opened: T; domain: string | null; reason: string | null }> {
   try {
-    return { opened: await open(domain), reason: null };
+    return { opened: await open(domain), domain, reason: null };
   } catch (error) {
     const isTaken = otherwise !== null && error instanceof ApiError && TAKEN.includes(error.code);
     if (!isTaken) throw error;
-    return { opened: await open(otherwise), reason: error.message };
+    return { opened: await open(otherwise), domain: otherwise, reason: error.message };
   }
 }
 

@@ -5,11 +5,11 @@ import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
+import { problemList } from '../errors/agent-error.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
-import { problemList } from './problems.ts';
 import { domainsFor, type Site } from './site-names.ts';
 import { domainOf, type Tunnel, TunnelRequest } from './tunnel.ts';
-import { StoredTunnels, TUNNELS_VERSION } from './tunnel-store.ts';
+import { StoredTunnels, TUNNELS_VERSION } from './tunnels-file.ts';
 
 /** A tunnel to create, with the domain that identifies it. */
 export type ImportedTunnel = Omit<TunnelRequest, 'forwards_to'> & { forwards_to: string; domain: string };
@@ -32,7 +32,6 @@ const SampleFile = z.record(z.string(), z.record(z.string(), z.unknown()));
 /**
  * Reads the tunnels to import from an export, a `tunnels.json`, or the file of ngrok's sample agent.
  *
- * @param source names the file in errors
  * @throws {OperatorError} exit code 2, listing everything that is wrong with any of the tunnels
  */
 export function parseTunnels(text: string, source: string, rules: ImportRules): ImportedTunnel[] {

@@ -1,9 +1,17 @@
 import type { Log } from '../../lib/log/log.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector } from '../connectors/connector.ts';
 import type { TunnelState } from './tunnel.ts';
-import type { TunnelView } from './tunnel-list.ts';
+import type { TunnelList, TunnelView } from './tunnel-list.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
+
+export interface TunnelLogOptions {
+  list: Pick<TunnelList, 'size' | 'counts' | 'values'>;
+  connector: Pick<Connector, 'status'>;
+  clock: Clock;
+  log: Log;
+}
 
 /** With more tunnels, a start logs only how many are online: log writes wear out SD cards. */
 const MAX_NAMED_AT_START = 20;
@@ -13,29 +21,38 @@ export class TunnelLog {
   /** Tunnels that have been online since the start of the agent, and the number of the session in which they were last. */
   readonly #seenOnline = new WeakMap<TunnelSupervisor, number>();
 
-  constructor(
-    private readonly connector: Pick<Connector, 'status'>,
-    private readonly log: Log,
-  ) {}
+  /** When the session came online; null once all tunnels have settled. */
+  #settlingSince: number | null = null;
+
+  constructor(private readonly options: TunnelLogOptions) {}
+
+  sessionOnline(): void {
+    const { list, clock } = this.options;
+    this.#settlingSince = list.size > 0 ? clock.now() : null;
+  }
+
+  sessionLost(): void {
+    this.#settlingSince = null;
+  }
 
   /** The tunnel is online, which needs no line: its creator knows. */
   noteOnline(supervisor: TunnelSupervisor): void {
-    this.#seenOnline.set(supervisor, this.connector.status.reconnects);
+    this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
   }
 
-  /**
-   * Logs that a tunnel came online or went offline.
-   *
-   * @param before its state before the change
-   * @param count of all tunnels
-   */
-  changed(supervisor: TunnelSupervisor, before: TunnelState, count: number): void {
-    const { connector, log } = this;
+  /** Logs that a tunnel came online or went offline, and once after the start of a session how all of them are. */
+  changed(supervisor: TunnelSupervisor, before: TunnelState): void {
+    this.#logChange(supervisor, before);
+    this.#logSettled();
+  }
+
+  #logChange(supervisor: TunnelSupervisor, before: TunnelState): void {
+    const { list, connector, log } = this.options;
     const { url, tunnel, status } = supervisor;
     const isOnline = status.state === 'online';
     if (isOnline === (before === 'online')) return;
     if (isOnline) {
-      const isFirst = !this.#seenOnline.has(supervisor) && count <= MAX_NAMED_AT_START;
+      const isFirst = !this.#seenOnline.has(supervisor) && list.size <= MAX_NAMED_AT_START;
       this.noteOnline(supervisor);
       if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
       return;
@@ -48,6 +65,17 @@ export class TunnelLog {
       log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
     });
   }
+
+  #logSettled(): void {
+    const { list, clock, log } = this.options;
+    const { connecting, offline, online, failed } = list.counts;
+    if (this.#settlingSince === null || connecting + offline > 0) return;
+    const after_ms = Math.round(clock.now() - this.#settlingSince);
+    this.#settlingSince = null;
+    if (failed === 0) log.info({ online, failed, after_ms }, 'tunnels online');
+    else log.warn({ online, failed, after_ms }, 'some tunnels are not online');
+    if (failed > 0) offerToMove(list.values(), log);
+  }
 }
 
 /** Codes for a name that the gateway does not serve or the authtoken may not use. */
@@ -57,8 +85,8 @@ const NAME_REFUSED = ['ERR_NGROK_307', 'ERR_NGROK_316', 'ERR_NGROK_319', 'ERR_NG
  * Logs how to move tunnels of a trial with the embedded gateway. Another gateway refuses their names, all of which are
  * below localhost.
  */
-export function offerToMove(tunnels: readonly TunnelView[], log: Log): void {
-  const refused = tunnels.filter(
+function offerToMove(tunnels: Iterable<TunnelView>, log: Log): void {
+  const refused = [...tunnels].filter(
     ({ tunnel, status }) => NAME_REFUSED.includes(status.lastError?.code ?? '') && isTrialName(tunnel.domain),
   );
   if (refused.length === 0) return;

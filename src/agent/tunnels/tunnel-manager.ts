@@ -2,30 +2,21 @@ import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
-import type { Connector } from '../connectors/connector.ts';
+import type { Connector, Endpoint } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
-import {
-  type StartRequestLog,
-  type Traffic,
-  type TrafficCapture,
-  TrafficCounters,
-  TrafficTotals,
-} from '../upstreams/traffic-counters.ts';
-import { displayUpstream } from '../upstreams/upstream.ts';
+import { type StartRequestLog, type Traffic, TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
-import type { UpstreamHealth } from '../upstreams/upstream-health.ts';
-import { PoliciesInForce } from './policies-in-force.ts';
+import { DefaultPolicies } from './default-policies.ts';
 import { type RequestWatch, RequestWatches, type WatchAtUrl } from './request-watches.ts';
-import { domainAtSite, isLabel, openChoice, type Site } from './site-names.ts';
-import type { ChangedMembers, ShownState, Tunnel, TunnelChange, TunnelRequest, TunnelState } from './tunnel.ts';
-import { changeTunnel } from './tunnel-change.ts';
+import { domainAtSite, openChoice, type Site } from './site-names.ts';
+import { requestOf, type ShownState, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
+import { TunnelChanges } from './tunnel-changes.ts';
 import { TunnelCreation } from './tunnel-creation.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
-import { offerToMove, TunnelLog } from './tunnel-log.ts';
-import { type OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
+import { TunnelLog } from './tunnel-log.ts';
+import { TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
-import { specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 import { TunnelSupervisor } from './tunnel-supervisor.ts';
 
@@ -59,44 +50,43 @@ const MAX_BINDING = 16;
 
 /** The tunnels of this agent: creates and removes them, and keeps the others online. */
 export class TunnelManager {
-  readonly policies: PoliciesInForce;
+  readonly policies: DefaultPolicies;
   readonly reports: TunnelReports;
+  readonly changes: TunnelChanges;
   readonly traffic = new TrafficTotals();
   readonly #watches: RequestWatches;
   readonly #list: TunnelList;
   readonly #removals = new Map<string, Promise<void>>();
-  /** Ids of tunnels that are being changed. */
-  readonly #changing = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
   readonly #creation: TunnelCreation;
   readonly #log: TunnelLog;
   #stopped = false;
-  /** When the session came online; null once all tunnels have settled. */
-  #settlingSince: number | null = null;
 
   constructor(private readonly options: TunnelManagerOptions) {
-    const { connector, dialer, defaultPolicies, reservedDomains, log } = options;
-    this.#log = new TunnelLog(connector, log);
+    const { connector, dialer, defaultPolicies, reservedDomains, log, clock } = options;
+    const { trafficAt = () => null, watchAtUrl = () => null } = options;
     this.#list = new TunnelList(reservedDomains);
-    this.reports = new TunnelReports(dialer.healths, options.trafficAt ?? (() => null));
-    this.policies = new PoliciesInForce({
+    this.#log = new TunnelLog({ list: this.#list, connector, clock, log });
+    this.reports = new TunnelReports(dialer.healths, trafficAt);
+    const shared = {
+      ...options,
+      site: options.site ?? null,
+      list: this.#list,
+      reports: this.reports,
+      isActive: (supervisor: TunnelSupervisor) => this.#isActive(supervisor),
+      requireSession: () => this.#requireSession(),
+    };
+    this.changes = new TunnelChanges({ ...shared, isOnline: () => connector.status.state === 'online' });
+    this.policies = new DefaultPolicies({
+      ...shared,
       defaults: defaultPolicies,
-      supervisors: () => this.#list.values(),
-      isActive: (supervisor) => this.#isActive(supervisor),
+      reopen: (supervisor) => this.changes.reopen(supervisor),
       limiter: this.#limiter,
     });
-    const { watchAtUrl = () => null, clock } = options;
-    const endpointOf = (id: string) => this.#list.get(id)?.endpoint ?? null;
-    this.#watches = new RequestWatches(endpointOf, watchAtUrl, clock);
-    this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);
-    this.#creation = new TunnelCreation({
-      ...options,
-      list: this.#list,
-      opener: this.#opener,
-      site: options.site ?? null,
-      requireSession: () => this.#requireSession(),
-    });
+    this.#watches = new RequestWatches((id) => this.#list.get(id)?.endpoint ?? null, watchAtUrl, clock);
+    this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults, log);
+    this.#creation = new TunnelCreation({ ...shared, opener: this.#opener });
   }
 
   /**
@@ -158,8 +148,8 @@ export class TunnelManager {
    */
   async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
     const traffic = this.#newCounters();
-    const { tunnel, open } = await this.#creation.create(request, traffic, notice);
-    return this.#supervise(tunnel, open, traffic);
+    const { tunnel, endpoint } = await this.#creation.create(request, traffic, notice);
+    return this.#supervise(tunnel, endpoint, traffic);
   }
 
   /**
@@ -180,72 +170,6 @@ export class TunnelManager {
   }
 
   /**
-   * Changes the policy or the upstream of a tunnel, which is opened again for it. One change of a tunnel at a time.
-   *
-   * @throws {ApiError} as {@link changeTunnel}, 400 for an upstream that is not allowed, and 503 without a session or during
-   *   another change; then the tunnel stays as it was
-   */
-  async change({ tunnel }: TunnelView, { policy, forwards_to: upstream }: TunnelChange): Promise<void> {
-    const { id } = tunnel;
-    const supervisor = this.#list.get(id);
-    if (!supervisor || this.#changing.has(id)) throw beingChanged();
-    this.#requireSession();
-    this.#changing.add(id);
-    try {
-      if (upstream) await this.options.guard.check(upstream);
-      const change = {
-        ...(policy !== undefined && { policy }),
-        ...(upstream && { forwards_to: displayUpstream(upstream) }),
-      };
-      const isActive = (one: TunnelSupervisor) => this.#isActive(one);
-      const save = (changed: Tunnel) => this.options.store.save(changed);
-      if (!(await changeTunnel(supervisor, change, { isActive, save }))) return;
-    } finally {
-      this.#changing.delete(id);
-    }
-    this.reports.changed(supervisor.tunnel);
-    this.options.log.info({ url: supervisor.url, upstream: supervisor.tunnel.forwards_to }, 'tunnel changed');
-  }
-
-  /**
-   * Captures what the connections of a tunnel carry, or no longer (null). If they bypass the agent, the tunnel is closed and
-   * opened again through it, where it stays until it is opened the next time: ending that at once would interrupt clients
-   * again.
-   *
-   * @throws {AgentError} 503 while the tunnel is being changed
-   */
-  async captureBy(id: string, capture: (() => TrafficCapture) | null): Promise<void> {
-    const counters = this.reports.counters(id);
-    if (capture !== null && this.#changing.has(id)) throw beingChanged();
-    counters?.captureBy(capture);
-    if (capture !== null) await this.#openThroughAgent(id);
-  }
-
-  /** Opens the tunnels that lead to an upstream through the agent, which can close what the upstream keeps open. */
-  async relay(upstream: UpstreamHealth): Promise<void> {
-    for (const supervisor of [...this.#list.values()]) {
-      const { id } = supervisor.tunnel;
-      const isTheirs = this.reports.health(supervisor) === upstream && !this.#changing.has(id);
-      if (isTheirs) await this.#openThroughAgent(id);
-    }
-  }
-
-  /** Closes and opens a tunnel whose connections bypass the agent, and should no longer. */
-  async #openThroughAgent(id: string): Promise<void> {
-    const supervisor = this.#list.get(id);
-    const isOnline = this.options.connector.status.state === 'online';
-    if (!supervisor || !this.reports.counters(id)?.isBypassed || !isOnline || !this.#isActive(supervisor)) return;
-    this.#changing.add(id);
-    try {
-      // Supervision retries when this fails.
-      await supervisor.reopen();
-    } finally {
-      this.#changing.delete(id);
-      if (this.#isActive(supervisor)) supervisor.start();
-    }
-  }
-
-  /**
    * Gets what the gateway reports of a tunnel's requests, across sessions.
    *
    * @param onLine called with each line of JSON; a later call for the same tunnel ends this one
@@ -255,12 +179,12 @@ export class TunnelManager {
   }
 
   readonly #sessionOnline = (): void => {
-    this.#settlingSince = this.#list.size > 0 ? this.options.clock.now() : null;
+    this.#log.sessionOnline();
     for (const supervisor of this.#list.values()) supervisor.sessionOnline();
   };
 
   readonly #sessionLost = (): void => {
-    this.#settlingSince = null;
+    this.#log.sessionLost();
     for (const supervisor of this.#list.values()) supervisor.sessionLost();
   };
 
@@ -280,12 +204,13 @@ export class TunnelManager {
   }
 
   /** Opens a stored tunnel. A file can have declared one with a label only, which gets its domain now. */
-  async #open(spec: TunnelSpec & { domain: string }, traffic: TrafficCounters): Promise<OpenTunnel> {
-    const choice = isLabel(spec) ? domainAtSite(spec, this.options.site ?? null) : null;
-    if (choice === null) return this.#opener.open(spec, traffic);
-    const { opened, reason } = await openChoice(choice, (domain) => this.#opener.open({ ...spec, domain }, traffic));
-    if (reason !== null)
-      this.options.log.info({ url: opened.endpoint.url, reason }, 'tunnel got a name of this device');
+  async #open(tunnel: Tunnel, traffic: TrafficCounters): Promise<Endpoint> {
+    const request = requestOf(tunnel);
+    const choice = domainAtSite(request, this.options.site ?? null);
+    const open = (domain: string | null) => this.#opener.open({ ...request, domain }, traffic);
+    const { opened, reason } = await openChoice(choice, open);
+    const { url } = opened;
+    if (reason !== null) this.options.log.info({ url, reason }, 'tunnel got a name of this device');
     return opened;
   }
 
@@ -307,19 +232,13 @@ export class TunnelManager {
     return new TrafficCounters(this.traffic, this.options.requestLog);
   }
 
-  #supervise(tunnel: Tunnel, open: OpenTunnel | null, traffic: TrafficCounters): TunnelSupervisor {
+  #supervise(tunnel: Tunnel, endpoint: Endpoint | null, traffic: TrafficCounters): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
-    // Parsed again only after a change.
-    let parsed: (ChangedMembers & { spec: TunnelSpec }) | null = null;
     const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, {
       open: async () => {
-        const { policy, forwards_to, domain } = supervisor.tunnel;
-        this.#list.refuseReserved(domain);
-        if (parsed?.policy !== policy || parsed.forwards_to !== forwards_to) {
-          parsed = { policy, forwards_to, spec: specOfTunnel(supervisor.tunnel) };
-        }
-        const opened = await this.#open({ ...parsed.spec, domain }, traffic);
-        this.#watches.opened(tunnel.id, opened.endpoint);
+        this.#list.refuseReserved(supervisor.tunnel.domain);
+        const opened = await this.#open(supervisor.tunnel, traffic);
+        this.#watches.opened(tunnel.id, opened);
         return opened;
       },
       session: () => connector.status,
@@ -327,30 +246,16 @@ export class TunnelManager {
       clock,
       log,
       save: (changed) => store.save(changed),
-      changed: (before) => this.#supervisorChanged(supervisor, before),
+      changed: (before) => {
+        this.#list.changed(supervisor, before);
+        this.#log.changed(supervisor, before);
+      },
     });
     this.#list.add(supervisor);
     traffic.url = () => supervisor.url;
     this.reports.watch(tunnel, traffic);
-    if (open !== null) this.#log.noteOnline(supervisor);
-    supervisor.start(open);
+    if (endpoint !== null) this.#log.noteOnline(supervisor);
+    supervisor.start(endpoint);
     return supervisor;
   }
-
-  #supervisorChanged(supervisor: TunnelSupervisor, before: TunnelState): void {
-    this.#list.changed(supervisor, before);
-    this.#log.changed(supervisor, before, this.#list.size);
-    const { connecting, offline, online, failed } = this.#list.counts;
-    if (this.#settlingSince === null || connecting + offline > 0) return;
-    const after_ms = Math.round(this.options.clock.now() - this.#settlingSince);
-    this.#settlingSince = null;
-    const { log } = this.options;
-    if (failed === 0) log.info({ online, failed, after_ms }, 'tunnels online');
-    else log.warn({ online, failed, after_ms }, 'some tunnels are not online');
-    if (failed > 0) offerToMove(this.list(), log);
-  }
-}
-
-function beingChanged(): AgentError {
-  return new AgentError('ERR_AGENT_BUSY', 'the tunnel is being changed: retry later', { retryAfter: RETRY_AFTER_S });
 }

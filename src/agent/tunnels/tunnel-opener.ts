@@ -1,26 +1,19 @@
 import { ApiError } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
 import {
   defaultsFor,
   isLegacy,
   type PolicyInput,
   type TrafficPolicyDocument,
+  toTrafficPolicy,
   withOriginalPlaces,
 } from '../../traffic-policy/document.ts';
 import type { Connector, Endpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
-import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
-import type { TunnelSpec } from './tunnel-spec.ts';
-
-/** A tunnel's endpoint together with what the agent keeps for it. */
-export interface OpenTunnel {
-  endpoint: Endpoint;
-  /** Unbinds the endpoint, then ends what the agent carries for it. */
-  close(): Promise<void>;
-  /** Ends what the agent carries for an endpoint that no longer exists. */
-  release(): Promise<void>;
-}
+import type { PreparedUpstream, UpstreamDialer } from '../upstreams/upstream-dialer.ts';
+import type { TunnelRequest } from './tunnel.ts';
 
 /** Binds tunnels: prepares the upstream, applies the policy, opens the endpoint. */
 export class TunnelOpener {
@@ -28,40 +21,51 @@ export class TunnelOpener {
     private readonly connector: Connector,
     private readonly dialer: UpstreamDialer,
     private readonly defaults: () => PolicyInput,
+    private readonly log: Log,
   ) {}
 
-  /** @throws {ApiError} as the connector's open() does, or 400 when the upstream is not allowed */
-  async open(spec: TunnelSpec, traffic: TrafficCounters): Promise<OpenTunnel> {
+  /** @throws {ApiError} as the connector's open() does, or 400 when the upstream or the policy is not allowed */
+  async open(request: TunnelRequest, traffic: TrafficCounters): Promise<Endpoint> {
     for (;;) {
       const defaults = this.defaults();
-      const open = await this.#openOnce({ ...spec, traffic }, defaults);
-      await requireUrl(open);
-      if (spec.trafficPolicy !== null || defaults === this.defaults()) return open;
+      const endpoint = await this.#openOnce(request, traffic, defaults);
+      await requireUrl(endpoint);
+      if (request.policy || defaults === this.defaults()) return endpoint;
       // The default policies were reloaded meanwhile: with the old ones, the tunnel could admit clients it should not.
-      await open.close();
+      await endpoint.close();
     }
   }
 
   async #openOnce(
-    { protocol, upstream, domain, trafficPolicy, policy, traffic }: TunnelSpec & { traffic: TrafficCounters },
+    { protocol, forwards_to, domain, policy }: TunnelRequest,
+    traffic: TrafficCounters,
     defaults: PolicyInput,
-  ) {
-    const prepared = this.dialer.prepare(upstream, protocol, traffic);
-    const release = () => prepared.release();
-    const sent = trafficPolicy ?? defaultsFor(protocol, defaults);
+  ): Promise<Endpoint> {
+    const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : defaultsFor(protocol, defaults);
+    const upstream = this.dialer.prepare(forwards_to, protocol, traffic);
     try {
       const endpoint = await this.connector.open({
         protocol,
-        ...(domain !== null && { domain }),
-        upstream: prepared,
-        forwardsTo: displayUpstream(upstream),
-        trafficPolicy: sent,
+        ...(domain && { domain }),
+        upstream,
+        forwardsTo: displayUpstream(forwards_to),
+        trafficPolicy,
       });
-      return { endpoint, release, close: () => endpoint.close().finally(release) };
+      return this.#withUpstream(endpoint, upstream);
     } catch (error) {
-      await release();
-      throw withPlacesOf(policy ?? defaults, sent, error);
+      await upstream.release();
+      throw withPlacesOf(policy ?? defaults, trafficPolicy, error);
     }
+  }
+
+  /** The same endpoint; when it is closed or has ended, nothing is left of what the agent carries for it. */
+  #withUpstream(endpoint: Endpoint, upstream: PreparedUpstream): Endpoint {
+    const { url, ended, watchRequests } = endpoint;
+    void ended
+      .then(() => upstream.release())
+      .catch((err: unknown) => this.log.warn({ err, url }, 'upstream relay could not be closed'));
+    const close = () => endpoint.close().finally(() => upstream.release());
+    return { url, ended, close, ...(watchRequests && { watchRequests }) };
   }
 }
 
@@ -78,7 +82,7 @@ function withPlacesOf(policy: PolicyInput, sent: TrafficPolicyDocument, error: u
 }
 
 /** Tunnels are kept and found by their URL, and a file with an invalid one would count as damaged. */
-async function requireUrl({ endpoint: { url }, close }: OpenTunnel): Promise<void> {
+async function requireUrl({ url, close }: Endpoint): Promise<void> {
   if (URL.canParse(url)) return;
   await close();
   const named = JSON.stringify(url.slice(0, 100));

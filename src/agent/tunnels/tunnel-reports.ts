@@ -7,7 +7,7 @@ import {
   type UpstreamHealths,
   type UpstreamStatus,
 } from '../upstreams/upstream-health.ts';
-import type { ShownState, ShownStatus, Tunnel } from './tunnel.ts';
+import type { ShownState, Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelView } from './tunnel-list.ts';
 
 interface Watched {
@@ -80,7 +80,7 @@ export class TunnelReports {
   }
 
   /** The tunnel's state; `degraded` when it is online, but its upstream is not. */
-  status(view: TunnelView): ShownStatus {
+  status(view: TunnelView): TunnelStatus<ShownState> {
     const { state, since, lastError } = view.status;
     const upstream = this.upstream(view);
     if (state !== 'online' || !isDown(upstream)) return { state, since, lastError };

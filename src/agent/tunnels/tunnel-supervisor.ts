@@ -3,15 +3,12 @@ import type { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { Endpoint, SessionStatus } from '../connectors/connector.ts';
-import { InterruptibleWait } from './interruptible-wait.ts';
-import { RetrySchedule } from './retry-schedule.ts';
+import { InterruptibleWait, RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
 import { type ChangedMembers, domainOf, type Tunnel, type TunnelState, type TunnelStatus } from './tunnel.ts';
-import { TunnelBinding } from './tunnel-binding.ts';
-import type { OpenTunnel } from './tunnel-opener.ts';
 
 export interface TunnelSupervisorOptions {
-  open: () => Promise<OpenTunnel>;
+  open: () => Promise<Endpoint>;
   session: () => SessionStatus;
   limiter: Limiter;
   clock: Clock;
@@ -34,10 +31,12 @@ const STABLE_MS = 30_000;
  * backs off after each failure (`connecting`, `failed`). Without a session it waits for one (`offline`).
  */
 export class TunnelSupervisor {
-  readonly #binding: TunnelBinding;
   readonly #retry: RetrySchedule;
   readonly #wait: InterruptibleWait;
   #tunnel: Tunnel;
+  #endpoint: Endpoint | null = null;
+  /** Settles when no attempt to bind is under way; never rejects. */
+  #attempt: Promise<unknown> = Promise.resolve();
   #status: TunnelStatus = { state: 'connecting', since: new Date(), lastError: null };
   /** Identifies the running loop; null while stopped. */
   #run: symbol | null = null;
@@ -49,9 +48,8 @@ export class TunnelSupervisor {
     tunnel: Tunnel,
     private readonly options: TunnelSupervisorOptions,
   ) {
-    const { clock, log } = options;
+    const { clock } = options;
     this.#tunnel = tunnel;
-    this.#binding = new TunnelBinding(log);
     this.#retry = new RetrySchedule(() => clock.random());
     this.#wait = new InterruptibleWait(clock);
   }
@@ -62,7 +60,7 @@ export class TunnelSupervisor {
 
   /** Null while it has none. */
   get endpoint(): Endpoint | null {
-    return this.#binding.open?.endpoint ?? null;
+    return this.#endpoint;
   }
 
   get tunnel(): Tunnel {
@@ -87,8 +85,8 @@ export class TunnelSupervisor {
   }
 
   /** Starts or resumes supervision, with an endpoint that is open already if there is one. */
-  start(open: OpenTunnel | null = this.#binding.open): void {
-    this.#binding.open = open;
+  start(endpoint = this.#endpoint): void {
+    this.#endpoint = endpoint;
     this.#run = Symbol('run');
     void this.#loop(this.#run);
   }
@@ -108,7 +106,7 @@ export class TunnelSupervisor {
   /** Notifies that the session is lost, and its endpoints with it. */
   sessionLost(): void {
     if (this.#run === null) return;
-    this.#binding.drop();
+    this.#endpoint = null;
     this.#showSessionDown();
     this.#wait.interrupt();
   }
@@ -116,7 +114,7 @@ export class TunnelSupervisor {
   /** Closes the endpoint until start() is called again; throws when it could not be closed. */
   async close(): Promise<void> {
     this.#endLoop();
-    await this.#binding.close();
+    await this.#closeEndpoint();
   }
 
   /**
@@ -127,13 +125,30 @@ export class TunnelSupervisor {
    */
   async reopen(): Promise<LastError> {
     this.#endLoop();
-    return this.#binding.rebind(() => this.#bind());
+    return this.#try(async () => {
+      await this.#closeEndpoint();
+      return this.#bind();
+    });
   }
 
   /** Stops supervision for good; the endpoint ends with the session. */
   stop(): void {
     this.#endLoop();
-    this.#binding.abandon();
+  }
+
+  /** Runs an attempt to bind; {@link #closeEndpoint} waits for its end. */
+  #try<T>(bind: () => Promise<T>): Promise<T> {
+    const attempt = bind();
+    this.#attempt = attempt.catch(() => {});
+    return attempt;
+  }
+
+  /** Waits for the attempt that is under way, or its endpoint would stay open unnoticed; throws when closing fails. */
+  async #closeEndpoint(): Promise<void> {
+    await this.#attempt;
+    const endpoint = this.#endpoint;
+    this.#endpoint = null;
+    await endpoint?.close();
   }
 
   #endLoop(): void {
@@ -143,21 +158,20 @@ export class TunnelSupervisor {
 
   async #loop(run: symbol): Promise<void> {
     while (this.#run === run) {
-      if (this.#binding.open) await this.#watch(this.#binding.open);
+      if (this.#endpoint) await this.#watch(this.#endpoint);
       else if (this.#isSessionOnline()) await this.#tryToBind(run);
       else await this.#waitForSession();
     }
   }
 
-  /** Waits until the endpoint ends. */
-  async #watch(open: OpenTunnel): Promise<void> {
+  async #watch(endpoint: Endpoint): Promise<void> {
     const { clock } = this.options;
     this.#set('online', null);
     const onlineSince = clock.now();
-    const end = await this.#wait.until(open.endpoint.ended);
+    const end = await this.#wait.until(endpoint.ended);
     // Interrupted: the session is lost or the loop has ended.
-    if (end === null || this.#binding.open !== open) return;
-    this.#binding.drop();
+    if (end === null || this.#endpoint !== endpoint) return;
+    this.#endpoint = null;
     // The next session will retry.
     if (!this.#isSessionOnline()) return;
     if (clock.now() - onlineSince >= STABLE_MS) this.#retry.reset();
@@ -177,7 +191,7 @@ export class TunnelSupervisor {
     if (this.#retry.yieldMs > 0) await this.#wait.sleep(this.#retry.yieldMs);
     const error = await this.options.limiter.run(async () => {
       if (!isCurrent() || !this.#isSessionOnline()) return null;
-      return this.#binding.attempt(() => this.#bind());
+      return this.#try(() => this.#bind());
     });
     if (error === null || !isCurrent()) return;
     // A lost session explains the failure, and the next session will retry.
@@ -186,9 +200,9 @@ export class TunnelSupervisor {
 
   /** @returns why it failed; null when the endpoint is online */
   async #bind(): Promise<LastError> {
-    let open: OpenTunnel;
+    let endpoint: Endpoint;
     try {
-      open = await this.options.open();
+      endpoint = await this.options.open();
     } catch (error) {
       this.#bindError = error;
       this.#retry.bindFailed(error);
@@ -196,9 +210,9 @@ export class TunnelSupervisor {
       return { code: error instanceof ApiError ? error.code : null, message: messageOf(error) };
     }
     this.#bindError = null;
-    this.#binding.open = open;
+    this.#endpoint = endpoint;
     this.#retry.bound();
-    if (open.endpoint.url !== this.url) await this.#changeUrl(open.endpoint.url);
+    if (endpoint.url !== this.url) await this.#changeUrl(endpoint.url);
     return null;
   }
 

@@ -1,8 +1,10 @@
 import { domainToASCII } from 'node:url';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
-import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
+import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
+import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
 const ForwardsTo = z
@@ -32,7 +34,7 @@ const Domain = z.string({ error: 'must be a hostname' }).transform((input, conte
 const DOMAIN =
   'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera.<site>, or camera-<name>.<site> if that belongs to somebody else. With the embedded gateway, it becomes camera.localhost. No domain becomes a random name there; otherwise the gateway chooses.';
 
-export const ONLY_HTTP_HAS_SCHEMES = 'only http tunnels support http:// and https://: give host:port';
+const ONLY_HTTP_HAS_SCHEMES = 'only http tunnels support http:// and https://: give host:port';
 
 /** Body of `POST /tunnels`; null counts as not sent. */
 export const TunnelRequest = z
@@ -92,7 +94,6 @@ export interface Tunnel {
   readonly created_at: string;
 }
 
-/** What of a tunnel can be changed. */
 export type ChangedMembers = Pick<Tunnel, 'policy' | 'forwards_to'>;
 
 /**
@@ -119,15 +120,8 @@ export const SHOWN_STATES = ['online', 'degraded', 'connecting', 'offline', 'fai
 /** `degraded`: online, but the upstream accepts no connections. */
 export type ShownState = (typeof SHOWN_STATES)[number];
 
-/** A tunnel's state together with that of its upstream. */
-export interface ShownStatus {
-  state: ShownState;
-  since: Date;
-  lastError: TunnelStatus['lastError'];
-}
-
-export interface TunnelStatus {
-  state: TunnelState;
+export interface TunnelStatus<State = TunnelState> {
+  state: State;
   since: Date;
   /** Why the last attempt failed; null while the tunnel is online. */
   lastError: { code: string | null; message: string } | null;
@@ -137,6 +131,26 @@ export interface TunnelStatus {
 export function domainOf(url: string, protocol: string): string {
   const { hostname, host } = new URL(url);
   return protocol === 'tcp' ? host : hostname;
+}
+
+/** Stored tunnels are immutable, so each is parsed once. */
+const requests = new WeakMap<Tunnel, TunnelRequest>();
+
+/**
+ * The request that would create a stored tunnel. A version that allowed what this one does not may have written it.
+ *
+ * @throws {ApiError} 400 when this version does not support it
+ */
+export function requestOf(tunnel: Tunnel): TunnelRequest {
+  const { protocol, forwards_to, domain, policy } = tunnel;
+  let request = requests.get(tunnel);
+  if (request === undefined) {
+    const known = knownProtocol(protocol);
+    const valid = policy && validPolicy(policy);
+    request = { protocol: known, forwards_to: validUpstream(forwards_to, known), domain, policy: valid };
+    requests.set(tunnel, request);
+  }
+  return request;
 }
 
 /** Without this, zod reports rules about two members only once all other problems are fixed. */
@@ -176,4 +190,46 @@ function hostnameProblem(host: string): string | null {
 function portProblem(port: string | undefined): string | null {
   const isPort = port === undefined || (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65535);
   return isPort ? null : 'the port must be a number from 1 to 65535';
+}
+
+function knownProtocol(protocol: string): TunnelProtocol {
+  const known = TUNNEL_PROTOCOLS.find((candidate) => candidate === protocol);
+  if (known) return known;
+  throw refusal('protocol', `this version of device-agent does not support the protocol ${JSON.stringify(protocol)}`);
+}
+
+function validPolicy(policy: object): PolicyInput {
+  const parsed = PolicyInput.safeParse(policy, { error: validationMessage });
+  if (parsed.success) return parsed.data;
+  const problems = Object.fromEntries(
+    Object.entries(problemsOf(parsed.error)).map(([place, problem]) => [`policy.${place}`, problem]),
+  );
+  const [[place, problem] = ['policy', 'not valid']] = Object.entries(problems);
+  throw new AgentError(
+    'ERR_AGENT_POLICY_NOT_APPLICABLE',
+    `${place}: ${problem}; delete the tunnel and create it with a policy that this version accepts`,
+    { details: problems },
+  );
+}
+
+function validUpstream(forwardsTo: string, protocol: TunnelProtocol): Upstream {
+  const upstream = parsedUpstream(forwardsTo);
+  const hasScheme = upstream.kind === 'tcp' && upstream.scheme !== null;
+  if (hasScheme && protocol !== 'http') throw refusal('forwards_to', ONLY_HTTP_HAS_SCHEMES);
+  return upstream;
+}
+
+function parsedUpstream(forwardsTo: string): Upstream {
+  try {
+    return parseUpstream(forwardsTo);
+  } catch (error) {
+    throw refusal('forwards_to', messageOf(error), error);
+  }
+}
+
+function refusal(member: string, problem: string, cause?: unknown): AgentError {
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', `${member}: ${problem}`, {
+    details: { [member]: problem },
+    cause,
+  });
 }

@@ -13,7 +13,6 @@ const MANY = 256;
 
 export interface AbandonedConnectionsOptions {
   healths: UpstreamHealths;
-  /** Called when an upstream hangs for the first time. */
   onHangs: (upstream: UpstreamHealth) => void;
   log: Log;
   now?: () => number;

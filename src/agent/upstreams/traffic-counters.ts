@@ -42,9 +42,10 @@ export class TrafficCounters {
   #bytesIn = 0;
   #bytesOut = 0;
   #lastAt = 0;
-  #isBypassed = false;
   #capture: (() => TrafficCapture) | null = null;
 
+  /** Whether a connector connects to the upstream on its own, so that the agent sees nothing of it. */
+  isBypassed = false;
   /** Names the tunnel in the log of requests. */
   url: () => string = () => '';
 
@@ -56,7 +57,7 @@ export class TrafficCounters {
 
   /** What was counted; null when connections bypass the agent. */
   get traffic(): Traffic | null {
-    if (this.#isBypassed) return null;
+    if (this.isBypassed) return null;
     return {
       connections: this.#connections,
       requests: this.#requests,
@@ -64,16 +65,6 @@ export class TrafficCounters {
       bytesOut: this.#bytesOut,
       lastAt: this.#lastAt === 0 ? null : new Date(this.#lastAt),
     };
-  }
-
-  /** Call this whenever the upstream is bound, with whether a connector connects to it on its own. */
-  bypassed(isBypassed: boolean): void {
-    this.#isBypassed = isBypassed;
-  }
-
-  /** Whether connections bypass the agent. */
-  get isBypassed(): boolean {
-    return this.#isBypassed;
   }
 
   /** Whether connections must not bypass the agent. */
@@ -86,7 +77,6 @@ export class TrafficCounters {
     this.#capture = capture;
   }
 
-  /** Counts a connection, and what it will carry. */
   connection(isHttp: boolean): ConnectionTraffic {
     this.#connections++;
     if (!isHttp) this.#countRequest();
@@ -127,6 +117,7 @@ export class TrafficCounters {
       },
     };
   }
+
   #countRequest(): void {
     this.#requests++;
     this.totals.requests++;

@@ -12,7 +12,6 @@ export interface ConnectionOptions {
   verifyTls: boolean;
   /** PEM of the CAs that verify https upstreams at an address or localhost; omitted: the operating system's. */
   upstreamCas?: () => string;
-  /** Deadline for connecting, TLS included. */
   connectMs: number;
 }
 

@@ -1,12 +1,11 @@
 import type { Socket } from 'node:net';
 import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
-import { HalfClosedConnections } from './half-closed-connections.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
 import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
-import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
+import { HalfClosedConnections, type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
 export type DialerOptions = ConnectionOptions & RelayOptions;
 
@@ -16,7 +15,6 @@ export type DialerOptions = ConnectionOptions & RelayOptions;
  */
 export const MAX_CONNECTIONS = 2048;
 
-/** What all tunnels share. */
 interface Connections {
   count: number;
 }
@@ -30,9 +28,7 @@ interface TunnelUpstream {
   halfClosed: HalfClosedConnections;
 }
 
-/** Prepares upstreams for connectors. */
 export class UpstreamDialer {
-  /** Whether the upstreams in use accept connections. */
   readonly healths: UpstreamHealths;
   readonly #connections: Connections = { count: 0 };
   readonly #halfClosed = new HalfClosedConnections();
@@ -56,7 +52,7 @@ export class UpstreamDialer {
  */
 export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
-  #isReleased = false;
+  #released: Promise<void> | null = null;
   readonly #health: UpstreamHealth;
 
   constructor(
@@ -104,7 +100,7 @@ export class PreparedUpstream implements EndpointUpstream {
       (upstream.scheme !== 'https' || options.verifyTls) &&
       !traffic.isCaptured &&
       !this.#health.needsRelay;
-    traffic.bypassed(isDirect);
+    traffic.isBypassed = isDirect;
     if (isDirect) this.#health.isDirect = true;
     if (isDirect) return directAddress(upstream, protocol);
     if (this.#relay === null) {
@@ -117,10 +113,14 @@ export class PreparedUpstream implements EndpointUpstream {
     return `unix:${this.#relay.path}`;
   }
 
-  /** Closes the relay, if there is one. */
-  async release(): Promise<void> {
-    if (!this.#isReleased) this.tunnel.healths.release(this.tunnel);
-    this.#isReleased = true;
+  /** Closes the relay, if there is one; once, however often it is called. */
+  release(): Promise<void> {
+    this.#released ??= this.#release();
+    return this.#released;
+  }
+
+  async #release(): Promise<void> {
+    this.tunnel.healths.release(this.tunnel);
     await this.#relay?.close();
   }
 }

@@ -67,7 +67,6 @@ export class UpstreamGuard {
     if (!allowed) throw this.#refusal(upstream);
   }
 
-  /** Whether a tunnel may forward to a port of this device. */
   allowsPort(port: number): boolean {
     try {
       this.checkLiteral({ kind: 'tcp', host: 'localhost', port, scheme: null });

@@ -126,7 +126,6 @@ export class UpstreamHealth {
     this.#set('wrong_protocol', problem);
   }
 
-  /** A connection has been accepted. */
   answered(): void {
     if (this.#status.state === 'wrong_protocol') this.#checkedAt = this.now();
     else this.#works();
@@ -179,7 +178,6 @@ export interface CheckedUpstream {
   protocol: string;
 }
 
-/** The upstreams in use, each with its health. */
 export class UpstreamHealths {
   readonly #held = new Map<string, { health: UpstreamHealth; holders: number }>();
 
@@ -196,10 +194,7 @@ export class UpstreamHealths {
     return this.#held.size;
   }
 
-  /**
-   * @param forwardsTo as {@link displayUpstream} shows it
-   * @param protocol of the tunnel
-   */
+  /** @param forwardsTo as {@link displayUpstream} shows it */
   find(forwardsTo: string, protocol: string): UpstreamHealth | null {
     return this.#held.get(keyOf(forwardsTo, protocol))?.health ?? null;
   }

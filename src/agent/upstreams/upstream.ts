@@ -6,7 +6,6 @@ import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 
 export interface TcpUpstream {
   kind: 'tcp';
-  /** Null when it was left out. */
   scheme: 'http' | 'https' | null;
   /** Lower-case name, IPv4 address, or IPv6 address without brackets. */
   host: string;
@@ -18,7 +17,6 @@ export interface UnixUpstream {
   path: string;
 }
 
-/** Where a tunnel's traffic goes. */
 export type Upstream = TcpUpstream | UnixUpstream;
 
 /** A `forwards_to` that is not valid; the message names the problem and the supported forms. */

@@ -5,7 +5,6 @@ import { OperatorError } from '../../lib/errors.ts';
 import { jsonText, note, print } from '../output.ts';
 import { table } from '../table.ts';
 
-/** Rows that are read at once. */
 const PAGE = 1000;
 
 /**

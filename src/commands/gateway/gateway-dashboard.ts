@@ -4,7 +4,7 @@ import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
 import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
-import { withStore } from '../with-store.ts';
+import { withStore } from '../settings-place.ts';
 
 /**
  * Prints a link, and a QR code in a terminal, that sign one browser in to the gateway's dashboard.

@@ -11,11 +11,10 @@ import { ManagementError } from '../../management/management-error.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
+import { withStore } from '../settings-place.ts';
 import { table } from '../table.ts';
-import { withStore } from '../with-store.ts';
 import { labelsOf } from './gateway-invite.ts';
 
-/** What is done with a device besides renaming it. */
 type Change = 'approve' | 'revoke' | 'rotate' | 'delete';
 
 const DONE: Readonly<Record<Change, (name: string) => string>> = {
@@ -25,7 +24,6 @@ const DONE: Readonly<Record<Change, (name: string) => string>> = {
   delete: (name) => `${name} deleted`,
 };
 
-/** Prints the devices, with their sessions. */
 export async function listDevices(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const devices = await withGateway(settings, async (client) => {
     const all: Device[] = [];
@@ -58,7 +56,6 @@ function stateOf({ status, online_since, last_seen_at }: Device): string {
   return last_seen_at === null ? 'never online' : 'offline';
 }
 
-/** @param wanted name or id of the device */
 export async function changeDevice(settings: GatewayServerSettings, wanted: string, change: Change): Promise<void> {
   const { name } = await withGateway(settings, async (client) => {
     const device = await find(client, wanted);
@@ -68,7 +65,6 @@ export async function changeDevice(settings: GatewayServerSettings, wanted: stri
   print(DONE[change](name));
 }
 
-/** @param wanted name or id of the device */
 export async function renameDevice(settings: GatewayServerSettings, wanted: string, name: string): Promise<void> {
   const renamed = await withGateway(settings, async (client) => {
     const device = await find(client, wanted);
@@ -77,12 +73,7 @@ export async function renameDevice(settings: GatewayServerSettings, wanted: stri
   print(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join`);
 }
 
-/**
- * Releases a name directly below the site of a device.
- *
- * @param wanted name or id of the device
- * @param name its first label, or the whole name
- */
+/** Releases a name directly below the site of a device. */
 export async function releaseName(settings: GatewayServerSettings, wanted: string, name: string): Promise<void> {
   const hostname = await withGateway(settings, async (client) => {
     const { id, site, plain_names } = await find(client, wanted);
@@ -135,5 +126,34 @@ async function withGateway<T>(
     if (!(error instanceof ManagementError)) throw error;
     const hint = error.status === null ? '; is the gateway running?' : '';
     throw new OperatorError(`${error.message.trim()}${hint}`, error.status === null ? EXIT_UNREACHABLE : 1);
+  });
+}
+
+/** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */
+export async function listKeptNames(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+  await withStore(settings, (store) => {
+    const names = store.siteNames.kept();
+    if (json) return void print(jsonText(names));
+    if (names.length === 0) return void note('No names are kept from devices.');
+    const rows = names.map(({ hostname, created_at }) => [hostname, created_at]);
+    print(table(['NAME', 'SINCE'], rows));
+  });
+}
+
+/**
+ * Lets devices have such a name, at once, also while the gateway runs.
+ *
+ * @throws {OperatorError} exit code 4 when it is not kept
+ */
+export async function freeKeptName(settings: GatewayServerSettings, hostname: string): Promise<void> {
+  await withStore(settings, async (store) => {
+    const isFreed = await store.database.write(() => store.siteNames.freeKept(hostname.toLowerCase()));
+    if (!isFreed) {
+      throw new OperatorError(
+        `${hostname} is not kept from devices: device-agent gateway names lists those that are`,
+        4,
+      );
+    }
+    print(`${hostname} is free; the first device that asks for it gets it`);
   });
 }

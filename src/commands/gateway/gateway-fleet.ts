@@ -75,7 +75,7 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
 }
 
 function addNameCommands(gateway: Command, settings: () => GatewayServerSettings): void {
-  const load = () => import('./gateway-names.ts');
+  const load = () => import('./gateway-devices.ts');
   const names = gateway
     .command('names')
     .description('Show and free names that devices cannot get, because other authtokens have used them');

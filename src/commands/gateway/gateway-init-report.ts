@@ -1,17 +1,13 @@
 import { join, relative } from 'node:path';
-import type { Finding } from '../../doctor/finding.ts';
+import { type Finding, renderReport, wantsColor } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
-import { renderReport, wantsColor } from '../../doctor/report.ts';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 
-/** What `gateway init` did and found. */
 export interface InitResult {
   settings: GatewayServerSettings;
-  /** The settings file. */
   file: string;
-  /** Whether settings were written. */
   isNew: boolean;
   /** What installing the service said; null: a trial without a service. */
   service: readonly string[] | null;
@@ -22,7 +18,6 @@ export interface InitResult {
   addresses: readonly string[] | null;
 }
 
-/** Formats the result for programs. */
 export function jsonOf(result: InitResult) {
   const { settings, file, isNew, service, apiKey, findings } = result;
   return {
@@ -39,7 +34,6 @@ export function jsonOf(result: InitResult) {
   };
 }
 
-/** Formats the result for people. */
 export function describeGateway(result: InitResult): string {
   const { settings, service, findings } = result;
   const steps = nextSteps(result);

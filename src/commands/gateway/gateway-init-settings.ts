@@ -5,7 +5,6 @@ import { isPublicDomain } from '../../settings/gateway-settings.ts';
 import { LOCAL_CA } from '../../settings/variable-kinds.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 
-/** What `gateway init` was asked for. */
 export interface WantedGateway {
   domain: string;
   /** False: a trial in the current folder, which needs neither root nor public ports. */
@@ -14,13 +13,11 @@ export interface WantedGateway {
   httpPort: number | null;
   /** Whether a public CA issues certificates, where one can. */
   acme: boolean;
-  /** For the CA's notices. */
   email: string | null;
   /** Settings of the environment, see {@link settingsIn}; an option counts more. */
   environment: Readonly<Record<string, string>>;
 }
 
-/** A setting with the comment above it. */
 export interface InitialSetting {
   name: string;
   value: string;
@@ -104,7 +101,6 @@ function ownAddresses(interfaces: Interfaces): string[] {
   return usable.map(({ address }) => address).sort((a, b) => Number(a.includes(':')) - Number(b.includes(':')));
 }
 
-/** Formats settings as lines of a settings file. */
 export function settingLines(settings: readonly InitialSetting[]): string {
   return settings
     .map(({ comment, ...setting }) => `${comment ? `# ${comment}\n` : ''}${settingLine(setting)}\n`)

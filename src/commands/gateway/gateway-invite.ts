@@ -14,8 +14,8 @@ import { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts'
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
+import { withStore } from '../settings-place.ts';
 import { table } from '../table.ts';
-import { withStore } from '../with-store.ts';
 
 export interface InviteOptions {
   site: string;
@@ -30,7 +30,6 @@ export interface InviteOptions {
   json?: boolean;
 }
 
-/** Rows that are read at once. */
 const MAX_LISTED = 10_000;
 
 /**
@@ -113,7 +112,6 @@ async function placeOf(
   return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort), caPem, publicNames: acme?.ownNames ?? 'none' };
 }
 
-/** Prints the enrolment keys, newest first. */
 export async function listInvites(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   await withStore(settings, (store) => {
     const keys = store.enrolmentKeys.page(null, MAX_LISTED);
@@ -140,7 +138,6 @@ export async function listInvites(settings: GatewayServerSettings, { json }: { j
   });
 }
 
-/** The labels as text. */
 export function labelsOf(labels: Readonly<Record<string, string>>): string {
   const text = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
   return text.join(',');

@@ -7,8 +7,7 @@ import { startError } from '../../lib/process/start-error.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { logUnknownSettings } from '../../settings/unknown-settings.ts';
-import { serviceReport } from '../service-manager.ts';
-import { endOnUnexpectedError, runUntilStopped } from '../until-stopped.ts';
+import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
 
 /** Runs a standalone gateway until SIGTERM or SIGINT. */
 export async function runGateway(): Promise<void> {

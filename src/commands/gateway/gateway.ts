@@ -1,26 +1,23 @@
 import type { Command } from 'commander';
+import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
 import type { StoreLocation } from '../../gateway/store/open-gateway-store.ts';
 import type { Store } from '../../gateway/store/store.ts';
+import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
-import { refuse } from '../default-command.ts';
-import { parsed } from '../option-values.ts';
-import { note } from '../output.ts';
-import { withStore } from '../with-store.ts';
+import { parsed, refuse } from '../command-line.ts';
+import { note, print } from '../output.ts';
+import { withStore } from '../settings-place.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 
-/** What the command needs from the rest of the program. */
 export interface GatewayCommandDependencies {
-  /** Runs the gateway until a signal stops it. */
   run: () => Promise<void>;
-  /** Location of the gateway's store; read only when a subcommand runs. */
-  location: () => StoreLocation;
-  /** All settings of the gateway; likewise. */
+  /** Called only when a subcommand runs. */
   settings: () => GatewayServerSettings;
 }
 
 /** Adds `device-agent gateway` and its subcommands, which work on this machine's gateway whether it runs or not. */
-export function addGatewayCommand(program: Command, { run, location, settings }: GatewayCommandDependencies): void {
+export function addGatewayCommand(program: Command, { run, settings }: GatewayCommandDependencies): void {
   const gateway = program
     .command('gateway')
     .description('Run a standalone gateway')
@@ -34,7 +31,7 @@ export function addGatewayCommand(program: Command, { run, location, settings }:
     .command('backup')
     .description('Back up the gateway’s database to a new file; works while the gateway runs')
     .argument('<file>', 'file to write; must not exist yet')
-    .action((file: string) => backUp(location(), file));
+    .action((file: string) => backUp(settings(), file));
   gateway
     .command('health')
     .description('Check that the gateway on this machine is alive, for containers and scripts')
@@ -42,7 +39,7 @@ export function addGatewayCommand(program: Command, { run, location, settings }:
   gateway
     .command('certificates')
     .description('Show the status of automatic certificates; works while the gateway runs')
-    .action(() => withStore(location(), listCertificates));
+    .action(() => withStore(settings(), listCertificates));
   gateway
     .command('doctor')
     .description('Diagnose settings, disk, database, CA, clock, ports, DNS and certificates of the gateway')
@@ -56,7 +53,7 @@ export function addGatewayCommand(program: Command, { run, location, settings }:
     .action(async (options: { json?: boolean }) =>
       (await import('./gateway-dashboard.ts')).showDashboard(settings(), options),
     );
-  addApiKeyCommand(gateway, location);
+  addApiKeyCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
 
@@ -86,7 +83,7 @@ function addInitCommand(gateway: Command): void {
     .action(async (options) => (await import('./gateway-init.ts')).initGateway(options));
 }
 
-function addApiKeyCommand(gateway: Command, location: () => StoreLocation): void {
+function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSettings): void {
   const apiKey = gateway.command('api-key').description('Manage API keys of the management API');
   const load = () => import('./gateway-api-keys.ts');
   apiKey
@@ -95,7 +92,7 @@ function addApiKeyCommand(gateway: Command, location: () => StoreLocation): void
     .option('-d, --description <text>', 'What the key is for', '')
     .action(async ({ description }: { description: string }) => {
       const { createApiKey } = await load();
-      const place = location();
+      const place = settings();
       await withStore(place, (store) => createApiKey(store, description, place.dataDir));
     });
   apiKey
@@ -104,7 +101,7 @@ function addApiKeyCommand(gateway: Command, location: () => StoreLocation): void
     .option('--json', 'Print JSON')
     .action(async (options: { json?: boolean }) => {
       const { listApiKeys } = await load();
-      await withStore(location(), (store) => listApiKeys(store, options));
+      await withStore(settings(), (store) => listApiKeys(store, options));
     });
   apiKey
     .command('revoke')
@@ -112,15 +109,31 @@ function addApiKeyCommand(gateway: Command, location: () => StoreLocation): void
     .argument('<id>', 'id of the key, ak_…, as listed')
     .action(async (id: string) => {
       const { revokeApiKey } = await load();
-      await withStore(location(), (store) => revokeApiKey(store, id));
+      await withStore(settings(), (store) => revokeApiKey(store, id));
     });
 }
 
-async function listCertificates(store: Store): Promise<void> {
-  (await import('./gateway-certificates.ts')).listCertificates(store);
+/** Prints the status of automatic certificates, those of the gateway's own names first. */
+function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
+  const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
+  if (managed.length === 0) {
+    note('No automatic certificates: no reserved domain has a management policy.');
+    return;
+  }
+  const width = Math.max(...managed.map(({ domain }) => domain.length));
+  for (const row of managed) {
+    const ends = row.certificate_id && tlsCertificates.get(row.certificate_id)?.facts.not_after;
+    const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
+    print(printable(`${row.domain.padEnd(width)}  ${parts.join('; ')}`));
+  }
 }
 
-/** Copies the gateway's database to a new file. */
+function nextStep({ job, renews_at }: ManagedDomainRow): string {
+  if (!job) return `renews at ${renews_at}`;
+  if (!job.error_code) return 'pending';
+  return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;
+}
+
 async function backUp(location: StoreLocation, file: string): Promise<void> {
   const { openGatewayDatabase } = await import('../../gateway/store/open-gateway-store.ts');
   const database = openGatewayDatabase(location);

@@ -1,4 +1,4 @@
-import { CreatedTunnel } from '../../agent/api/present.ts';
+import { z } from 'zod';
 import { declaredAmong, parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import { domainsFor, type Site } from '../../agent/tunnels/site-names.ts';
@@ -22,7 +22,6 @@ interface Outcome {
   detail: string | null;
 }
 
-/** One step towards what the file declares. */
 interface Step extends Outcome {
   run: (target: TunnelsTarget) => Promise<unknown>;
 }
@@ -54,7 +53,7 @@ export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyO
 }
 
 /** The steps in the order of the file; deletions first, which may free ports. */
-export function stepsTo(
+function stepsTo(
   declared: readonly ImportedTunnel[],
   present: readonly Tunnel[],
   { prune, site }: { prune: boolean; site: Site | null },
@@ -91,10 +90,11 @@ async function take({ run, ...outcome }: Step, target: TunnelsTarget, dryRun = f
   }
 }
 
+const Notice = z.object({ notice: z.string() });
+
 /** Why a created tunnel has another domain than the one declared. */
 function noticeOf(answer: unknown): string | null {
-  const { success, data } = CreatedTunnel.safeParse(answer);
-  return success ? (data.notice ?? null) : null;
+  return Notice.safeParse(answer).data?.notice ?? null;
 }
 
 function describe(outcomes: readonly Outcome[], dryRun: boolean): string {

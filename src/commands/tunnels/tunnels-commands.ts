@@ -1,12 +1,11 @@
 import type { Command } from 'commander';
-import { defaultCommand } from '../default-command.ts';
+import { defaultCommand } from '../command-line.ts';
 
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
 const TUNNEL = 'first label, hostname or URL of the tunnel';
 const API_RESPONSE = 'Print the API’s response';
 
-/** Adds the commands that start a tunnel of one protocol. */
 export function addShortCommands(program: Command): void {
   for (const [protocol, upstream] of [
     ['http', UPSTREAM],
@@ -20,7 +19,6 @@ export function addShortCommands(program: Command): void {
   }
 }
 
-/** Adds `device-agent tunnels` and its subcommands. */
 export function addTunnelsCommand(program: Command): void {
   const tunnels = program.command('tunnels').description('Show and change the tunnels of the agent on this device');
   defaultCommand(tunnels, 'list')

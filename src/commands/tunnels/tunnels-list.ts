@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ListedTunnel } from '../../agent/api/present.ts';
+import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent } from '../../agent/api-client.ts';
-import { wantsColor } from '../../doctor/report.ts';
+import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { durationText } from '../../lib/time/duration-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
@@ -50,7 +50,6 @@ export async function listTunnels({ json, watch }: ListOptions): Promise<void> {
   show(tunnels, { json }, (shown) => renderTunnels(shown, screen()));
 }
 
-/** Renders the tunnels as a table. */
 export function renderTunnels(tunnels: readonly ListedTunnel[], { now, width, color }: Screen): string {
   if (tunnels.length === 0) return EMPTY;
   const paint = (state: ListedTunnel['status']) => (color ? `\u001b[${COLORS[state]}m${state}\u001b[0m` : state);

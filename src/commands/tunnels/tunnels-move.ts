@@ -1,8 +1,7 @@
-import type { CreatedTunnel } from '../../agent/api/present.ts';
+import type { CreatedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
-import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/inspect-tunnel-file.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
-import { tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
+import { readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { show } from '../output.ts';
@@ -16,7 +15,6 @@ interface MoveOptions {
   json?: boolean;
 }
 
-/** What became of one tunnel. */
 interface Move {
   domain: string;
   /** Its new URL; null: it was not moved. */

@@ -4,10 +4,10 @@ import { text as textOf } from 'node:stream/consumers';
 import { apiAddress, callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
 import { DurableFile } from '../../agent/tunnels/durable-file.ts';
-import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/inspect-tunnel-file.ts';
 import type { ChangedMembers, Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { type ImportedTunnel, storedTunnel } from '../../agent/tunnels/tunnel-import.ts';
-import { TunnelStore, tunnelsCodec, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
+import { TunnelStore } from '../../agent/tunnels/tunnel-store.ts';
+import { readTunnelFile, tunnelsCodec, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
@@ -96,7 +96,6 @@ async function rejectOtherFolder(settings: Settings): Promise<void> {
   throw new OperatorError(`no data in ${dataDir}: ${advice}, or create that folder for a new agent`, 2);
 }
 
-/** Whether an agent answers at the address in the settings. */
 async function answers(settings: Settings): Promise<boolean> {
   if (settings.api.port === 0) return false;
   try {

@@ -2,10 +2,9 @@ import { existsSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/inspect-tunnel-file.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { differencesBetween, type ImportedTunnel, parseTunnels } from '../../agent/tunnels/tunnel-import.ts';
-import { exportText, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
+import { exportText, readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { printableJson } from '../../lib/terminal-text.ts';
@@ -85,7 +84,6 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
   if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
 }
 
-/** Creates them one after another, in the order of the file. */
 async function eachAbsent(
   tunnels: readonly ImportedTunnel[],
   present: readonly Tunnel[],

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { CreatedTunnel, TunnelDetail } from '../../agent/api/present.ts';
+import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';

@@ -7,15 +7,14 @@ import type {
   RequestsSnapshot,
 } from '../../agent/api/inspection/inspection-reports.ts';
 import { agentEvents, callAgent } from '../../agent/api-client.ts';
-import { wantsColor } from '../../doctor/report.ts';
+import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { jsonText, note, print } from '../output.ts';
 import { widthOf } from '../table.ts';
-import { readDetail } from './read-detail.ts';
 import { requestText } from './request-detail.ts';
 import { requestHead, requestLine } from './request-lines.ts';
-import type { WatchedTunnel, WatchOptions } from './watched-tunnel.ts';
+import { readDetail, type WatchedTunnel, type WatchOptions } from './watched-tunnel.ts';
 
 /** The inspection is renewed in time, and ends soon after this command is killed. */
 const DURATION_S = 300;
@@ -26,7 +25,6 @@ const REPORT_MS = 1_000;
 /** How long the end of the command waits for the agent. */
 const END_MS = 3_000;
 
-/** Prints the requests of a tunnel as they come. */
 export class LiveRequests {
   readonly #stopped = new AbortController();
   readonly #matches: (request: RequestSummary) => boolean;
@@ -49,7 +47,6 @@ export class LiveRequests {
     this.#matches = ({ duration_ms, ...request }) => matches({ ...request, durationMs: duration_ms });
   }
 
-  /** Runs until it is stopped by a signal, or nobody reads the output. */
   async run(): Promise<void> {
     const stop = () => this.#stopped.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
@@ -62,7 +59,6 @@ export class LiveRequests {
     }
   }
 
-  /** Prints what the feed sends, until it ends. */
   async #follow(isFirst: boolean): Promise<void> {
     const { settings, path, query } = this.tunnel;
     const { signal } = this.#stopped;

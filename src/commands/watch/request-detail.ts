@@ -5,7 +5,6 @@ import { bytesText, msText } from './request-lines.ts';
 
 type Header = RequestDetail['request']['headers'][number];
 
-/** A request with its response, for a terminal. */
 export function requestText(detail: RequestDetail, messages: readonly MessageReport[]): string {
   const { id, kind, method, path, http_version, request, response, client, started_at, error, masked } = detail;
   const facts = [
@@ -40,8 +39,7 @@ export function requestText(detail: RequestDetail, messages: readonly MessageRep
   ].join('\n');
 }
 
-/** A message of a WebSocket or a server-sent event, on one line. */
-export function messageLine({ at, from, type, text, base64, bytes, event, error, truncated }: MessageReport): string {
+function messageLine({ at, from, type, text, base64, bytes, event, error, truncated }: MessageReport): string {
   const arrow = from === 'client' ? '→' : '←';
   const time = new Date(at).toTimeString().slice(0, 8);
   const name = event !== null && event !== 'message' ? `${printable(event)}: ` : '';
@@ -56,7 +54,6 @@ function closeText(type: MessageReport['type'], base64: string | null): string |
   return bytes.length < 2 ? 'close' : `close ${bytes.readUInt16BE()} ${bytes.toString('utf8', 2)}`.trimEnd();
 }
 
-/** What the gateway has reported. */
 function gatewayLines(detail: RequestDetail): string[] {
   const { gateway } = detail;
   if (gateway === null) return [];

@@ -18,7 +18,6 @@ const COLUMNS: readonly [title: string, width: number, isNumber?: boolean][] = [
 ];
 const STATE_COLORS = { ok: 32, redirect: 36, client: 33, server: 31 } as const;
 
-/** The titles above {@link requestLine}. */
 export function requestHead(): string {
   return [...COLUMNS.map(([title, width, isNumber]) => cell(title, width, isNumber)), 'PATH'].join('  ');
 }

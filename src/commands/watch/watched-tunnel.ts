@@ -1,6 +1,7 @@
+import type { MessageReport, RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
+import { callAgent } from '../../agent/api-client.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 
-/** Options of `device-agent watch`. */
 export interface WatchOptions {
   method?: string;
   path?: string;
@@ -15,12 +16,23 @@ export interface WatchOptions {
   har?: string;
 }
 
-/** One tunnel in the agent's API. */
 export interface WatchedTunnel {
   settings: Settings;
-  /** Its path. */
   path: string;
   url: string;
   /** The query that shows secrets, if they are asked for. */
   query: '' | '?reveal=true';
+}
+
+/** A captured request with its messages, if it has some. */
+export async function readDetail(
+  { settings, path, query }: WatchedTunnel,
+  id: string,
+  known?: RequestDetail,
+): Promise<{ detail: RequestDetail; messages: MessageReport[] }> {
+  const one = `${path}/requests/${id}`;
+  const detail = known ?? (await callAgent<RequestDetail>(settings, 'GET', one + query));
+  const messages =
+    detail.messages > 0 ? await callAgent<MessageReport[]>(settings, 'GET', `${one}/messages${query}`) : [];
+  return { detail, messages };
 }

@@ -4,7 +4,7 @@ import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { availableMemory } from '../../lib/process/available-memory.ts';
 import { type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
-import type { AgentLimits } from '../../settings/gateway-limits.ts';
+import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
 export const AGENT_LIMITS: AgentLimits = {
   sessions: 1000,

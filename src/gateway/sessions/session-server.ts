@@ -8,7 +8,7 @@ import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
-import type { AgentLimits } from '../../settings/gateway-limits.ts';
+import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';

@@ -1,5 +1,5 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
-import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import type { TailLine } from '../../lib/log/log-tail.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
 import { mayCallApi } from './session.ts';

@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { FeedTunnel } from '../../agent/api/page/feed.ts';
-import type { TunnelDetail } from '../../agent/api/present.ts';
+import type { TunnelDetail } from '../../agent/api/operations.ts';
+import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';

@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import type { CreatedTunnel } from '../../agent/api/operations.ts';
 import type { PageSuggestions } from '../../agent/api/page/page-routes.ts';
-import type { CreatedTunnel } from '../../agent/api/present.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
+import type { FeedSnapshot } from '../../agent/api/page/page-routes.ts';
 import { Address } from '../ui/address.tsx';
 import { CopyButton } from '../ui/button.tsx';
 import { spanSince } from '../ui/time-span.ts';

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';

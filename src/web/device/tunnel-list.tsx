@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { Address } from '../ui/address.tsx';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';

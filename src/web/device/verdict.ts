@@ -1,4 +1,4 @@
-import type { FeedSnapshot } from '../../agent/api/page/feed.ts';
+import type { FeedSnapshot } from '../../agent/api/page/page-routes.ts';
 import type { LiveState } from '../ui/live-connection.ts';
 import type { Tone } from '../ui/notice.tsx';
 

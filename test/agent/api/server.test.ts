@@ -1,11 +1,12 @@
 import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { stat, writeFile } from 'node:fs/promises';
 import http, { type RequestListener } from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { type Listen, type ServerLimits, startServer } from '../../../src/agent/api/server.ts';
+import { hasContainerNetwork, type Listen, type ServerLimits, startServer } from '../../../src/agent/api/server.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -177,4 +178,18 @@ describe('a slow client', () => {
     await expect.poll(() => answered().catch(() => 'refused')).toBe(200);
     for (const socket of slow) socket.destroy();
   });
+});
+
+it.each([
+  ['a container with a network of its own', ['.dockerenv'], ['lo', 'eth0'], true],
+  ['a container of Podman', ['run/.containerenv'], ['lo', 'eth0'], true],
+  ['a container with the network of its host', ['.dockerenv'], ['lo', 'eth0/device', 'docker0'], false],
+  ['a device with one network card', [], ['lo', 'wlan0/device'], false],
+  ['a machine that only has virtual cards', [], ['lo', 'eth0'], false],
+])('hasContainerNetwork of %s', (_what, marks, interfaces, expected) => {
+  const root = temporaryFolder();
+  mkdirSync(join(root, 'run'));
+  for (const mark of marks) writeFileSync(join(root, mark), '');
+  for (const name of interfaces) mkdirSync(join(root, 'sys/class/net', name), { recursive: true });
+  expect(hasContainerNetwork(root)).toBe(expected);
 });

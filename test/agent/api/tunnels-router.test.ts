@@ -1,7 +1,7 @@
 import request from 'supertest';
 import { describe, expect, it } from 'vitest';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
-import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
+import { tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';

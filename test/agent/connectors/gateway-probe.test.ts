@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer as createPlainServer, type Server } from 'node:net';
 import { createServer } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { CLOUD_CA as OTHER_CA } from '../../../src/agent/connectors/gateway-ca.ts';
 import { probeGateway } from '../../../src/agent/connectors/gateway-probe.ts';
+import { CLOUD_CA as OTHER_CA } from '../../../src/agent/connectors/gateway-route.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
-import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-session.ts';
+import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-link.ts';
 import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.ts';
 import type { Route } from '../../../src/agent/connectors/route-watch.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';

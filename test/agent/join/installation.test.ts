@@ -4,11 +4,11 @@ import { expect, it } from 'vitest';
 import {
   hasJoined,
   installationFor,
+  machineId,
   readInstallation,
   withoutSecret,
   writeInstallation,
 } from '../../../src/agent/join/installation.ts';
-import { machineId } from '../../../src/agent/join/machine.ts';
 import { formatJoinCode, parseJoinCode } from '../../../src/management/join-code.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 

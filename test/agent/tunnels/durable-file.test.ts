@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../../../src/agent/tunnels/tunnel.ts';
-import { checksumOf, tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
+import { checksumOf, tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { rounds } from '../../faults/rounds.ts';
 import { measured } from '../../support/measured.ts';

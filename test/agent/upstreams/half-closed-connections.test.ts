@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { HalfClosedConnections } from '../../../src/agent/upstreams/half-closed-connections.ts';
+import { HalfClosedConnections } from '../../../src/agent/upstreams/upstream-relay.ts';
 import { until } from '../../support/until.ts';
 
 /** Connections to an upstream that never ends one; its own side of them is in `theirs`. */

@@ -33,6 +33,6 @@ it('counts connections of tcp and tls tunnels as requests', () => {
 
 it('reports nothing rather than too little when connections bypass the agent', () => {
   const counters = new TrafficCounters();
-  counters.bypassed(true);
+  counters.isBypassed = true;
   expect(counters.traffic).toBeNull();
 });

@@ -39,7 +39,6 @@ function run(...args: string[]): Promise<unknown> {
     run: async () => {
       runs += 1;
     },
-    location: () => ({ dataDir, encryptionKey: null }),
     settings: () => loadGatewayServerSettings({ DATA_DIR: dataDir }, dataDir),
   });
   return program.parseAsync(['gateway', ...args], { from: 'user' });

@@ -8,8 +8,6 @@ const LEFT_OUT =
 /**
  * The curl command that sends a captured request to the tunnel again, without a body that was not captured whole. For the
  * terminal and for the page.
- *
- * @param url the tunnel's public URL
  */
 export function curlCommand({ method, path, request }: RequestDetail, url: string): string {
   const { headers } = request;

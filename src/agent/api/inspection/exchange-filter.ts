@@ -8,7 +8,6 @@ export interface ExchangeFilter {
   min_duration_ms?: number | undefined;
 }
 
-/** What of a request a filter looks at. */
 export interface Filtered {
   method: string;
   path: string;
@@ -19,7 +18,6 @@ export interface Filtered {
 /** What {@link ExchangeFilter.status} may be. */
 export const STATUS_FILTER = /^(?:[1-5](?:xx|\d\d)|none)$/i;
 
-/** Makes a predicate of a filter. */
 export function matcherOf({ method, path, status, min_duration_ms = 0 }: ExchangeFilter): (each: Filtered) => boolean {
   const part = path?.toLowerCase();
   const wantedMethod = method?.toUpperCase();

@@ -10,7 +10,6 @@ export const InspectionReport = z.object({
   state: z.enum(['on', 'off']),
   /** When it ends automatically; null while it is off. */
   until: z.iso.datetime().nullable(),
-  /** Captured requests of this tunnel. */
   requests: Count,
   /** Bytes that the captured requests of all tunnels take, and the limit. */
   held_bytes: Count,
@@ -24,7 +23,6 @@ export const InspectionReport = z.object({
 });
 export type InspectionReport = z.infer<typeof InspectionReport>;
 
-/** A request in a list. */
 export const RequestSummary = z.object({
   id: z.string(),
   state: z.enum(EXCHANGE_STATES),
@@ -74,13 +72,11 @@ const Message = z.object({
   body: BodyReport.nullable(),
 });
 
-/** What the gateway reports of a request. */
 export const GatewayReport = z.object({
   /** Path and query as the client sent it. */
   path: z.string(),
   /** As it went to the upstream; null when it did not. */
   upstream_path: z.string().nullable(),
-  /** Address and port. */
   client: z.string(),
   /** What the client got; null without a response. */
   status: z.int().nullable(),
@@ -104,7 +100,6 @@ export const RequestDetail = RequestSummary.extend({
   }),
   /** Null while the gateway has not reported it, and for replays. */
   gateway: GatewayReport.nullable(),
-  /** Whether something is masked. */
   masked: z.boolean(),
   /** Whether it can be sent again without another body. */
   replayable: z.boolean(),
@@ -129,17 +124,14 @@ export type MessageReport = z.infer<typeof MessageReport>;
 /** The first event of the live feed of requests, `snapshot`. */
 export interface RequestsSnapshot {
   readonly inspection: InspectionReport;
-  /** Newest first. */
   readonly requests: readonly RequestSummary[];
 }
 
 /** Each following event, `change`: only what is new. */
 export interface RequestsChange {
   readonly inspection?: InspectionReport;
-  /** New and changed ones, newest first. */
   readonly requests?: readonly RequestSummary[];
   /** Ids of those that are no longer held. */
   readonly removed?: readonly string[];
-  /** Changed ones that did not fit. */
   readonly skipped?: number;
 }

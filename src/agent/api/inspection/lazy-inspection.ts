@@ -28,17 +28,14 @@ export class LazyInspection {
     api.router(req, res, next);
   };
 
-  /** Ends all live feeds. */
   stop(): void {
     this.#loaded?.api.stop();
   }
 
-  /** Forgets what was captured of a deleted tunnel. */
   forget(tunnelId: string): void {
     this.#loaded?.inspector.forget(tunnelId);
   }
 
-  /** Ends all inspections. */
   stopInspecting(): void {
     this.#loaded?.inspector.stop();
   }

@@ -5,16 +5,16 @@ import { type CapturedMessage, type Exchange, type ExchangeMessage, MAX_BODY } f
 import type { Inspector } from '../../inspector/inspector.ts';
 import { maskText } from '../../inspector/masking/mask-text.ts';
 import { headerValue } from '../../inspector/parsing/message-head.ts';
-import { canReplay } from '../../inspector/replay-request.ts';
+import { canReplay } from '../../inspector/replay.ts';
 import {
   clientOf,
   durationOf,
   hostOf,
   type ShownExchange,
   shownExchange,
+  shownReport,
   timingOf,
 } from '../../inspector/shown-exchange.ts';
-import { shownReport } from '../../inspector/shown-report.ts';
 import type {
   BodyReport,
   InspectionReport,
@@ -44,7 +44,6 @@ export function presentSummary(exchange: Exchange, reveal: boolean): RequestSumm
   return summary(exchange, shownExchange(exchange, reveal));
 }
 
-/** @param reveal whether to show secrets */
 export async function presentExchange(exchange: Exchange, reveal: boolean): Promise<RequestDetail> {
   const { request, response, report } = exchange;
   const shown = shownExchange(exchange, reveal);
@@ -73,7 +72,6 @@ export async function presentExchange(exchange: Exchange, reveal: boolean): Prom
   };
 }
 
-/** @param reveal whether to show secrets */
 export function presentMessage(message: ExchangeMessage, reveal: boolean): MessageReport {
   const { number, from, type, at, size, data, truncated, event, error } = message;
   const isText = error === null && (type === 'text' || type === 'event');

@@ -33,7 +33,6 @@ export class RequestsFeed {
     this.#streams = new EventStreams(clock, INTERVAL_MS, () => this.#update(), false);
   }
 
-  /** @throws {AgentError} 503 when too many watch already */
   open(res: Response, tunnelId: string, reveal: boolean): void {
     if (this.#streams.isFull) {
       const problem = `too many open streams of requests: at most ${MAX_STREAMS}; close one`;

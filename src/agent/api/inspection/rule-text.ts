@@ -8,7 +8,6 @@ export function ruleTitle({ phase, place, name }: ReportedRule): string {
   return name === null ? title : `${title}, ${name}`;
 }
 
-/** What its last action did; null when the request went on. */
 export function outcomeText({ outcome }: ReportedRule): string | null {
   switch (outcome.kind) {
     case 'continue':

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import type { Router } from 'express';
 import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
@@ -9,19 +10,16 @@ import { AgentError } from '../../errors/agent-error.ts';
 import type { Site } from '../../tunnels/site-names.ts';
 import { serve } from '../routes.ts';
 import type { HealthSource } from '../status-report.ts';
-import { listeningPorts } from './listening-ports.ts';
 import { LiveFeed } from './live-feed.ts';
 import { PAGE_ROUTES, type PageFinding, type PageSuggestions } from './page-routes.ts';
 
 export interface DevicePageOptions {
   sessions: BrowserSessions;
   health: Omit<HealthSource, 'metrics'> & { refreshUpstreams: () => Promise<void> };
-  /** The built pages. */
   folder: string;
   logTail: LogTail | null;
   /** Runs the checks of `device-agent doctor`; null where they are not supported. */
   diagnose: (() => Promise<PageFinding[]>) | null;
-  /** Whether a tunnel may forward to a port of this device. */
   canForwardTo: (port: number) => boolean;
   site: Site | null;
   clock: Clock;
@@ -80,4 +78,24 @@ export class DevicePage {
     });
     return this.#diagnosis;
   }
+}
+
+/** The kernel's tables of TCP sockets, and the number of the state LISTEN in them. */
+const TABLES = ['/proc/net/tcp', '/proc/net/tcp6'];
+const LISTEN = '0A';
+
+/**
+ * The TCP ports on which programs of this device listen, lowest first. Empty where the kernel does not tell, such as on
+ * macOS.
+ */
+async function listeningPorts(): Promise<number[]> {
+  const tables = await Promise.all(TABLES.map((table) => readFile(table, 'utf8').catch(() => '')));
+  const ports = tables.flatMap((table) => table.split('\n').slice(1)).flatMap(portIn);
+  return [...new Set(ports)].sort((a, b) => a - b);
+}
+
+/** A row has the local address as `<hex address>:<hex port>` in its second column, and the state in its fourth. */
+function portIn(row: string): number[] {
+  const [, local = '', , state] = row.trim().split(/\s+/);
+  return state === LISTEN ? [Number.parseInt(local.split(':')[1] ?? '', 16)] : [];
 }

@@ -4,9 +4,9 @@ import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import { isAdmitted } from '../bearer-auth.ts';
-import { presentDetail } from '../present.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
-import type { FeedChange, FeedSnapshot, FeedTunnel, TunnelChange } from './feed.ts';
+import { presentDetail } from '../tunnels-router.ts';
+import type { FeedChange, FeedSnapshot, FeedTunnel, FeedTunnelChange } from './page-routes.ts';
 
 const INTERVAL_MS = 1_000;
 
@@ -14,14 +14,12 @@ type Source = Omit<HealthSource, 'metrics'> & {
   name: string;
   clock: Clock;
   logTail: LogTail | null;
-  /** Checks upstreams that were not checked lately. */
   refreshUpstreams: () => Promise<void>;
 };
 
 /** Sends open pages what changes, as server-sent events. Without an open page, nothing runs. */
 export class LiveFeed {
   readonly #pages: EventStreams;
-  /** What the pages have. */
   #sent = { status: '', tunnels: new Map<string, FeedTunnel>(), line: 0 };
   #lastEvent = 0;
 
@@ -29,7 +27,6 @@ export class LiveFeed {
     this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update(), true);
   }
 
-  /** `GET /page/events` */
   open(res: Response): void {
     if (this.#pages.isFull) {
       throw new AgentError('ERR_AGENT_BUSY', `too many open pages: at most ${MAX_STREAMS}; close one`, {
@@ -73,7 +70,6 @@ export class LiveFeed {
     for (const [page] of this.#pages) page.send(text);
   }
 
-  /** What differs from the last call. */
   #changes(): FeedChange {
     const { status, tunnels, log } = this.#snapshot();
     const { uptime_seconds: _, ...steady } = status;
@@ -92,7 +88,7 @@ export class LiveFeed {
   }
 }
 
-function changeOf(before: FeedTunnel | undefined, now: FeedTunnel): TunnelChange[] {
+function changeOf(before: FeedTunnel | undefined, now: FeedTunnel): FeedTunnelChange[] {
   if (before === undefined) return [now];
   const changed = (Object.keys(now) as (keyof FeedTunnel)[]).filter(
     (name) => now[name] !== before[name] && JSON.stringify(now[name]) !== JSON.stringify(before[name]),

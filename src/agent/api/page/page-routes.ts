@@ -1,7 +1,10 @@
 import { z } from 'zod';
+import type { TailLine } from '../../../lib/log/log-tail.ts';
 import type { PolicyInput } from '../../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
+import type { TunnelDetail } from '../operations.ts';
 import type { Route } from '../routes.ts';
+import type { StatusReport } from '../status-report.ts';
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -30,7 +33,6 @@ export const SESSION_ROUTES = {
 
 /** `GET /page/suggestions`: what may go into the form that starts a tunnel. */
 export interface PageSuggestions {
-  /** Ports of this device on which something listens. */
   ports: number[];
   /** What a single label is completed with; null without a site. */
   ending: string | null;
@@ -83,3 +85,35 @@ export const PAGE_ROUTES = {
     answer: z.custom<PolicyTextAnswer>(),
   },
 } as const satisfies Routes;
+
+/**
+ * A tunnel on the page; unlike its URL, its id never changes. Without its policy, which may contain secrets: events are
+ * compressed together with text that others choose. And without the time of checks, which alone is no news.
+ */
+export interface FeedTunnel extends Omit<TunnelDetail, 'policy' | 'upstream'> {
+  readonly upstream: Omit<TunnelDetail['upstream'], 'checked_at'>;
+  readonly id: string;
+  /** Whether it has a policy of its own rather than the default policies. */
+  readonly own_policy: boolean;
+}
+
+/** The first event of the live feed, `snapshot`. */
+export interface FeedSnapshot {
+  /** What the device is called: its name at the site, else its hostname. */
+  readonly name: string;
+  readonly status: StatusReport;
+  readonly tunnels: readonly FeedTunnel[];
+  readonly log: readonly TailLine[];
+}
+
+/** A new tunnel, or of a known one what has changed. */
+export type FeedTunnelChange = Pick<FeedTunnel, 'id'> & Partial<FeedTunnel>;
+
+/** Each following event, `change`: only what is new. */
+export interface FeedChange {
+  readonly status?: StatusReport;
+  readonly tunnels?: readonly FeedTunnelChange[];
+  /** Ids of deleted tunnels. */
+  readonly removed?: readonly string[];
+  readonly log?: readonly TailLine[];
+}

@@ -1,68 +1,65 @@
 import type { Duplex } from 'node:stream';
-import type { ZodType } from 'zod';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
-import type { ConnectionUser } from '../../../agent-protocol/connection.ts';
-import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
   AuthAnswer,
   BindAnswer,
   CommandAnswer,
-  LinkTicket,
   type ProxyHeader,
   StopTunnel,
   StreamType,
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log/log.ts';
-import { MemoryBudget } from '../../../lib/memory-budget.ts';
-import { availableMemory } from '../../../lib/process/available-memory.ts';
-import type { Clock } from '../../../lib/time/clock.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
 import { offline, redact, refusalOf } from '../gateway-error.ts';
-import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
-import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
-import type { ProgressMonitor } from '../progress-monitor.ts';
+import {
+  type GatewayLink,
+  type GatewayLinkOptions,
+  type GatewaySession,
+  SessionEndpoint,
+  SessionRefused,
+  sessionMetadata,
+} from '../gateway-link.ts';
+import { routeTo } from '../gateway-route.ts';
+import { connectToGateway } from '../gateway-socket.ts';
+import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
-import { SessionEndpoint } from '../session-endpoint.ts';
-import { call } from './call.ts';
-import { ProxyStream } from './proxy-stream.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
 import { watchRequests } from './requests-stream.ts';
-import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionLink, TICK_MS } from './session-link.ts';
-import { UpstreamStream } from './upstream-stream.ts';
+import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, TICK_MS } from './session-link.ts';
+import { type LinkOptions, type Resumption, SessionLinks } from './session-links.ts';
+import { ProxyStream, UpstreamStream } from './upstream-stream.ts';
 
 const CONNECT_DEADLINE_MS = 18_000;
 const BIND_DEADLINE_MS = 15_000;
 const UNBIND_DEADLINE_MS = 5000;
 /** For all endpoints, and what clients have under way, on stop. The process has 5 s for that. */
 const DRAIN_DEADLINE_MS = 2000;
-const SECOND_LINK_DEADLINE_MS = 10_000;
-/** Milliseconds after an attempt to open a second link until the next one. */
-const SECOND_LINK_RETRY_MS = 30_000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
-const MIB = 1_048_576;
-/** Bytes held for upstreams and for the gateway, or promised to it: an eighth of the memory within these bounds. */
-const [LEAST_MEMORY, MOST_MEMORY] = [16 * MIB, 128 * MIB];
 
-/** What later sessions take over from earlier ones. */
-export interface Continuity {
-  /** The gateway's id for this agent; it hands over the endpoints of earlier sessions with the same one. */
-  clientId: string;
-  tlsSession: Buffer | null;
-}
-
-export interface NativeSessionOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
-  authtoken: string;
+interface NativeSessionOptions extends LinkOptions {
   version: string;
   metadata: string;
-  continuity: Continuity;
-  clock: Clock;
   progress: ProgressMonitor;
-  log: Log;
+}
+
+/** A link to a gateway of our own, without the SDK. */
+export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
+  const { authtoken, version, clock, log } = options;
+  const route = routeTo(options.serverAddr, options.proxies, options.authorities);
+  const progress = new ProgressMonitor(clock);
+  const resumption: Resumption = { clientId: '', tlsSession: null };
+  const { address, dial, ca } = route;
+  const fixed = { address, dial, ca, version, metadata: sessionMetadata(), resumption, clock, progress, log };
+  return {
+    ...route,
+    progress,
+    connect: () => connectNativeSession({ ...fixed, authtoken: authtoken() }),
+    close() {},
+  };
 }
 
 /**
@@ -70,14 +67,14 @@ export interface NativeSessionOptions extends Pick<GatewaySocketOptions, 'addres
  *
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
-export async function connectNativeSession(options: NativeSessionOptions): Promise<GatewaySession> {
-  const { address, dial, ca, continuity, clock, authtoken } = options;
+async function connectNativeSession(options: NativeSessionOptions): Promise<GatewaySession> {
+  const { address, dial, ca, resumption, clock, authtoken } = options;
   const work = async (signal: AbortSignal) => {
     const onTlsSession = (session: Buffer) => {
-      continuity.tlsSession = session;
+      resumption.tlsSession = session;
     };
     const socket = await connectToGateway(
-      { address, dial, ca, tlsSession: continuity.tlsSession, onTlsSession },
+      { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession },
       signal,
     );
     const session = new NativeSession(socket, options);
@@ -98,26 +95,14 @@ interface Served {
   upstream: EndpointUpstream;
 }
 
-/**
- * A session with a gateway, over one link or two equal ones: the gateway chooses a link for each stream of a client. It lives
- * as long as one of them. Requests to the gateway travel on the first.
- */
+/** A session with a gateway. It lives as long as one of its links. */
 class NativeSession implements GatewaySession {
   readonly lost: Promise<string>;
   #settleLost: (reason: string) => void = () => {};
-  readonly #over = new AbortController();
-  readonly #memory = new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8)));
-  #first: SessionLink;
-  #second: SessionLink | null = null;
-  /** The largest window of a stream; 0: that of the protocol. */
-  #window = 0;
+  readonly #links: SessionLinks;
   readonly #rpc: RpcQueue;
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
-  /** When the last attempt to open a second link began, in milliseconds of `performance.now()`; none was made: -Infinity. */
-  #secondTriedAt = Number.NEGATIVE_INFINITY;
-  #mayHaveTwoLinks = false;
-  /** Whether the gateway reports requests. */
   #hasReports = false;
   /** Connections of clients. */
   #streams = 0;
@@ -130,28 +115,30 @@ class NativeSession implements GatewaySession {
     this.lost = new Promise((resolve) => {
       this.#settleLost = resolve;
     });
-    this.#first = this.#linkOver(socket);
+    this.#links = new SessionLinks(socket, options, {
+      accept: (channel) => {
+        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+      },
+      lost: (message) => this.#lose(message),
+    });
     this.#rpc = new RpcQueue(options.clock, (error) => this.end(error.message), CALLS_AT_ONCE);
   }
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, continuity } = this.options;
-    const { clientId } = continuity;
+    const { authtoken, version, metadata, resumption } = this.options;
+    const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const request = authRequest({ authtoken, clientId, version, metadata, ...heartbeats });
-    const answer = await this.#call(StreamType.auth, request, AuthAnswer);
+    const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
       const { code, message } = parseRpcError(redact(answer.Error, authtoken));
       throw new SessionRefused(code, message);
     }
-    continuity.clientId = answer.ClientId;
-    const { StreamWindow, SecondLink, RequestFeed } = answer.Extra;
-    this.#window = Math.min(StreamWindow, LARGEST_WINDOW);
-    this.#first.connection.extend(this.#window);
-    this.#hasReports = RequestFeed;
-    this.#mayHaveTwoLinks = SecondLink;
+    resumption.clientId = answer.ClientId;
+    this.#links.extend(answer.Extra);
+    this.#hasReports = answer.Extra.RequestFeed;
     // Aborted: the session is over already.
     void this.#tick().catch(() => {});
   }
@@ -173,13 +160,13 @@ class NativeSession implements GatewaySession {
   }
 
   end(reason: string): void {
-    for (const link of [this.#first, this.#second]) link?.connection.close(new Error(reason));
+    this.#links.close(reason);
   }
 
   async close(): Promise<void> {
     const { clock, log } = this.options;
     try {
-      if (!this.#over.signal.aborted) {
+      if (!this.#links.signal.aborted) {
         await withDeadline(this.#drain(), 'answering the last requests', DRAIN_DEADLINE_MS, undefined, clock);
       }
     } catch (error) {
@@ -190,82 +177,25 @@ class NativeSession implements GatewaySession {
 
   /** Takes all endpoints offline, and waits until clients have no connections any more. */
   async #drain(): Promise<void> {
-    const unbind = (id: string) => this.#call(StreamType.unbind, { Id: id, Drain: true }, CommandAnswer);
+    const unbind = (id: string) => this.#links.call(StreamType.unbind, { Id: id, Drain: true }, CommandAnswer);
     await Promise.allSettled([...this.#served.keys()].map(unbind));
     if (this.#streams > 0) {
       await new Promise<void>((resolve) => {
         this.#onNoStreams = resolve;
       });
     }
-    await Promise.all([this.#first, this.#second].map((link) => link?.delivered(DRAIN_DEADLINE_MS)));
-  }
-
-  #linkOver(socket: Duplex): SessionLink {
-    const user: ConnectionUser = {
-      accept: (channel) => {
-        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
-      },
-      carriesBulk: () => this.#wantSecond(),
-      ended: (reason) => this.#lose(link, reason),
-    };
-    const link: SessionLink = new SessionLink(socket, user, this.#memory);
-    link.connection.extend(this.#window);
-    return link;
-  }
-
-  /** New streams take the second link while the first carries bulk. Without one, they share the first. */
-  #wantSecond(): void {
-    const now = performance.now();
-    const isUseless = !this.#mayHaveTwoLinks || this.#second !== null || this.#over.signal.aborted;
-    if (isUseless || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS) return;
-    this.#secondTriedAt = now;
-    const { authtoken, clock, log } = this.options;
-    const work = (signal: AbortSignal) => this.#openSecond(signal);
-    withSignal(work, 'opening a second connection', SECOND_LINK_DEADLINE_MS, this.#over.signal, clock).catch(
-      (error: unknown) => {
-        log.debug({ reason: redact(messageOf(error), authtoken) }, 'no second connection');
-      },
-    );
-  }
-
-  async #openSecond(signal: AbortSignal): Promise<void> {
-    const { address, dial, ca, continuity, authtoken } = this.options;
-    const { Ticket, Error: reason } = await call(this.#first.connection, StreamType.linkTicket, {}, LinkTicket);
-    if (reason !== '') throw new Error(reason);
-    const socket = await connectToGateway({ address, dial, ca, tlsSession: continuity.tlsSession }, signal);
-    if (signal.aborted) socket.destroy();
-    signal.throwIfAborted();
-    const link = this.#linkOver(socket);
-    this.#second = link;
-    const close = (error: unknown) => link.connection.close(new Error(messageOf(error)));
-    signal.addEventListener('abort', () => close(signal.reason));
-    const request = { AuthToken: authtoken, SessionId: continuity.clientId, Ticket };
-    const answer = call(link.connection, StreamType.link, request, CommandAnswer);
-    const { Error: refusal } = await answer.catch((error: unknown) => ({ Error: messageOf(error) }));
-    if (refusal === '') return;
-    close(refusal);
-    throw new Error(refusal);
+    await this.#links.delivered(DRAIN_DEADLINE_MS);
   }
 
   async #tick(): Promise<void> {
     for (;;) {
-      await this.options.clock.sleep(TICK_MS, this.#over.signal);
+      await this.options.clock.sleep(TICK_MS, this.#links.signal);
       this.options.progress.report();
-      for (const link of [this.#first, this.#second]) link?.tick();
+      this.#links.tick();
     }
   }
 
-  /** The link has ended, and with it its streams. */
-  #lose(link: SessionLink, { message }: Error): void {
-    const other = link === this.#first ? this.#second : this.#first;
-    this.#second = null;
-    if (other !== null) {
-      this.#first = other;
-      this.options.log.debug({ reason: message }, 'one of two connections lost');
-      return;
-    }
-    if (this.#over.signal.aborted) return;
-    this.#over.abort();
+  #lose(message: string): void {
     this.#rpc.close(offline(message));
     for (const { endpoint } of this.#served.values())
       endpoint.end({ code: null, message: `session ended: ${message}` });
@@ -313,11 +243,11 @@ class NativeSession implements GatewaySession {
   }
 
   async #bind(request: EndpointRequest): Promise<SessionEndpoint> {
-    const answer = await this.#call(StreamType.bind, bindRequest(request), BindAnswer);
+    const answer = await this.#links.call(StreamType.bind, bindRequest(request), BindAnswer);
     if (answer.Error !== '') throw refusalOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
     const { Id: id, URL: url } = answer;
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
-    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#first.connection, id, watcher);
+    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#links.first, id, watcher);
     this.#served.set(id, { endpoint, upstream: request.upstream });
     return endpoint;
   }
@@ -325,13 +255,13 @@ class NativeSession implements GatewaySession {
   async #unbind(id: string): Promise<void> {
     this.#served.delete(id);
     // The end of a session ends its endpoints.
-    if (this.#over.signal.aborted) return;
+    if (this.#links.signal.aborted) return;
     try {
       await this.#rpc.call(
         {
           what: 'unbinding the endpoint',
           deadlineMs: UNBIND_DEADLINE_MS,
-          start: () => this.#call(StreamType.unbind, { Id: id }, CommandAnswer),
+          start: () => this.#links.call(StreamType.unbind, { Id: id }, CommandAnswer),
           discard: () => {},
         },
         true,
@@ -339,18 +269,6 @@ class NativeSession implements GatewaySession {
     } catch (error) {
       // Ending the session makes sure that the endpoint ends.
       this.end(`endpoint could not be unbound: ${messageOf(error)}`);
-    }
-  }
-
-  /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
-  async #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
-    const link = this.#first;
-    try {
-      return await call(link.connection, type, body, schema);
-    } catch (error) {
-      // The gateway may have done it, or not.
-      if (link !== this.#first) this.end('a connection was lost that carried a request');
-      throw error;
     }
   }
 }

@@ -10,7 +10,6 @@ const LINE_BREAK = 0x0a;
 /**
  * Asks the gateway for reports of the requests to an endpoint.
  *
- * @param id the gateway's, of the endpoint
  * @returns ends it
  */
 export function watchRequests(connection: Connection, id: string, watcher: RequestWatcher): () => void {
@@ -34,7 +33,6 @@ export function watchRequests(connection: Connection, id: string, watcher: Reque
 
 /** Splits a stream into lines. A line that is too long ends it. */
 export class LineReader implements ChannelReceiver {
-  /** The line that has yet to end. */
   readonly #line = new ByteQueue(0);
   #length = 0;
 

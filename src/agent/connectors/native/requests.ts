@@ -21,7 +21,6 @@ export interface AuthOptions {
   heartbeatToleranceS: number;
 }
 
-/** The request that starts a session. */
 export function authRequest(options: AuthOptions): object {
   const { version } = options;
   return {
@@ -55,10 +54,8 @@ export function authRequest(options: AuthOptions): object {
   };
 }
 
-/** The answer to a command that this agent does not support. */
 export const NOT_SUPPORTED = { Error: NO_HANDLER };
 
-/** The request that binds an endpoint. */
 export function bindRequest(request: EndpointRequest): object {
   return {
     Id: '',

@@ -20,7 +20,6 @@ export class EndpointBuilders {
     private readonly verifyUpstreamTls: boolean,
   ) {}
 
-  /** Binds an endpoint; rejects as the SDK does. */
   async listen(request: EndpointRequest): Promise<Listener> {
     const idle = this.#idleFor(request);
     const builder = idle.pop() ?? this.#create(request.protocol);

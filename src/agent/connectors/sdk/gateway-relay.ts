@@ -13,11 +13,9 @@ export interface GatewayRelayOptions extends Pick<GatewaySocketOptions, 'address
   lingerMs?: number;
 }
 
-/** A server on loopback that the SDK can connect to. */
 export interface SdkServer {
   /** `127.0.0.1:port` */
   address: string;
-  /** PEM of the certificate it presents. */
   cert: string;
 }
 
@@ -56,7 +54,6 @@ export class GatewayRelay {
     return this.#listening;
   }
 
-  /** Ends every connection. */
   close(): void {
     this.#server?.close();
     for (const client of this.#clients) client.destroy();

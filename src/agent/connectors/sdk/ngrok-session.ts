@@ -1,18 +1,18 @@
+import { Socket } from 'node:net';
 import type { Listener, Session, SessionBuilder } from '@ngrok/ngrok';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
+import { ownConnections } from '../../../lib/process/own-connections.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest } from '../connector.ts';
 import { offline } from '../gateway-error.ts';
-import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
-import { HeartbeatWatchdog } from '../heartbeat-watchdog.ts';
+import { type GatewaySession, SessionEndpoint, SessionRefused } from '../gateway-link.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
-import { SessionEndpoint } from '../session-endpoint.ts';
 import { EndpointBuilders } from './endpoint-builders.ts';
+import { HeartbeatWatchdog } from './heartbeat-watchdog.ts';
 import type { ListenerCleanup } from './listener-cleanup.ts';
-import { setNoDelay } from './no-delay.ts';
 import { parseListenerClosed, parseSdkError, toApiError } from './sdk-error.ts';
 
 class NgrokEndpoint extends SessionEndpoint {
@@ -37,11 +37,9 @@ const CLOSE_DEADLINE_MS = 1000;
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
 
 export interface NgrokSessionOptions {
-  /** Where the SDK connects to. */
   port: number;
   authtoken: string;
   verifyUpstreamTls: boolean;
-  /** Closes the listeners of a lost session. */
   listenerCleanup: ListenerCleanup;
   clock: Clock;
   progress: ProgressMonitor;
@@ -233,4 +231,31 @@ class NgrokSession implements GatewaySession {
       log.debug({ reason: messageOf(error) }, error instanceof DeadlineExceeded ? 'SDK call hangs' : 'SDK call failed');
     }
   }
+}
+
+/** By descriptor: never more than the SDK had sockets at a time. */
+const handles = new Map<number, Socket>();
+
+/**
+ * Turns off Nagle's algorithm on this process's connections to a port; Linux only. The SDK (1.7.0) leaves it on, so each
+ * response waits for the acknowledgement of the credit that its request was given: a second round trip.
+ *
+ * The SDK does not expose its socket, so Node gets a handle for the descriptor. The handle never reads, and is never
+ * closed, not even when the descriptor has another owner: closing it would close that owner's file. It is used again when
+ * the SDK gets the same descriptor again.
+ */
+export function setNoDelay(port: number, log: Log): void {
+  if (process.platform !== 'linux') return;
+  try {
+    for (const { descriptor } of ownConnections('established', (peer) => peer === port)) setNoDelayOf(descriptor);
+  } catch (err) {
+    log.debug({ err }, 'TCP_NODELAY not set');
+  }
+}
+
+function setNoDelayOf(descriptor: number): void {
+  const handle = handles.get(descriptor) ?? new Socket({ fd: descriptor, readable: false, writable: false }).unref();
+  handles.set(descriptor, handle);
+  // Node skips the call when it has made the same one before, perhaps for another socket.
+  handle.setNoDelay(false).setNoDelay(true);
 }

@@ -32,7 +32,6 @@ export function parseListenerClosed(error: unknown, secret: string): GatewayErro
   return { code, message: redact(quoted === undefined ? text : unquote(quoted), secret) };
 }
 
-/** Converts a bind failure to the error that the API answers with. */
 export function toApiError(error: unknown, secret: string): ApiError {
   if (error instanceof ApiError) return error;
   const { code, message } = parseSdkError(error, secret);

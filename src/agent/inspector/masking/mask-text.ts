@@ -133,7 +133,7 @@ function startOfValue(text: string, end: number): number | null {
 
 function skipSpace(text: string, start: number): number {
   let at = start;
-  while (at < text.length && ' \t\r\n'.includes(text[at] as string)) at++;
+  while (at < text.length && ' \t\r\n'.includes(text.charAt(at))) at++;
   return at;
 }
 
@@ -142,7 +142,7 @@ function* endOfValue(text: string, start: number): Stepwise<number> {
   if (first === '"') return endOfString(text, start);
   if (first === '{' || first === '[') return yield* endOfNested(text, start);
   let at = start;
-  while (at < text.length && !',}] \t\r\n'.includes(text[at] as string)) at++;
+  while (at < text.length && !',}] \t\r\n'.includes(text.charAt(at))) at++;
   return at;
 }
 
@@ -150,7 +150,7 @@ function* endOfNested(text: string, start: number): Stepwise<number> {
   let [depth, count] = [0, 0];
   for (let at = start; at < text.length; ) {
     if (++count % (50 * AT_ONCE) === 0) yield;
-    const each = text[at] as string;
+    const each = text.charAt(at);
     if (each === '"') {
       at = endOfString(text, at);
       continue;

@@ -1,5 +1,5 @@
-import { ParseFailure } from './parse-failure.ts';
-import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
+import { PendingBytes, type PendingMemory } from './growing-bytes.ts';
+import { ParseFailure } from './message-head.ts';
 
 export interface ChunkHandler {
   /** Data from one place in these bytes to another: a view of it would take more time than all else. */

@@ -1,4 +1,4 @@
-import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
+import { PendingBytes, type PendingMemory } from './growing-bytes.ts';
 
 export interface ServerSentEvent {
   /** Its name; `message` when it has none. */

@@ -1,3 +1,5 @@
+import type { MemoryBudget } from '../../../lib/memory-budget.ts';
+
 const EMPTY: Buffer = Buffer.alloc(0);
 /** A small piece takes far less time and memory as a text of one byte a character. */
 const SMALL = 4_096;
@@ -63,5 +65,43 @@ export class GrowingBytes {
     const grown = Buffer.allocUnsafeSlow(Math.min(this.limit, Math.max(needed, this.#buffer.length * 2)));
     this.#buffer.copy(grown, 0, 0, this.#length);
     this.#buffer = grown;
+  }
+}
+
+/** The budget for what all connections together hold of messages that have not arrived whole. */
+export type PendingMemory = Pick<MemoryBudget, 'tryReserve' | 'release'>;
+
+/** The beginning of something that has not arrived whole. */
+export class PendingBytes {
+  readonly #bytes: GrowingBytes;
+
+  constructor(
+    private readonly limit: number,
+    private readonly memory: PendingMemory,
+  ) {
+    this.#bytes = new GrowingBytes(limit);
+  }
+
+  get length(): number {
+    return this.#bytes.length;
+  }
+
+  /** Valid until the next change. */
+  get bytes(): Buffer {
+    return this.#bytes.bytes;
+  }
+
+  /** @returns false when it does not fit whole; then nothing is appended */
+  append(bytes: Buffer): boolean {
+    const length = this.#bytes.length + bytes.length;
+    if (length > this.limit || !this.memory.tryReserve(bytes.length)) return false;
+    this.#bytes.append(bytes);
+    return true;
+  }
+
+  clear(): void {
+    if (this.#bytes.length === 0) return;
+    this.memory.release(this.#bytes.length);
+    this.#bytes.clear();
   }
 }

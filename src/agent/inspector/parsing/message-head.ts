@@ -1,5 +1,7 @@
 import { trimSpace } from '../../../lib/http/trim-space.ts';
-import { ParseFailure } from './parse-failure.ts';
+
+/** A connection that is not what the inspector understands. Its bytes still pass, unseen. */
+export class ParseFailure extends Error {}
 
 export interface HeaderField {
   name: string;
@@ -17,6 +19,12 @@ export interface StatusLine {
   status: number;
   statusText: string;
 }
+
+/**
+ * What follows a head: a body of so many bytes, chunks, everything until the connection ends, another head of the same
+ * message (1xx), or another protocol.
+ */
+export type Following = number | 'chunks' | 'until-end' | 'head' | 'raw';
 
 /** What of a head decides where its body ends. */
 export interface HeadFacts {
@@ -142,4 +150,28 @@ function utf8(value: string): string {
   if (!/[\x80-\xff]/.test(value)) return value;
   const text = Buffer.from(value, 'latin1').toString('utf8');
   return text.includes('\ufffd') ? value : text;
+}
+
+/**
+ * What follows the head of a request.
+ *
+ * @throws {ParseFailure} when its end cannot be found
+ */
+export function afterRequestHead({ length, transferEncoding }: HeadFacts): Following {
+  if (transferEncoding === null) return length ?? 0;
+  if (isChunked(transferEncoding)) return 'chunks';
+  throw new ParseFailure(`transfer encoding ${transferEncoding.slice(0, 40)}`);
+}
+
+/** What follows the head of a response; `raw` after an upgrade. */
+export function afterResponseHead(method: string, status: number, { length, transferEncoding }: HeadFacts): Following {
+  if (status === 101 || (method === 'CONNECT' && status >= 200 && status < 300)) return 'raw';
+  if (status < 200) return 'head';
+  if (method === 'HEAD' || status === 204 || status === 304) return 0;
+  if (transferEncoding === null) return length ?? 'until-end';
+  return isChunked(transferEncoding) ? 'chunks' : 'until-end';
+}
+
+function isChunked(transferEncoding: string): boolean {
+  return /(?:^|,)[ \t]*chunked$/.test(transferEncoding);
 }

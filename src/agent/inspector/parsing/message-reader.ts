@@ -1,12 +1,6 @@
 import { type ChunkHandler, ChunkReader } from './chunk-reader.ts';
-import { ParseFailure } from './parse-failure.ts';
-import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
-
-/**
- * What follows a head: a body of so many bytes, chunks, everything until the connection ends, another head of the same
- * message (1xx), or another protocol.
- */
-export type Following = number | 'chunks' | 'until-end' | 'head' | 'raw';
+import { PendingBytes, type PendingMemory } from './growing-bytes.ts';
+import { type Following, ParseFailure } from './message-head.ts';
 
 export interface MessageHandler extends ChunkHandler {
   /** A head arrived, without the empty line at its end. */

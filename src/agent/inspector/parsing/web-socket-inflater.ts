@@ -1,5 +1,5 @@
 import { constants, inflateRawSync } from 'node:zlib';
-import type { PendingMemory } from './pending-bytes.ts';
+import type { PendingMemory } from './growing-bytes.ts';
 
 export interface Inflated {
   /** As it was sent when it could not be decompressed. */

@@ -5,8 +5,8 @@ import {
   Opcode,
   WebSocketProtocolError,
 } from '../../../lib/http/web-socket-frames.ts';
-import { ParseFailure } from './parse-failure.ts';
-import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
+import { PendingBytes, type PendingMemory } from './growing-bytes.ts';
+import { ParseFailure } from './message-head.ts';
 import type { WebSocketInflater } from './web-socket-inflater.ts';
 
 export interface WebSocketMessage {
@@ -42,10 +42,7 @@ export class WebSocketReader {
   /** Of a control frame, which may come between the frames of a message. */
   readonly #control: PendingBytes;
 
-  /**
-   * @param inflater null when the connection does not compress
-   * @param onMessage called for each message and for the close frame
-   */
+  /** @param inflater null when the connection does not compress */
   constructor(
     private readonly inflater: WebSocketInflater | null,
     memory: PendingMemory,

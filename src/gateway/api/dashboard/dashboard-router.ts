@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { compressJson } from '../../../lib/http/compressed-json.ts';
 import { forgetSession, keepSession } from '../../../lib/http/session-cookie.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
-import { PACKAGED_PAGES } from '../../../packaged-pages.ts';
+import { PACKAGED_PAGES } from '../../../packaged.ts';
 import { COMMAND } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
 import { identify, refuseSlowly } from '../authentication.ts';

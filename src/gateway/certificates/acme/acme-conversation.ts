@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
 import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
-import { VERSION } from '../../../version.ts';
+import { VERSION } from '../../../packaged.ts';
 import { AcmeProblem, CaUnreachable, parseProblem, problemType } from './acme-problem.ts';
 
 type AcmeLibrary = typeof import('acme-client');

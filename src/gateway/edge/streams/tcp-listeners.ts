@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
-import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
+import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
 import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';

@@ -1,7 +1,7 @@
 import { effect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import { ButtonLink } from '../../ui/button.tsx';
 import { BackIcon } from '../../ui/icons.tsx';
 import { keepInAddress, queryInAddress, route } from '../../ui/router.ts';

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
 import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
-import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
+import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import type { ApiProblem } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';

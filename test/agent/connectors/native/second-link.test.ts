@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import type { GatewaySession } from '../../../../src/agent/connectors/gateway-session.ts';
+import type { GatewaySession } from '../../../../src/agent/connectors/gateway-link.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';

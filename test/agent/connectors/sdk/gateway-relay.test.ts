@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { parseGatewayAddress } from '../../../../src/agent/connectors/gateway-address.ts';
+import { parseGatewayAddress } from '../../../../src/agent/connectors/gateway-socket.ts';
 import { GatewayRelay } from '../../../../src/agent/connectors/sdk/gateway-relay.ts';
 import { directDial } from '../../../../src/lib/network/dial.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { maskHeaders } from '../../../../src/agent/inspector/masking/mask-headers.ts';
 import { maskText } from '../../../../src/agent/inspector/masking/mask-text.ts';
+import { maskHeaders } from '../../../../src/agent/inspector/shown-exchange.ts';
 import { maskUrl } from '../../../../src/lib/masking/mask-url.ts';
 import { isSecretField, isSecretHeader, isSecretMember } from '../../../../src/lib/masking/secret-names.ts';
 

@@ -3,29 +3,37 @@ import { SessionBuilder } from '@ngrok/ngrok';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../../lib/network/loopback-names.ts';
 import type { TrustedCas } from '../../../lib/network/trusted-cas.ts';
-import { parseGatewayAddress } from '../gateway-address.ts';
-import { pemOf } from '../gateway-ca.ts';
-import { CLIENT_TYPE, type GatewayLink, type GatewayLinkOptions, sessionMetadata } from '../gateway-link.ts';
+import {
+  CLIENT_TYPE,
+  type GatewayLink,
+  type GatewayLinkOptions,
+  type GatewaySession,
+  SessionRefused,
+  sessionMetadata,
+} from '../gateway-link.ts';
 import { routeTo } from '../gateway-route.ts';
-import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
-import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from '../heartbeat-watchdog.ts';
+import { parseGatewayAddress } from '../gateway-socket.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { GatewayRelay } from './gateway-relay.ts';
 import { ListenerCleanup } from './listener-cleanup.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
 
+/** Seconds between heartbeats, and the tolerance that the gateway is asked for on top. */
+const HEARTBEAT_INTERVAL_S = 8;
+const HEARTBEAT_TOLERANCE_S = 10;
+
 /** @throws Error when the SDK cannot parse the server address */
-export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
+export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, verifyUpstreamTls, clock, log, authorities } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
-  const { address, proxy, dial } = route;
+  const { address, proxy, dial, ca } = route;
   const builder = sessionBuilder(options.version);
   const progress = new ProgressMonitor(clock);
   const listenerCleanup = new ListenerCleanup({ clock, log });
   const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log };
   const start = (port: number) => connectNgrokSession(builder, { authtoken: authtoken(), port, ...common });
   if (proxy || isIPv6(address.host) || isBelowLocalhost(address.host)) {
-    const relay = new GatewayRelay({ address, dial, ca: pemOf(authorities), log });
+    const relay = new GatewayRelay({ address, dial, ca, log });
     return {
       ...route,
       progress,

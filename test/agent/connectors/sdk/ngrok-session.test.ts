@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { openGatewayLink } from '../../../../src/agent/connectors/sdk/gateway-link.ts';
-import { setNoDelay } from '../../../../src/agent/connectors/sdk/no-delay.ts';
+import { setNoDelay } from '../../../../src/agent/connectors/sdk/ngrok-session.ts';
+import { openSdkLink } from '../../../../src/agent/connectors/sdk/sdk-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { startTestGateway } from '../../../support/gateway.ts';
@@ -43,7 +43,7 @@ it(
   async () => {
     const gateway = await startTestGateway();
     onTestFinished(() => gateway.close());
-    const link = openGatewayLink({
+    const link = openSdkLink({
       authtoken: () => gateway.authtoken,
       serverAddr: gateway.sessionAddress,
       authorities: { pem: gateway.sessionCa },

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { UrlParts } from '../../../src/agent/tunnels/url-part.ts';
+import { UrlParts } from '../../../src/agent/tunnels/tunnel-list.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 
 const parts = (...urls: string[]) => new UrlParts(urls.map((url) => ({ url })));

@@ -1,9 +1,5 @@
-import type { Clock } from '../../lib/time/clock.ts';
-import type { ProgressMonitor } from './progress-monitor.ts';
-
-/** Seconds between heartbeats, and the tolerance that the gateway is asked for on top. */
-export const HEARTBEAT_INTERVAL_S = 8;
-export const HEARTBEAT_TOLERANCE_S = 10;
+import type { Clock } from '../../../lib/time/clock.ts';
+import type { ProgressMonitor } from '../progress-monitor.ts';
 
 const TICK_MS = 2000;
 /** Two heartbeats and a margin: a dead link is noticed 20 to 22 s after its last answer. */

@@ -1,5 +1,6 @@
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { closest } from '../lib/closest.ts';
+import type { Variable } from '../settings/variable-kinds.ts';
 
 /** Adds the command that runs without a name. Commander would pass it a misspelt command as an argument. */
 export function defaultCommand(parent: Command, name: string): Command {
@@ -22,4 +23,13 @@ export function refuse(parent: Command, command: Command, unknown: string): neve
   const meant = closest(unknown, known);
   const hint = meant === null ? '' : `\n(Did you mean ${meant}?)`;
   return parent.error(`error: unknown ${isOption ? 'option' : 'command'} '${unknown}'${hint}`);
+}
+
+/** Parses an option like the setting of the same kind. */
+export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
+  try {
+    return parse(text);
+  } catch {
+    throw new InvalidArgumentError(`Allowed: ${allowed}.`);
+  }
 }

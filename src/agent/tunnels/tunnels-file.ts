@@ -1,0 +1,200 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { z } from 'zod';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
+import { problemList } from '../errors/agent-error.ts';
+import { backupOf, type Codec, damagedIn } from './durable-file.ts';
+import { StoredTunnel, type Tunnel } from './tunnel.ts';
+
+/** Adding members or values keeps the version. Removing a member or changing its meaning needs a new one. */
+export const TUNNELS_VERSION = 1;
+
+const EDITED = 'if you edited the file, delete its line "checksums" and restart';
+
+export const StoredTunnels = z.object({ version: z.literal(TUNNELS_VERSION), tunnels: z.array(StoredTunnel) });
+export type StoredTunnels = z.infer<typeof StoredTunnels>;
+
+/** The same before each tunnel is validated. Older versions write no checksums, and leave them out. */
+const Content = StoredTunnels.extend({ tunnels: z.array(z.unknown()), checksums: z.array(z.unknown()).optional() });
+
+interface Read {
+  records: readonly unknown[];
+  /** Null: the file was edited by hand, or is of an older version. */
+  checksums: ReadonlySet<unknown> | null;
+}
+
+interface Line {
+  text: string;
+  checksum: string;
+}
+
+/** Tunnels are immutable, so each is serialised once. */
+const lines = new WeakMap<Tunnel, Line>();
+
+export function tunnelsFile(dataDir: string): string {
+  return join(dataDir, 'tunnels.json');
+}
+
+/**
+ * `tunnels.json`: one line per tunnel, for people and diffs, and a line with a checksum of each. A tunnel without its
+ * checksum is damaged; one flipped bit can leave a valid file with another upstream. Without that line, all tunnels count:
+ * people delete it when they edit the file.
+ */
+export const tunnelsCodec: Codec<StoredTunnels> = {
+  encode: ({ tunnels }) => {
+    const checksums = tunnels.map((tunnel) => `"${lineOf(tunnel).checksum}"`);
+    return textOf(tunnels, `\n"checksums":[${checksums.join(',')}],\n`);
+  },
+  decode: (text, leaveOut) => {
+    const problems: string[] = [];
+    const tunnels = validTunnels(read(text, problems), problems);
+    if (tunnels.length === 0 && problems.length > 0) throw new Error(problems.join('; '));
+    for (const problem of problems) leaveOut(problem);
+    return { version: TUNNELS_VERSION, tunnels };
+  },
+  merge: ({ tunnels }, copy) => ({ version: TUNNELS_VERSION, tunnels: mergeTunnels(tunnels, copy.tunnels) }),
+};
+
+/** The tunnels of a damaged file, and what only its copy still has: in the order of the copy, which has the place of each. */
+function mergeTunnels(tunnels: readonly Tunnel[], copy: readonly Tunnel[]): Tunnel[] {
+  const own = new Map(tunnels.map((tunnel) => [tunnel.id, tunnel]));
+  const known = new Set(copy.map(({ id }) => id));
+  return [...copy.map((tunnel) => own.get(tunnel.id) ?? tunnel), ...tunnels.filter(({ id }) => !known.has(id))];
+}
+
+/** The same text without checksums, which people may edit. */
+export function exportText(tunnels: readonly Tunnel[]): string {
+  return textOf(tunnels, '');
+}
+
+function textOf(tunnels: readonly Tunnel[], checksums: string): string {
+  const texts = tunnels.map((tunnel) => lineOf(tunnel).text);
+  return `{"version":${TUNNELS_VERSION},${checksums}"tunnels":[\n${texts.join(',\n')}\n]}\n`;
+}
+
+function read(text: string, problems: string[]): Read {
+  try {
+    return readWhole(JSON.parse(text));
+  } catch (error) {
+    const found = readLines(text);
+    // A newer version has other checksums, as they contain the version. If these match, the version is what is damaged.
+    if (error instanceof OperatorError && found.records.length === 0) throw error;
+    problems.push(messageOf(error));
+    return found;
+  }
+}
+
+function readWhole(content: unknown): Read {
+  const { data } = z.object({ version: z.number() }).safeParse(content);
+  if (data && data.version > TUNNELS_VERSION) {
+    throw new OperatorError(
+      `cannot load the tunnels: a newer version of device-agent saved them (format ${data.version}, this version ` +
+        `supports ${TUNNELS_VERSION}); install that version, or move tunnels.json and tunnels.json.bak away to start without tunnels`,
+    );
+  }
+  const parsed = Content.safeParse(content, { error: validationMessage });
+  if (!parsed.success) throw new Error(problemList(parsed.error).join('; '));
+  const { tunnels, checksums } = parsed.data;
+  return { records: tunnels, checksums: checksums ? new Set(checksums) : null };
+}
+
+/** The lines of a damaged file that are intact; without checksums, nobody could tell. */
+function readLines(text: string): Read {
+  const checksums = new Set<unknown>(text.match(/(?<=")[0-9a-f]{16}(?=")/g));
+  const records = text.split('\n').flatMap((line) => {
+    try {
+      return [JSON.parse(line.replace(/,$/, ''))];
+    } catch {
+      return []; // damaged
+    }
+  });
+  return { records: records.filter((record) => isWhole(record, { checksums })), checksums };
+}
+
+function isWhole(record: unknown, { checksums }: Pick<Read, 'checksums'>): boolean {
+  return checksums === null || checksums.has(checksumOf(JSON.stringify(record)));
+}
+
+/** Of a tunnel's line. Contains the version, so that no other version's tunnels match. */
+export function checksumOf(text: string): string {
+  return createHash('sha256').update(`${TUNNELS_VERSION} ${text}`).digest('hex').slice(0, 16);
+}
+
+/** The tunnels that are whole and valid; adds why the others are not. */
+function validTunnels({ records, checksums }: Read, problems: string[]): Tunnel[] {
+  const valid: Tunnel[] = [];
+  const damaged: string[] = [];
+  for (const [at, record] of records.entries()) {
+    if (!isWhole(record, { checksums })) {
+      damaged.push(`tunnels[${at}] does not match its checksum`);
+      continue;
+    }
+    const parsed = StoredTunnel.safeParse(record, { error: validationMessage });
+    if (parsed.success) valid.push(parsed.data);
+    else problems.push(...problemList(parsed.error).map((problem) => `tunnels[${at}].${problem}`));
+  }
+  if (damaged.length > 0) problems.push(...damaged, EDITED);
+  return valid;
+}
+
+function lineOf(tunnel: Tunnel): Line {
+  let line = lines.get(tunnel);
+  if (line === undefined) {
+    const text = JSON.stringify(tunnel);
+    line = { text, checksum: checksumOf(text) };
+    lines.set(tunnel, line);
+  }
+  return line;
+}
+
+/** Content of the tunnels' file or of its backup. */
+export type FileContent =
+  | { state: 'good'; tunnels: readonly Tunnel[]; leftOut: readonly string[] }
+  | { state: 'missing' }
+  | { state: 'damaged' | 'unusable'; reason: string };
+
+/** The tunnels on the disk, read without changing anything. */
+export interface TunnelFile {
+  path: string;
+  main: FileContent;
+  backup: FileContent;
+  damaged: readonly string[];
+}
+
+export async function readTunnelFile(path: string): Promise<TunnelFile> {
+  const [main, backup, damaged] = await Promise.all([load(path), load(backupOf(path)), setAside(path)]);
+  return { path, main, backup, damaged };
+}
+
+/** The tunnels an agent would start with. */
+export function tunnelsIn({ main, backup }: Pick<TunnelFile, 'main' | 'backup'>): readonly Tunnel[] {
+  const copy = backup.state === 'good' ? backup.tunnels : [];
+  if (main.state === 'unusable') return [];
+  if (main.state !== 'good') return copy;
+  return main.leftOut.length === 0 ? main.tunnels : mergeTunnels(main.tunnels, copy);
+}
+
+async function load(path: string): Promise<FileContent> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return { state: 'missing' };
+    const state = hasErrno(error, 'EIO') ? 'damaged' : 'unusable';
+    return { state, reason: `cannot read ${path}: ${messageOf(error)}` };
+  }
+  try {
+    const leftOut: string[] = [];
+    const { tunnels } = tunnelsCodec.decode(text, (reason) => leftOut.push(reason));
+    return { state: 'good', tunnels, leftOut };
+  } catch (error) {
+    return { state: error instanceof OperatorError ? 'unusable' : 'damaged', reason: messageOf(error) };
+  }
+}
+
+async function setAside(path: string): Promise<string[]> {
+  const names = await readdir(dirname(path)).catch(() => []); // reported elsewhere
+  return damagedIn(names, path);
+}

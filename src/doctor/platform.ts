@@ -1,0 +1,37 @@
+import { isSupportedNode, OLDEST_NODE } from '../node-version.ts';
+import type { ServiceState } from '../service/status.ts';
+import { type Check, check, failed, ok, type Result } from './finding.ts';
+
+/** @param version of the running Node, for example `v20.19.0` */
+export function nodeVersionCheck(version = process.version): Check {
+  return check('node', 'Node', async () => {
+    if (isSupportedNode(version)) return ok(`${version} (${process.platform} ${process.arch})`);
+    return failed(`${version} is too old`, `install Node ${OLDEST_NODE} or newer`);
+  });
+}
+
+/** Checks that the systemd service runs, and starts at boot. */
+export function serviceCheck(find: () => Promise<ServiceState>, service: string): Check {
+  return { name: 'service', title: 'Service', run: async () => judge(await find(), service) };
+}
+
+function judge({ state, lines: [first = state, ...lines] }: ServiceState, service: string): Result {
+  const absent = lines.find((line) => /at boot: does not start/.test(line))?.trim();
+  if (state === 'running' && absent) return failed(`${first}; ${absent}`, `sudo systemctl enable ${service}`);
+  const advice = adviceFor(state, service);
+  return advice === null ? ok(first) : failed(first, advice);
+}
+
+/** @returns null when no action is needed */
+function adviceFor(state: ServiceState['state'], service: string): string | null {
+  switch (state) {
+    case 'not installed':
+      return `sudo device-agent service install${service.endsWith('-gateway') ? ' --gateway' : ''}`;
+    case 'stopped':
+      return `sudo systemctl enable --now ${service}`;
+    case 'failing':
+      return `see the other problems here and the log: journalctl -u ${service}`;
+    default:
+      return null;
+  }
+}

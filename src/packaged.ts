@@ -1,0 +1,11 @@
+import { fileURLToPath } from 'node:url';
+import packageJson from '../package.json' with { type: 'json' };
+
+/** The program's version, as package.json has it; the build puts it in. */
+export const VERSION: string = packageJson.version;
+
+/** The folder with the built pages. Its path holds here and in `dist/` alike: one folder below. */
+export const PACKAGED_PAGES = fileURLToPath(new URL('../dist/web', import.meta.url));
+
+/** The file with the default policies that comes with the program. Its path holds here and in `dist/` alike: one folder below. */
+export const PACKAGED_POLICIES = fileURLToPath(new URL('../defaults/policies.json', import.meta.url));
