@@ -68,13 +68,13 @@ function membersTable({ get, create, update }: Family, comments: ReadonlyMap<str
     Update: membersOf(update?.body, 'input'),
     Answer: membersOf(get?.answer, 'output'),
   };
-  const file = fileOf(get?.answer);
+  const resource = nameOf(get?.answer);
   const all = Object.values(places).flatMap(({ members }) => Object.keys(members));
   const names = [...new Set(all)].filter((name) => !COMMON.includes(name));
   const rows = names.map((name) => {
     const usage = create ? [mark(name, places.Create), mark(name, places.Update)] : [];
     const type = create ? typesOf(name, places) : typeOf(places.Answer.members[name] ?? {});
-    const cells = [`\`${name}\``, ...usage, type, noteOf(name, file, places, comments)];
+    const cells = [`\`${name}\``, ...usage, type, noteOf(name, resource, places, comments)];
     return `| ${cells.join(' | ')} |`;
   });
   const head = ['Member', ...(create ? ['Create', 'Update'] : []), 'Type', ''];
@@ -133,9 +133,9 @@ function typeOf({ type, const: constant, enum: values, items, anyOf, properties 
   return types.join(' or ');
 }
 
-function noteOf(name: string, file: string, places: Places, comments: ReadonlyMap<string, string>): string {
+function noteOf(name: string, resource: string, places: Places, comments: ReadonlyMap<string, string>): string {
   const notes = (['Create', 'Update', 'Answer'] as const).flatMap((place) => {
-    const text = comments.get(`${file} ${place} ${name}`);
+    const text = comments.get(`${resource} ${place} ${name}`);
     return text === undefined ? [] : [{ place, text }];
   });
   const limits = Object.values(places).map(({ members }) => members[name]?.description ?? '');
@@ -146,7 +146,7 @@ function noteOf(name: string, file: string, places: Places, comments: ReadonlyMa
     .replaceAll('|', '\\|');
 }
 
-/** The doc comments of the resources' members, by file, kind of schema (`Create`, `Update`, `Answer`) and member. */
+/** The doc comments of the resources' members, by resource, kind of schema (`Create`, `Update`, `Answer`) and member. */
 function memberComments(): Map<string, string> {
   const comments = new Map<string, string>();
   for (const file of readdirSync(RESOURCES)) {
@@ -155,23 +155,18 @@ function memberComments(): Map<string, string> {
       /^export interface (\w+) extends [^{]*\{\n([\s\S]*?)^\}/gm,
     )) {
       const name = declared.replace(/(?:Create|Update)$/, '');
-      if (name !== nameOf(file)) continue;
       for (const [, note = '', member = ''] of body.matchAll(/\/\*\* (.*) \*\/\n {2}(\w+)\??:/g)) {
-        comments.set(`${file} ${declared.slice(name.length) || 'Answer'} ${member}`, note);
+        comments.set(`${name} ${declared.slice(name.length) || 'Answer'} ${member}`, note);
       }
     }
   }
   return comments;
 }
 
-const nameOf = (file: string) =>
-  file.replace('.ts', '').replace(/(?:^|-)([a-z])/g, (_, letter: string) => letter.toUpperCase());
-
-/** The file that declares a resource, found by the members of its answer. */
-function fileOf(answer: z.ZodType | null | undefined): string {
+/** The name of what a resource's operations answer: `BotUser`. */
+function nameOf(answer: z.ZodType | null | undefined): string {
   const path = Object.values<Family>(OPERATIONS).find(({ get }) => get?.answer === answer)?.list?.path;
-  const file = readdirSync(RESOURCES).find((name) =>
-    readFileSync(join(RESOURCES, name), 'utf8').includes(`  path: '${path}',`),
-  );
-  return file ?? '';
+  const declaration = new RegExp(`  path: '${path}',[^}]*  answer: (\\w+),`);
+  const sources = readdirSync(RESOURCES).map((file) => readFileSync(join(RESOURCES, file), 'utf8'));
+  return sources.flatMap((source) => declaration.exec(source)?.[1] ?? [])[0] ?? '';
 }

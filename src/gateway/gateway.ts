@@ -10,7 +10,7 @@ import { VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
-import type { ManagementApiDependencies } from './api/management-api.ts';
+import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
@@ -126,7 +126,7 @@ interface Start {
 }
 
 async function startParts(start: Start) {
-  const { options, store, domains, endpoints, counters, log, onStop } = start;
+  const { options, store, domains, endpoints, counters, ipPolicies, log, onStop } = start;
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
@@ -146,10 +146,23 @@ async function startParts(start: Start) {
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const api = { live, sightings, place, signInCodes: new OneTimeCodes(), wakeCertificateRenewal: renewal.wake };
+  const dnsServers = acme?.resolvers ?? null;
+  const signInCodes = new OneTimeCodes();
+  const wakeCertificateRenewal = renewal.wake;
   const apiUrl = options.apiUrl ?? apiUrlOf(domains, ports.httpsPort);
-  const loadApi = () =>
-    managementApi({ ...start, ...api, dnsServers: acme?.resolvers ?? null }, apiUrl, serviceMessages);
+  const settings = { ...options.limits, baseUrl: apiUrl, version: VERSION, domains };
+  const parts = {
+    store,
+    live,
+    sightings,
+    counters,
+    ipPolicies,
+    place,
+    dnsServers,
+    signInCodes,
+    wakeCertificateRenewal,
+  };
+  const loadApi = () => managementApi({ ...parts, log }, settings, serviceMessages);
   services.set(apiHost(domains.baseDomain), lazyListener(loadApi, log));
   return {
     sessionAddress: place.sessionAddress,
@@ -232,14 +245,12 @@ function edgeServerLimits(limits: EdgeLimits | undefined, shares: DescriptorShar
 }
 
 async function managementApi(
-  parts: Omit<ManagementApiDependencies, 'clock'> & Pick<Start, 'options' | 'domains'>,
-  baseUrl: string,
+  parts: ManagementApiDependencies,
+  settings: Pick<ManagementApiSettings, 'baseUrl' | 'version' | 'domains'> & GatewayOptions['limits'],
   messages: ExpressMessages,
 ) {
   const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
-  const { options, domains, ...dependencies } = parts;
-  const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl, version: VERSION, domains };
-  const app = createManagementApi(dependencies, settings);
+  const app = createManagementApi(parts, { ...DEFAULT_LIMITS, ...settings });
   messages.adopt(app);
   return app;
 }

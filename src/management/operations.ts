@@ -104,7 +104,7 @@ function deviceAction(action: DeviceAction, summary: string): Operation<null, ty
 }
 
 /** What can be done with a device. */
-export type DeviceAction = 'approve' | 'revoke' | 'rotate';
+type DeviceAction = 'approve' | 'revoke' | 'rotate';
 
 /** Every operation of the API, by family. */
 export const OPERATIONS = {

@@ -49,7 +49,7 @@ export class AuthtokenAcl {
 
   portsOf(credentialId: string, host: string): PortRange[] {
     const rules = this.#rulesOf(credentialId);
-    return !Array.isArray(rules) ? [] : permittedPorts(rules, host);
+    return Array.isArray(rules) ? permittedPorts(rules, host) : [];
   }
 
   /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */

@@ -24,21 +24,18 @@ export interface ApiContext {
   place: GatewayPlace;
 }
 
-export interface Links {
-  to(path: string): string;
-  of(resource: Pick<ReadableResource, 'path'>, id: string): string;
-  ref(resource: Pick<ReadableResource, 'path'>, id: string): Ref;
-  refOrNull(resource: Pick<ReadableResource, 'path'>, id: string | null): Ref | null;
-}
+export type Links = ReturnType<typeof createLinks>;
+type Linked = Pick<ReadableResource, 'path'>;
 
 /** @param baseUrl the origin at which clients reach the API, without a path: ngrok's Go client replaces paths */
-export function createLinks(baseUrl: string): Links {
+export function createLinks(baseUrl: string) {
   const { origin } = new URL(baseUrl);
-  const links: Links = {
-    to: (path) => origin + path,
-    of: ({ path }, id) => `${origin}${path}/${id}`,
-    ref: (resource, id) => ({ id, uri: links.of(resource, id) }),
-    refOrNull: (resource, id) => (id === null ? null : links.ref(resource, id)),
+  const of = ({ path }: Linked, id: string) => `${origin}${path}/${id}`;
+  const ref = (resource: Linked, id: string): Ref => ({ id, uri: of(resource, id) });
+  return {
+    to: (path: string) => origin + path,
+    of,
+    ref,
+    refOrNull: (resource: Linked, id: string | null) => (id === null ? null : ref(resource, id)),
   };
-  return links;
 }

@@ -13,8 +13,8 @@ import { EnrolmentError, Enrolments } from '../devices/enrolments.ts';
 import type { ApiContext } from './api-context.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import type { Handler } from './handler.ts';
+import { strictRouter } from './operation-router.ts';
 import { readBody } from './request.ts';
-import { strictRouter } from './resource-router.ts';
 
 /** The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself. */
 export function enrolmentRouter(

@@ -44,133 +44,104 @@ export class GatewayMetrics {
   };
 
   #addOnline(live: LiveView): void {
-    const registers = [this.registry];
-    new Gauge({
-      name: 'device_agent_gateway_sessions',
-      help: 'Agent sessions online.',
-      registers,
-      collect() {
-        this.set(live.sessions().length);
-      },
+    this.#addGauge('device_agent_gateway_sessions', 'Agent sessions online.', [], (gauge) =>
+      gauge.set(live.sessions().length),
+    );
+    const help = 'Endpoints online by protocol, including those of TLS edges.';
+    this.#addGauge('device_agent_gateway_endpoints', help, ['protocol'], (gauge) => {
+      for (const protocol of PROTOCOLS) gauge.set({ protocol }, 0);
+      for (const { proto } of live.endpoints()) gauge.inc({ protocol: proto });
     });
-    new Gauge({
-      name: 'device_agent_gateway_endpoints',
-      help: 'Endpoints online by protocol, including those of TLS edges.',
-      labelNames: ['protocol'],
-      registers,
-      collect() {
-        for (const protocol of PROTOCOLS) this.set({ protocol }, 0);
-        for (const { proto } of live.endpoints()) this.inc({ protocol: proto });
-      },
-    });
-    new Gauge({
-      name: 'device_agent_gateway_labeled_tunnels',
-      help: 'Labelled tunnels online.',
-      registers,
-      collect() {
-        this.set(live.tunnels().filter(({ labels }) => labels !== null).length);
-      },
-    });
+    this.#addGauge('device_agent_gateway_labeled_tunnels', 'Labelled tunnels online.', [], (gauge) =>
+      gauge.set(live.tunnels().filter(({ labels }) => labels !== null).length),
+    );
   }
 
   #addTraffic(counters: TrafficCounters): void {
-    const registers = [this.registry];
-    new Gauge({
-      name: 'device_agent_gateway_connections',
-      help: 'Open connections of clients, by kind.',
-      labelNames: ['kind'],
-      registers,
-      collect() {
-        for (const kind of CONNECTION_KINDS) this.set({ kind }, counters.connections[kind]);
-      },
+    const open = 'Open connections of clients, by kind.';
+    this.#addGauge('device_agent_gateway_connections', open, ['kind'], (gauge) => {
+      for (const kind of CONNECTION_KINDS) gauge.set({ kind }, counters.connections[kind]);
     });
-    new Counter({
-      name: 'device_agent_gateway_responses_total',
-      help: 'Responses to HTTP requests of clients by status class, without the management API.',
-      labelNames: ['class'],
-      registers,
-      collect() {
-        this.reset();
-        for (const digit of [1, 2, 3, 4, 5]) this.inc({ class: `${digit}xx` }, counters.responses[digit]);
-      },
+    const responses = 'Responses to HTTP requests of clients by status class, without the management API.';
+    this.#addCounter('device_agent_gateway_responses_total', responses, ['class'], (counter) => {
+      for (const digit of [1, 2, 3, 4, 5]) counter.inc({ class: `${digit}xx` }, counters.responses[digit]);
     });
-    this.#addCount(
-      'device_agent_gateway_policy_refusals_total',
-      'HTTP requests of clients refused by a policy.',
-      () => {
-        return counters.refusedByPolicy;
-      },
+    const refusals = 'HTTP requests of clients refused by a policy.';
+    this.#addCounter('device_agent_gateway_policy_refusals_total', refusals, [], (counter) =>
+      counter.inc(counters.refusedByPolicy),
     );
-    this.#addCount(
-      'device_agent_gateway_upstream_failures_total',
-      'HTTP requests of clients that got no complete response from the upstream.',
-      () => counters.upstreamFailures,
+    const failures = 'HTTP requests of clients that got no complete response from the upstream.';
+    this.#addCounter('device_agent_gateway_upstream_failures_total', failures, [], (counter) =>
+      counter.inc(counters.upstreamFailures),
     );
-    this.#addCount(
-      'device_agent_gateway_stalled_seconds_total',
-      'Time for which the event loop stood still, in stalls of a second and more.',
-      () => counters.stalledMs / 1000,
+    const stalls = 'Time for which the event loop stood still, in stalls of a second and more.';
+    this.#addCounter('device_agent_gateway_stalled_seconds_total', stalls, [], (counter) =>
+      counter.inc(counters.stalledMs / 1000),
     );
   }
 
   #addRefusals(counters: TrafficCounters): void {
-    this.#addCodes('device_agent_gateway_binds_refused_total', 'Endpoints refused to agents.', counters.bindsRefused);
-    this.#addCodes('device_agent_gateway_sessions_refused_total', 'Sessions refused.', counters.sessionsRefused);
-    this.#addCount(
-      'device_agent_gateway_sessions_exhausted_total',
-      'Sessions ended because upstreams kept their connections open after clients had left.',
-      () => counters.sessionsExhausted,
+    const addCodes = (name: string, help: string, counts: ReadonlyMap<string, number>) =>
+      this.#addCounter(name, help, ['code'], (counter) => {
+        for (const [code, count] of counts) counter.inc({ code }, count);
+      });
+    addCodes(
+      'device_agent_gateway_binds_refused_total',
+      'Endpoints refused to agents by error code.',
+      counters.bindsRefused,
+    );
+    addCodes(
+      'device_agent_gateway_sessions_refused_total',
+      'Sessions refused by error code.',
+      counters.sessionsRefused,
+    );
+    const exhausted = 'Sessions ended because upstreams kept their connections open after clients had left.';
+    this.#addCounter('device_agent_gateway_sessions_exhausted_total', exhausted, [], (counter) =>
+      counter.inc(counters.sessionsExhausted),
     );
   }
 
-  #addCount(name: string, help: string, count: () => number): void {
+  #addCertificates({ reservedDomains, ownDomains }: Store): void {
+    const tables = [reservedDomains, ownDomains];
+    const domains = "Reserved domains and the gateway's own names, by the state of their certificate.";
+    this.#addGauge('device_agent_gateway_domains', domains, ['certificate'], (gauge) => {
+      for (const state of CERTIFICATE_STATES) gauge.set({ certificate: state }, 0);
+      for (const { state, names } of tables.flatMap((table) => table.certificateStates())) {
+        gauge.inc({ certificate: state }, names);
+      }
+    });
+    const expiry = 'Seconds until the next certificate of these names expires; absent without certificates.';
+    this.#addGauge('device_agent_gateway_certificate_expiry_seconds', expiry, [], (gauge) => {
+      gauge.remove();
+      const ends = tables.flatMap((table) => Date.parse(table.nearestExpiry() ?? '') || []);
+      if (ends.length > 0) gauge.set((Math.min(...ends) - Date.now()) / 1000);
+    });
+  }
+
+  #addGauge(name: string, help: string, labelNames: string[], read: (gauge: Gauge) => void): void {
+    const { registry } = this;
+    new Gauge({
+      name,
+      help,
+      labelNames,
+      registers: [registry],
+      collect() {
+        read(this);
+      },
+    });
+  }
+
+  /** Counted elsewhere: each scrape reads its whole value. */
+  #addCounter(name: string, help: string, labelNames: string[], read: (counter: Counter) => void): void {
+    const { registry } = this;
     new Counter({
       name,
       help,
-      registers: [this.registry],
+      labelNames,
+      registers: [registry],
       collect() {
         this.reset();
-        this.inc(count());
-      },
-    });
-  }
-
-  #addCodes(name: string, help: string, counts: ReadonlyMap<string, number>): void {
-    new Counter({
-      name,
-      help: `${help.slice(0, -1)} by error code.`,
-      labelNames: ['code'],
-      registers: [this.registry],
-      collect() {
-        this.reset();
-        for (const [code, count] of counts) this.inc({ code }, count);
-      },
-    });
-  }
-
-  #addCertificates({ reservedDomains, ownDomains }: Store): void {
-    const registers = [this.registry];
-    const tables = [reservedDomains, ownDomains];
-    new Gauge({
-      name: 'device_agent_gateway_domains',
-      help: "Reserved domains and the gateway's own names, by the state of their certificate.",
-      labelNames: ['certificate'],
-      registers,
-      collect() {
-        for (const state of CERTIFICATE_STATES) this.set({ certificate: state }, 0);
-        for (const { state, names } of tables.flatMap((table) => table.certificateStates())) {
-          this.inc({ certificate: state }, names);
-        }
-      },
-    });
-    new Gauge({
-      name: 'device_agent_gateway_certificate_expiry_seconds',
-      help: 'Seconds until the next certificate of these names expires; absent without certificates.',
-      registers,
-      collect() {
-        this.remove();
-        const ends = tables.flatMap((table) => Date.parse(table.nearestExpiry() ?? '') || []);
-        if (ends.length > 0) this.set((Math.min(...ends) - Date.now()) / 1000);
+        read(this);
       },
     });
   }

@@ -74,7 +74,7 @@ const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
 };
 
 /** @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, or an id of another type */
-export function readPageQuery(resource: ReadableResource, query: URLSearchParams): PageRequest {
+export function readPageQuery({ idPrefix }: Pick<ReadableResource, 'idPrefix'>, query: URLSearchParams): PageRequest {
   const given = new Map<'limit' | 'before_id', string>();
   for (const [name, value] of query) {
     const parameter = Object.hasOwn(PARAMETERS, name) ? PARAMETERS[name] : undefined;
@@ -82,7 +82,7 @@ export function readPageQuery(resource: ReadableResource, query: URLSearchParams
     if (given.has(parameter)) throw badRequest({ code: 232, text: `${parameter} is repeated` });
     given.set(parameter, value);
   }
-  return { limit: readLimit(given.get('limit')), beforeId: readCursor(resource.idPrefix, given.get('before_id')) };
+  return { limit: readLimit(given.get('limit')), beforeId: readCursor(idPrefix, given.get('before_id')) };
 }
 
 function readLimit(text = ''): number {

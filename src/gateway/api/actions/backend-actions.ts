@@ -4,7 +4,7 @@ import { type Labels, matchesSelector } from '../../endpoints/endpoint.ts';
 import type { LiveTunnel, LiveView } from '../../endpoints/live-view.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
-import type { Actions } from '../resource-router.ts';
+import type { Actions } from '../operation-router.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function httpResponseBackendActions({ store, links }: ApiContext): Actions<typeof httpResponseBackends> {

@@ -2,7 +2,7 @@ import { type BotUser, botUsers, serviceUsers } from '../../../management/resour
 import type { BotUserRow } from '../../store/accounts.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, found } from '../resource-router.ts';
+import { type Actions, found } from '../operation-router.ts';
 
 /** Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted. */
 export function botUserActions(
@@ -17,7 +17,7 @@ export function botUserActions(
   const stored = (id: string) => found(rows.get(botUserId(id)), view);
   return {
     get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before === null ? null : botUserId(before), limit).map(shown),
+    list: (before, limit) => rows.page(before === null ? null : botUserId(before), limit).map(shown),
     create: (body) =>
       database.write(() => {
         const row = { id: store.ids.next('bot'), created_at: store.now(), ...body };
@@ -33,7 +33,7 @@ export function botUserActions(
       if (!row.active) live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
       return shown(row);
     },
-    async remove(id) {
+    async delete(id) {
       const credentialIds = await database.write(() => {
         const row = stored(id);
         const owned = store.credentials.idsOfOwner(row.id);

@@ -3,8 +3,8 @@ import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { readAuthority, readKeyPair } from '../../certificates/certificate-upload.ts';
 import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
+import type { Actions } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import type { Actions } from '../resource-router.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {

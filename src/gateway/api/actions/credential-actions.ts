@@ -3,8 +3,8 @@ import { type Credential, credentials } from '../../../management/resources/cred
 import type { ApiKeyRow, CredentialRow } from '../../store/accounts.ts';
 import { issueApiKey, issueCredential } from '../../store/tokens.ts';
 import type { ApiContext } from '../api-context.ts';
+import type { Actions } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import type { Actions } from '../resource-router.ts';
 import { botUserId } from './bot-user-actions.ts';
 import { storedActions } from './stored-actions.ts';
 
@@ -28,8 +28,8 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
       if (body.acl) live.revoke({ narrowedId: id });
       return answer;
     },
-    async remove(id) {
-      await stored.remove(id);
+    async delete(id) {
+      await stored.delete(id);
       live.revoke({ credentialIds: [id] });
     },
   };

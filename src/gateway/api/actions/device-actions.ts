@@ -1,6 +1,5 @@
-import type { Response, Router } from 'express';
 import { describePortRange } from '../../../lib/network/port-range.ts';
-import type { DeviceAction } from '../../../management/operations.ts';
+import type { OPERATIONS } from '../../../management/operations.ts';
 import { credentials } from '../../../management/resources/credential.ts';
 import { type Device, devices } from '../../../management/resources/device.ts';
 import { type EnrolmentKey, enrolmentKeys } from '../../../management/resources/enrolment-key.ts';
@@ -14,69 +13,52 @@ import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
-import type { Guards } from '../guards.ts';
-import { readBody } from '../request.ts';
-import { type Actions, found, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
+import { type Actions, type ActionsOf, found } from '../operation-router.ts';
 import { activeOwner } from './credential-actions.ts';
 import { storedActions } from './stored-actions.ts';
 
-const ACTIONS: Readonly<
-  Record<DeviceAction, (store: Store, device: DeviceRow, change: { by: string; tcpHost: string }) => DeviceRow>
-> = {
-  approve: approveDevice,
-  revoke: revokeDevice,
-  rotate: rotateDevice,
-};
+type Change = { by: string; tcpHost: string };
 
-/** The routes of devices. Changes are recorded with the API key that made them. */
-export function deviceRouter(context: ApiContext, guards: Guards): Router {
-  const { store, live, links, place } = context;
+/** Changes are recorded with the API key that made them. */
+export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.devices> {
+  const { store, live, place } = context;
   const { database, devices: rows } = store;
   const stored = (id: string) => found(rows.get(id), devices);
-  const changeBy = ({ locals }: Response) => ({
-    by: keyHolder(store, String(locals.apiKeyId)),
-    tcpHost: place.tcpHost,
-  });
-  const router = strictRouter();
-  router.use(readRouter(devices, readActions(context), guards, links));
-  const path: string = `${devices.path}/:id`;
-  router.patch(path, ...guards.withBody, async (req, res) => {
-    const body = readBody(devices.update, 'PATCH', req.body);
-    const row = await database.write(() => updateDevice(store, stored(idOf(req)), body, changeBy(res)));
-    if (body.plain_names && row.credential_id !== null) live.revoke({ narrowedId: row.credential_id });
-    res.json(showDevice(context, row, liveSessions(context)));
-  });
-  router.delete(path, ...guards.plain, async (req, res) => {
-    const { credential_id } = await database.write(() => {
-      const row = stored(idOf(req));
-      if (row.credential_id !== null) store.credentials.delete(row.credential_id);
-      rows.delete(row.id);
-      return row;
-    });
-    if (credential_id !== null) live.revoke({ credentialIds: [credential_id] });
-    res.status(204).end();
-  });
-  for (const action of Object.keys(ACTIONS) as DeviceAction[]) {
-    router.post(`${path}/${action}`, ...guards.plain, async (req, res) => {
+  const shown = (row: DeviceRow) => showDevice(context, row, liveSessions(context));
+  const changeBy = (keyId: string): Change => ({ by: keyHolder(store, keyId), tcpHost: place.tcpHost });
+  const act =
+    (action: (store: Store, device: DeviceRow, change: Change) => DeviceRow) =>
+    async (id: string, _body: undefined, keyId: string) => {
       const { before, after } = await database.write(() => {
-        const row = stored(idOf(req));
-        return { before: row.credential_id, after: ACTIONS[action](store, row, changeBy(res)) };
+        const row = stored(id);
+        return { before: row.credential_id, after: action(store, row, changeBy(keyId)) };
       });
       if (before !== null && after.credential_id === null) live.revoke({ credentialIds: [before] });
-      res.json(showDevice(context, after, liveSessions(context)));
-    });
-  }
-  return router;
-}
-
-function readActions(context: ApiContext): ReadActions<typeof devices> {
-  const { devices: rows } = context.store;
+      return shown(after);
+    };
   return {
-    get: (id) => showDevice(context, found(rows.get(id), devices), liveSessions(context)),
-    page: (before, limit) => {
+    get: (id) => shown(stored(id)),
+    list: (before, limit) => {
       const sessions = liveSessions(context);
       return rows.page(before, limit).map((row) => showDevice(context, row, sessions));
     },
+    async update(id, body, keyId) {
+      const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(keyId)));
+      if (body.plain_names && row.credential_id !== null) live.revoke({ narrowedId: row.credential_id });
+      return shown(row);
+    },
+    async delete(id) {
+      const { credential_id } = await database.write(() => {
+        const row = stored(id);
+        if (row.credential_id !== null) store.credentials.delete(row.credential_id);
+        rows.delete(row.id);
+        return row;
+      });
+      if (credential_id !== null) live.revoke({ credentialIds: [credential_id] });
+    },
+    approve: act(approveDevice),
+    revoke: act(revokeDevice),
+    rotate: act(rotateDevice),
   };
 }
 
@@ -134,11 +116,9 @@ export function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolme
     code: null,
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
   });
-  const { get, page, remove } = storedActions(database, { resource: enrolmentKeys, rows, shown });
+  const stored = storedActions(database, { resource: enrolmentKeys, rows, shown });
   return {
-    get,
-    page,
-    remove,
+    ...stored,
     async create(body) {
       const { key, secret, isNewSite } = await database.write(() =>
         createEnrolmentKey(store, domains, { ...body, owner_id: activeOwner(context, body.owner_id) ?? undefined }),

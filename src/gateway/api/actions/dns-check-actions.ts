@@ -4,8 +4,8 @@ import { type DnsCheck, type DnsRecordCheck, reservedDomains } from '../../../ma
 import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
 import { dnsTargets } from '../../endpoints/domain-names.ts';
 import type { ApiContext } from '../api-context.ts';
+import { found } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import { found } from '../resource-router.ts';
 
 const DEADLINE_MS = 15_000;
 /** Each check asks the resolver a few questions. */

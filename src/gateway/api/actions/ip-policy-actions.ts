@@ -3,8 +3,8 @@ import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
+import type { Actions } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import type { Actions } from '../resource-router.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {

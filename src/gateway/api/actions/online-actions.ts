@@ -9,8 +9,8 @@ import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
 import type { ApiContext } from '../api-context.ts';
+import { found, type ReadActions } from '../operation-router.ts';
 import { unknownId } from '../refuse.ts';
-import { found, type ReadActions } from '../resource-router.ts';
 import { matchesLabels } from './backend-actions.ts';
 
 export function endpointActions(context: ApiContext): ReadActions<typeof endpoints> {
@@ -29,33 +29,32 @@ export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> 
   );
 }
 
-export interface TunnelSessionActions extends ReadActions<typeof tunnelSessions> {
-  command(id: string, command: SessionCommand): void;
-}
-
-export function tunnelSessionActions(context: ApiContext): TunnelSessionActions {
+export function tunnelSessionActions(context: ApiContext) {
   const { live } = context;
+  const send = (command: SessionCommand) => (id: string) => {
+    if (!live.command(id, command)) throw unknownId(tunnelSessions);
+  };
   return {
     ...liveActions(
       tunnelSessions,
       () => live.sessions(),
       (session) => showSession(context, session),
     ),
-    command(id, command) {
-      if (!live.command(id, command)) throw unknownId(tunnelSessions);
-    },
+    restart: send('restart'),
+    stop: send('stop'),
+    update: send('update'),
   };
 }
 
 function liveActions<Item extends { id: string }, Shown>(
   resource: ReadableResource,
-  list: () => readonly Item[],
+  online: () => readonly Item[],
   shown: (item: Item) => Shown,
-): { get(id: string): Shown; page(before: string | null, limit: number): Shown[] } {
+): { get(id: string): Shown; list(before: string | null, limit: number): Shown[] } {
   return {
-    get: (id) => shown(found(list().find((item) => item.id === id) ?? null, resource)),
-    page: (before, limit) =>
-      list()
+    get: (id) => shown(found(online().find((item) => item.id === id) ?? null, resource)),
+    list: (before, limit) =>
+      online()
         .filter((item) => before === null || item.id < before)
         .sort((a, b) => (a.id < b.id ? 1 : -1))
         .slice(0, limit)

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import type { OPERATIONS } from '../../../management/operations.ts';
 import { tlsCertificates } from '../../../management/resources/certificate.ts';
 import {
   endpointConfigurations,
@@ -10,24 +11,20 @@ import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
 import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/reserved-domains.ts';
 import type { ApiContext } from '../api-context.ts';
+import { type Actions, type ActionsOf, found } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import { type Actions, found } from '../resource-router.ts';
+import { dnsChecker } from './dns-check-actions.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
-/** What can be detached from a domain; each has its own path. */
-export type Detachable =
+type Detachable =
   | 'certificate'
   | 'certificate_management_policy'
   | 'http_endpoint_configuration'
   | 'https_endpoint_configuration';
 
-export interface ReservedDomainActions extends Actions<typeof reservedDomains> {
-  detach(id: string, what: Detachable): Promise<void>;
-}
-
-export function reservedDomainActions(context: ApiContext): ReservedDomainActions {
+export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS.reservedDomains> {
   const { store, live, wakeCertificateRenewal } = context;
   const { database, reservedDomains: rows } = store;
   const shown = (row: ReservedDomainRow) => showDomain(context, row);
@@ -37,9 +34,16 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
     rows.update(after);
     if (before.certificate_id !== after.certificate_id) store.tlsCertificates.discardManaged(before.certificate_id);
   };
+  const detach = (what: Detachable) => async (id: string) => {
+    await database.write(() => {
+      const row = stored(id);
+      replace(row, detached(row, what));
+    });
+    wakeCertificateRenewal();
+  };
   return {
     get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    list: (before, limit) => rows.page(before, limit).map(shown),
     async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }) {
       const answer = await database.write(() => {
         checkName(context, domain);
@@ -80,7 +84,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
       wakeCertificateRenewal();
       return answer;
     },
-    async remove(id) {
+    async delete(id) {
       const { domain } = await database.write(() => {
         const row = stored(id);
         const isNamed = store.tlsEdges.hostsUnder(row.domain).some((host) => rows.covering(host)?.id === id);
@@ -92,13 +96,11 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
       wakeCertificateRenewal();
       live.revoke({ domain });
     },
-    async detach(id, what) {
-      await database.write(() => {
-        const row = stored(id);
-        replace(row, detached(row, what));
-      });
-      wakeCertificateRenewal();
-    },
+    detachCertificate: detach('certificate'),
+    detachCertificateManagementPolicy: detach('certificate_management_policy'),
+    detachHttpEndpointConfiguration: detach('http_endpoint_configuration'),
+    detachHttpsEndpointConfiguration: detach('https_endpoint_configuration'),
+    checkDns: dnsChecker(context),
   };
 }
 

@@ -4,8 +4,8 @@ import type { Database } from '../../store/sql/database.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
+import { type Actions, found } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
-import { type Actions, found } from '../resource-router.ts';
 
 type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
 
@@ -36,14 +36,14 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
   const stored = (id: string) => found(rows.get(id), resource);
   return {
     get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    list: (before, limit) => rows.page(before, limit).map(shown),
     update: (id, body) =>
       database.write(() => {
         const row = changed(stored(id), body);
         update(row);
         return shown(row);
       }),
-    remove: (id) =>
+    delete: (id) =>
       database.write(() => {
         const row = stored(id);
         checkRemoval?.(row);

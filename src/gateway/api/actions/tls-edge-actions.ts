@@ -17,23 +17,23 @@ import { isGatewayName } from '../../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
+import { type Actions, found } from '../operation-router.ts';
 import { refuse } from '../refuse.ts';
 import { badRequest } from '../request.ts';
-import { type Actions, found } from '../resource-router.ts';
 
 type Update = z.output<typeof TlsEdgeUpdate>;
 type ModuleBody<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['body']>;
 type ModuleAnswer<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['answer']>;
 
-export interface TlsEdgeActions extends Actions<typeof tlsEdges> {
+interface ModuleActions<Name extends TlsEdgeModuleName> {
   /** @throws {ApiError} 404 when the edge is unknown or has no such module */
-  getModule<Name extends TlsEdgeModuleName>(id: string, name: Name): ModuleAnswer<Name>;
-  replaceModule<Name extends TlsEdgeModuleName>(
-    id: string,
-    name: Name,
-    body: ModuleBody<Name>,
-  ): Promise<ModuleAnswer<Name>>;
-  removeModule(id: string, name: TlsEdgeModuleName): Promise<void>;
+  get(id: string): ModuleAnswer<Name>;
+  replace(id: string, body: ModuleBody<Name>): Promise<ModuleAnswer<Name>>;
+  delete(id: string): Promise<void>;
+}
+
+interface TlsEdgeActions extends Actions<typeof tlsEdges> {
+  module<Name extends TlsEdgeModuleName>(name: Name): ModuleActions<Name>;
 }
 
 export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
@@ -53,7 +53,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
   };
   return {
     get: (id) => showEdge(context, stored(id)),
-    page: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
+    list: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
     create: async (body) => {
       const refusal = await policyRefusal(context, body);
       return database.write(() => {
@@ -64,17 +64,19 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
       });
     },
     update: async (id, body) => showEdge(context, await update(id, body)),
-    remove: (id) =>
+    delete: (id) =>
       database.write(() => {
         stored(id);
         rows.delete(id);
       }),
-    getModule: (id, name) => shownModule(context, stored(id), name),
-    replaceModule: async (id, name, body) => shownModule(context, await update(id, { [name]: body }), name),
-    removeModule: (id, name) =>
-      database.write(() => {
-        rows.update({ ...stored(id), [name]: null });
-      }),
+    module: (name) => ({
+      get: (id) => shownModule(context, stored(id), name),
+      replace: async (id, body) => shownModule(context, await update(id, { [name]: body }), name),
+      delete: (id) =>
+        database.write(() => {
+          rows.update({ ...stored(id), [name]: null });
+        }),
+    }),
   };
 }
 

@@ -1,0 +1,93 @@
+import { Router } from 'express';
+import type { z } from 'zod';
+import type { Operation } from '../../management/operations.ts';
+import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
+import type { Links } from './api-context.ts';
+import type { Guards } from './guards.ts';
+import type { Handler } from './handler.ts';
+import { unknownId } from './refuse.ts';
+import { queryOf, readBody, readPageQuery } from './request.ts';
+
+export interface ReadActions<R extends ReadableResource> {
+  /** @throws {ApiError} 404 when the id is unknown */
+  get(id: string): z.output<R['answer']>;
+  /** Items older than `before`, which may have been deleted, newest first; null starts with the newest. */
+  list(before: string | null, limit: number): z.output<R['answer']>[];
+}
+
+/** The actions of a resource. A change is durable when its promise resolves. */
+export interface Actions<R extends Resource> extends ReadActions<R> {
+  create(body: z.output<R['create']>): Promise<z.output<R['answer']>>;
+  update(id: string, body: z.output<R['update']>): Promise<z.output<R['answer']>>;
+  delete(id: string): Promise<void>;
+}
+
+type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Body> : undefined;
+type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.output<Answer> : unknown;
+
+/** What performs each operation of a family; `keyId` is that of the caller's API key. */
+export type ActionsOf<Family> = {
+  [Name in keyof Family]: Name extends 'list'
+    ? (before: string | null, limit: number) => AnswerOf<Family[Name]>[]
+    : Name extends 'create'
+      ? (body: BodyOf<Family[Name]>) => Promise<AnswerOf<Family[Name]>>
+      : (
+          id: string,
+          body: BodyOf<Family[Name]>,
+          keyId: string,
+        ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
+};
+
+/** A router that matches paths exactly, without an optional slash and with their case. */
+export function strictRouter(): Router {
+  return Router({ strict: true, caseSensitive: true });
+}
+
+/** The routes of a family of operations. */
+export function operationRouter<Family extends Readonly<Record<string, Operation>>>(
+  family: Family,
+  actions: ActionsOf<NoInfer<Family>>,
+  guards: Guards,
+  links: Links,
+): Router {
+  const router = strictRouter();
+  for (const [name, operation] of Object.entries(family)) {
+    const { method, path, body, listKey } = operation;
+    const guard = listKey !== null ? guards.list : body ? guards.withBody : guards.plain;
+    // Its type was checked above, operation by operation.
+    const action = actions[name] as (...input: unknown[]) => unknown;
+    const handler = listKey === null ? perform(operation, action) : list(operation, listKey, action, links);
+    router.route(path.replace('{id}', ':id'))[method.toLowerCase() as Lowercase<typeof method>](...guard, handler);
+  }
+  return router;
+}
+
+function perform({ method, path, body, answer, status }: Operation, action: (...input: unknown[]) => unknown): Handler {
+  return async ({ params, body: sent }, res) => {
+    const input = body ? readBody(body, method, sent) : undefined;
+    const ofOne = path.includes('{id}') ? [String(params.id), input, res.locals.apiKeyId] : [input];
+    const result = await action(...ofOne);
+    res.status(status);
+    if (answer === null) res.end();
+    else res.json(result);
+  };
+}
+
+function list(operation: Operation, listKey: string, action: (...input: unknown[]) => unknown, links: Links): Handler {
+  const uri = links.to(operation.path);
+  return (req, res) => {
+    const { limit, beforeId } = readPageQuery(operation, queryOf(req));
+    // One more than requested shows whether another page follows.
+    const found = action(beforeId, limit + 1) as { id: string }[];
+    const items = found.slice(0, limit);
+    const last = items.at(-1);
+    const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}` : null;
+    res.json({ [listKey]: items, uri, next_page_uri: next });
+  };
+}
+
+/** @throws {ApiError} 404 when no row has the id of the path */
+export function found<Row>(row: Row | null, resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): Row {
+  if (row === null) throw unknownId(resource);
+  return row;
+}
