@@ -46,8 +46,6 @@ export interface ChannelHost extends CreditHost {
   readonly peerHonoursReset: boolean;
   ready(channel: Channel): void;
   holds(channel: Channel): void;
-  /** Counts bytes that the channel holds from now on, or no longer. */
-  hold(bytes: number): void;
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
@@ -121,7 +119,7 @@ export class Channel implements Sender {
   keep(bytes: number): void {
     if (this.#closed) return;
     this.#kept += bytes;
-    this.host.hold(bytes);
+    this.host.memory.add(bytes);
   }
 
   open(id: number): void {
@@ -134,7 +132,7 @@ export class Channel implements Sender {
   write(bytes: Buffer): boolean {
     if (this.#ending || this.#closed || bytes.length === 0) return !this.#full;
     this.#waiting.push(bytes);
-    this.host.hold(bytes.length);
+    this.host.memory.add(bytes.length);
     trackBuffer(bytes.length);
     this.#full = this.#waiting.length >= SEND_HIGH_WATER;
     if (this.id !== 0) this.host.ready(this);
@@ -224,7 +222,7 @@ export class Channel implements Sender {
       if (this.#synDue) this.#openedAt = performance.now();
       this.#sendWindow -= length;
       this.#frameLeft = this.#frameLeft === length ? Number.POSITIVE_INFINITY : this.#frameLeft - length;
-      this.host.hold(-length);
+      this.host.memory.add(-length);
       out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
       this.#synDue = false;
     }
@@ -299,7 +297,7 @@ export class Channel implements Sender {
   #hold(piece: Buffer): void {
     this.#held ??= new ByteQueue(0);
     this.#held.push(piece);
-    this.host.hold(piece.length);
+    this.host.memory.add(piece.length);
     if (!this.#paused) this.host.holds(this);
   }
 
@@ -307,7 +305,7 @@ export class Channel implements Sender {
     const held = this.#held;
     if (held === null) return;
     this.#held = null;
-    this.host.hold(-held.length);
+    this.host.memory.add(-held.length);
     for (const piece of held.take(held.length)) if (!this.#aborted) this.receiver.onData(piece);
   }
 
@@ -344,7 +342,7 @@ export class Channel implements Sender {
   #drop(): void {
     this.#credit.end();
     this.#credit.release();
-    this.host.hold(-this.memory);
+    this.host.memory.add(-this.memory);
     this.#waiting.clear();
     this.#held = null;
     this.#kept = 0;

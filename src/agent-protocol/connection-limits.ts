@@ -44,6 +44,7 @@ export class HeldMemory {
     this.#budget = budget;
   }
 
+  /** Bytes that one stream may be granted credit for. */
   get room(): number {
     return (this.#budget?.room ?? 0) * STREAM_SHARE;
   }

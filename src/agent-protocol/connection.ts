@@ -78,7 +78,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #received = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
-  readonly #memory = new HeldMemory(this);
+  readonly memory = new HeldMemory(this);
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
   turn = 0;
@@ -139,7 +139,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   limitMemory(budget: MemoryBudget): void {
-    this.#memory.limit(budget);
+    this.memory.limit(budget);
   }
 
   get hasEnded(): boolean {
@@ -289,21 +289,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#scheduleFlush();
   }
 
-  get room(): number {
-    return this.#memory.room;
-  }
-
   holds(channel: Channel): void {
     this.#holding.add(channel);
     this.#scheduleFlush();
-  }
-
-  hold(bytes: number): void {
-    this.#memory.add(bytes);
-  }
-
-  reserve(bytes: number): void {
-    this.#memory.reserve(bytes);
   }
 
   /** Ends the stream that holds the most memory. */
@@ -369,8 +357,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #reportMemory(): void {
-    if (this.#ended) this.#memory.release();
-    else this.#memory.report(this.socket.writableLength);
+    if (this.#ended) this.memory.release();
+    else this.memory.report(this.socket.writableLength);
   }
 
   #end(reason: Error): void {

@@ -1,3 +1,4 @@
+import type { HeldMemory } from './connection-limits.ts';
 import type { RoundTrip } from './connection-meters.ts';
 import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { GrowingWindow } from './credit-window.ts';
@@ -19,11 +20,9 @@ const BULK_LEAST_MS = 2;
 
 export interface CreditHost {
   readonly roundTrip: RoundTrip;
+  /** Maximum window of a stream, in bytes. */
   readonly largestWindow: number;
-  /** Bytes of memory that a stream may be granted credit for. */
-  readonly room: number;
-  /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
-  reserve(bytes: number): void;
+  readonly memory: Pick<HeldMemory, 'add' | 'reserve' | 'room'>;
 }
 
 /** How much the peer of a stream may send: its window, and the credit that enlarges it again. */
@@ -54,7 +53,7 @@ export class ReceiveCredit {
   receive(bytes: number): void {
     this.#uncredited += bytes;
     this.#pacer?.receive(bytes, performance.now());
-    this.#growing?.receive(bytes, performance.now(), this.host.roundTrip.least, this.host.room);
+    this.#growing?.receive(bytes, performance.now(), this.host.roundTrip.least, this.host.memory.room);
   }
 
   /** Credits what has arrived, once that is worth a frame. */
@@ -108,7 +107,7 @@ export class ReceiveCredit {
 
   #reserve(window: number): void {
     const reserved = Math.max(0, window - WINDOW);
-    this.host.reserve(reserved - this.#reserved);
+    this.host.memory.reserve(reserved - this.#reserved);
     this.#reserved = reserved;
   }
 
@@ -130,7 +129,7 @@ export class ReceiveCredit {
         return credit.host.roundTrip.least ?? 0;
       },
       get room() {
-        return credit.host.room;
+        return credit.host.memory.room;
       },
       get withheld() {
         return credit.withheld;

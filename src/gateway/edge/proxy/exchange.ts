@@ -67,7 +67,7 @@ export class Exchange implements ExchangeEvents {
     const { awaitsContinue } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
     request.watch?.sentUpstream(request.target, requestHead(this.#outgoing));
-    res.on('close', () => this.#clientClosed());
+    res.on('close', () => this.#over || this.giveUp());
     this.#repeatable = body === null && SAFE_METHODS.has(request.method);
     this.#send(this.#outgoing, pool.take(from, this.#repeatable));
   }
@@ -211,10 +211,6 @@ export class Exchange implements ExchangeEvents {
     const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
     this.#writer = new ResponseWriter(res, connection, sink);
     this.#writer.begin();
-  }
-
-  #clientClosed(): void {
-    if (!this.#over) this.giveUp();
   }
 
   /** Whether the upstream closed a reused connection just as the request was sent, and it is safe to send it again. */

@@ -169,7 +169,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   onEnd(): void {
     try {
       if (this.#parser.end()) this.#finish(false);
-      else this.#lost();
+      else this.onClosed();
     } catch (error) {
       this.fail(asError(error));
     }
@@ -182,10 +182,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 
   onClosed(error?: Error): void {
-    this.#lost(error);
-  }
-
-  #lost(error?: Error): void {
     if (this.#user === null) this.owner.closedEarly(this.idleTime);
     else if (this.reused && this.unanswered) this.owner.closedEarly(this.#idleBefore);
     this.fail(new ConnectionLost(error));

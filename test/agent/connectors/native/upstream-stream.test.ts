@@ -16,13 +16,15 @@ function streamTo(connecting: Promise<Duplex>) {
     peerHonoursReset: true,
     roundTrip: new RoundTrip(),
     largestWindow: LARGEST_WINDOW,
-    room: LARGEST_WINDOW,
     ready() {},
     holds: (held) => void setImmediate(() => held.deliver()),
-    hold: (bytes) => {
-      counted.bytes += bytes;
+    memory: {
+      room: LARGEST_WINDOW,
+      add: (bytes) => {
+        counted.bytes += bytes;
+      },
+      reserve() {},
     },
-    reserve() {},
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
     forget() {},
