@@ -3,7 +3,7 @@ import { ApiError } from '../../lib/errors.ts';
 import { answerErrors } from '../../lib/http/error-handler.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
-import { refuse } from './refuse.ts';
+import { refuse } from './request.ts';
 
 /** Answers 404 to unknown paths and unsupported methods. Clients accept this body without an error code. */
 export function notFound(req: Request, res: Response): void {

@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import type { Handler } from './handler.ts';
-import { refuse } from './refuse.ts';
+import { refuse } from './request.ts';
 
 /** Requires a valid API key, or the session of a browser that signed in; stores the key's id in `res.locals`. */
 export function requireApiKey(

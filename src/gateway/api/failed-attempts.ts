@@ -2,7 +2,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { backoffCeiling } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { refuse } from './refuse.ts';
+import { refuse } from './request.ts';
 
 /** When responses to failed authentications are delayed. */
 export interface FailedAttemptSettings {

@@ -3,8 +3,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
 import type { Handler } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
-import { refuse } from './refuse.ts';
-import { badRequest, queryOf } from './request.ts';
+import { badRequest, queryOf, refuse } from './request.ts';
 
 /** The checks that run before an operation: API key, rate limit, version, query. */
 export interface Guards {

@@ -21,7 +21,7 @@ import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
-import { refuse } from './refuse.ts';
+import { refuse } from './request.ts';
 import { createRouters } from './routes.ts';
 
 export interface ManagementApiSettings {

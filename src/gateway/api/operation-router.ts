@@ -5,8 +5,7 @@ import type { ReadableResource, Resource } from '../../management/resources/reso
 import type { Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
-import { unknownId } from './refuse.ts';
-import { queryOf, readBody, readPageQuery } from './request.ts';
+import { queryOf, readBody, readPageQuery, unknownId } from './request.ts';
 
 export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */

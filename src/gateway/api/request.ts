@@ -1,9 +1,22 @@
 import type { Request } from 'express';
 import { z } from 'zod';
-import { ApiError } from '../../lib/errors.ts';
+import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { errorCode, type Refusal, refusalOf } from '../../management/resources/refusal.ts';
 import { idPattern, type ReadableResource } from '../../management/resources/resource.ts';
+
+/** @param code number of the error code: 420 for `ERR_NGROK_420` */
+export function refuse(status: number, code: number, message: string, options?: ApiErrorOptions): ApiError {
+  return new ApiError(status, errorCode(code), message, options);
+}
+
+export function badRequest({ code, text }: Refusal): ApiError {
+  return refuse(400, code, text);
+}
+
+export function unknownId(resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): ApiError {
+  return refuse(404, resource.unknownIdCode, `no ${resource.name} has this id`);
+}
 
 /** Maximum and default number of items on a page. */
 const MAX_PAGE = 100;
@@ -14,14 +27,12 @@ interface PageRequest {
   beforeId: string | null;
 }
 
-export function badRequest({ code, text }: Refusal): ApiError {
-  return new ApiError(400, errorCode(code), text);
-}
-
 /**
  * Parses a request's body with an operation's schema. Official clients need some tolerance: a null member counts as not
  * sent, PATCH and PUT may repeat the id of the path, PUT may wrap a module as `{id, module}`, and a missing body counts as
  * `{}`.
+ *
+ * @throws {ApiError} 400 with the schema's code for the violation
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
   const result = schema.safeParse(normalizeBody(schema, method, raw), { error: validationMessage });

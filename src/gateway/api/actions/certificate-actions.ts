@@ -4,7 +4,7 @@ import { readAuthority, readKeyPair } from '../../certificates/certificate-uploa
 import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {

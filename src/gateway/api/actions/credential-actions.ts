@@ -4,7 +4,7 @@ import type { ApiKeyRow, CredentialRow } from '../../store/accounts.ts';
 import { issueApiKey, issueCredential } from '../../store/tokens.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 import { botUserId } from './bot-user-actions.ts';
 import { storedActions } from './stored-actions.ts';
 

@@ -5,7 +5,7 @@ import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../c
 import { dnsTargets } from '../../endpoints/domain-names.ts';
 import type { ApiContext } from '../api-context.ts';
 import { found } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 
 const DEADLINE_MS = 15_000;
 /** Each check asks the resolver a few questions. */

@@ -4,7 +4,7 @@ import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {

@@ -10,7 +10,7 @@ import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../
 import type { LiveEndpoint, LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
 import type { ApiContext } from '../api-context.ts';
 import { found, type ReadActions } from '../operation-router.ts';
-import { unknownId } from '../refuse.ts';
+import { unknownId } from '../request.ts';
 import { matchesLabels } from './backend-actions.ts';
 
 export function endpointActions(context: ApiContext): ReadActions<typeof endpoints> {

@@ -12,7 +12,7 @@ import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/do
 import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/reserved-domains.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, found } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 import { dnsChecker } from './dns-check-actions.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 

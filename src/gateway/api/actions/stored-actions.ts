@@ -5,7 +5,7 @@ import { isConstraint } from '../../store/sql/database-problems.ts';
 import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import { type Actions, found } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 
 type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
 

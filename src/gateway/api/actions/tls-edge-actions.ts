@@ -18,8 +18,7 @@ import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, found } from '../operation-router.ts';
-import { refuse } from '../refuse.ts';
-import { badRequest } from '../request.ts';
+import { badRequest, refuse } from '../request.ts';
 
 type Update = z.output<typeof TlsEdgeUpdate>;
 type ModuleBody<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['body']>;

@@ -8,7 +8,7 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
 import { isActiveKey } from '../authentication.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 
 /**
  * The sessions of browsers that signed in to the dashboard, each as one API key or as a command on this machine. In memory

@@ -6,7 +6,7 @@ import type { EndpointTraffic } from '../../endpoints/endpoint.ts';
 import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { TableVersions } from '../../store/sql/table-versions.ts';
-import { refuse } from '../refuse.ts';
+import { refuse } from '../request.ts';
 
 /** Each event of the feed, `figures`. */
 export interface Figures {
