@@ -35,7 +35,8 @@ export class HeartbeatProbe implements ChannelReceiver {
 
   /**
    * Sends one heartbeat of its own: an earlier one would say nothing about what was sent since.
-   * || @returns whether the peer echoed it within `ms`, and so has read all that was sent before it
+   *
+   * @returns whether the peer echoed it within `ms`, and so has read all that was sent before it
    */
   ask(ms: number): Promise<boolean> {
     const beat = randomBytes(4);

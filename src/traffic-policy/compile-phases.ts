@@ -44,7 +44,8 @@ export interface Compilation {
 
 /**
  * Collects the problems of the rules in `problems`.
- * || @throws {PolicyRefused} when the document as a whole is invalid
+ *
+ * @throws {PolicyRefused} when the document as a whole is invalid
  */
 export function* compilePhases(
   text: string,

@@ -69,18 +69,9 @@ function* compileStepwise(
   return policy;
 }
 
-interface PolicyFinding extends PolicyProblem {
+export interface PolicyFinding extends PolicyProblem {
   /** A policy with an error cannot run; a warning points out a probable mistake. */
   readonly severity: 'error' | 'warning';
-}
-
-/** Checks a policy at once like {@link checkPolicyStepwise}: a large one takes a tenth of a second. */
-export function checkPolicy(
-  text: string,
-  protocols: readonly EndpointProtocol[],
-  options: CompileOptions = {},
-): PolicyFinding[] {
-  return runAtOnce(checkPolicyStepwise(text, protocols, options));
 }
 
 /**

@@ -36,7 +36,8 @@ const NOT_PUBLIC = cidrList([
 
 /**
  * Fetches a document from the public internet, without following redirects.
- * || @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
+ *
+ * @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
  */
 export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
   const { protocol, hostname } = new URL(url);

@@ -131,7 +131,8 @@ function parseYaml(text: string): unknown {
 /**
  * Before the library's parser sees it, text is refused that costs it much: it goes as deep as the text, and V8 can end the
  * process when the stack is used up; it looks for an alias's anchor, and for a key among the others, one by one.
- * || @returns the document with the errors of its syntax
+ *
+ * @returns the document with the errors of its syntax
  * @throws {PolicyRefused} for text that is nested too deeply, or has too many tokens or aliases
  */
 export function readYaml(text: string, lineCounter?: LineCounter): YamlDocument.Parsed {
@@ -224,7 +225,8 @@ function parseJsonOrYaml(text: string): unknown {
 
 /**
  * JSON.parse keeps the last of two equal names and would silently drop the rules of the first. YAML rejects them.
- * || @throws {PolicyRefused} for the first one
+ *
+ * @throws {PolicyRefused} for the first one
  */
 function rejectDuplicateNames(text: string): void {
   const open: (Set<string> | null)[] = [];

@@ -97,7 +97,8 @@ const cache = new BoundedMap<string, RegularExpression>(CACHED);
 
 /**
  * Compiling takes forty times as long as searching.
- * || @throws Error for an invalid pattern
+ *
+ * @throws Error for an invalid pattern
  */
 export function regularExpression(pattern: string): RegularExpression {
   const expression = cache.get(pattern) ?? compile(pattern);

@@ -6,7 +6,7 @@ import { clientMemory } from '../../src/gateway/edge/clients/client-memory.ts';
 import { HttpClients } from '../../src/gateway/edge/clients/http-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
-import { faultOf } from '../../src/gateway/edge/http/request-guard.ts';
+import { faultOf } from '../../src/gateway/edge/routing.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { silentLog } from '../support/silent-log.ts';
 

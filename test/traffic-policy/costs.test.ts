@@ -4,10 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { Budget } from '../../src/traffic-policy/cel/budget.ts';
 import { compileExpression } from '../../src/traffic-policy/cel/expression.ts';
 import { metered, PRICES } from '../../src/traffic-policy/cel/metered-environment.ts';
-import { checkPolicy } from '../../src/traffic-policy/engine.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
 import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
 import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
+import { checkPolicy } from '../support/check-policy.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import { connectionFrom, ENDPOINT, requestFor } from './fake-request.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { defaultsFor, PolicyInput, PolicyNotApplicable, toTrafficPolicy } from '../../src/traffic-policy/document.ts';
-import { checkPolicy } from '../../src/traffic-policy/engine.ts';
+import { checkPolicy } from '../support/check-policy.ts';
 
 const rule = (type: string, config?: unknown) => ({ actions: [{ type, config }] });
 const headers = rule('add-headers', { headers: { 'x-a': 'b' } });

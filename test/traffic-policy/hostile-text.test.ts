@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { checkPolicy, compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+import { compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import { expectBlink } from '../support/blink.ts';
+import { checkPolicy } from '../support/check-policy.ts';
 import { fuzz } from '../support/fuzz.ts';
 
 /** Compiling a policy blocks all other traffic. In processor time, because other processes run as well. */

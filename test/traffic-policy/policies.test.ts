@@ -2,8 +2,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/time/clock.ts';
-import { checkPolicy, compilePolicy, NO_POLICY, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+import { compilePolicy, NO_POLICY, PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import type { PolicyTrouble } from '../../src/traffic-policy/ports.ts';
+import { checkPolicy } from '../support/check-policy.ts';
 import { connectionFrom, ENDPOINT, requestFor, responseOf } from './fake-request.ts';
 
 const deny = { actions: [{ type: 'deny' }] };

@@ -8,7 +8,7 @@ import type { Admission, ClientConnections } from './connections/connect-phase.t
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
-import { faultOf, hostNameOf } from './http/request-guard.ts';
+import { hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
 
@@ -116,4 +116,33 @@ function isNamed(socket: Socket, host: string): boolean {
 
 function isCovered(socket: Socket, host: string): boolean {
   return socket instanceof TLSSocket && socket.getX509Certificate()?.checkHost(host) !== undefined;
+}
+
+/** Why a well-formed request must not be proxied; null when it may. */
+export function faultOf(req: ClientRequest): string | null {
+  const { rawHeaders } = req;
+  if (rawHeaders.length > 2 * MAX_HEADER_LINES) return 'too many headers';
+  const hosts = countOf(rawHeaders, 'host');
+  if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'exactly one Host header is required';
+  if (!HOST.test(req.headers.host ?? '')) return 'malformed Host header';
+  // HTTP/1.0 clients may leave it out, and others may leave it empty (RFC 9112, 3.2).
+  if (hostNameOf(req.headers.host ?? '') === '') return 'a Host header with a name is required';
+  // After CONNECT, the upstream would no longer read HTTP.
+  if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the request target must be a path';
+  // Only clients use fragments (RFC 9110, 4.1).
+  if (req.url.includes('#')) return 'the request target must not contain a fragment';
+  return null;
+}
+
+/** A name or address, perhaps with a port (RFC 9110, 7.2). */
+const HOST = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i;
+const SLASH = 0x2f;
+
+function countOf(rawHeaders: readonly string[], wanted: string): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] as string;
+    if (name.length === wanted.length && name.toLowerCase() === wanted) count++;
+  }
+  return count;
 }

@@ -6,8 +6,8 @@ import { replaceInvalidTarget } from '../../lib/http/request-target.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
+import { hostNameOf } from './http/headers.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
-import { hostNameOf } from './http/request-guard.ts';
 
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 

@@ -20,7 +20,7 @@ import {
   planHandshake,
 } from './connections/connect-phase.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
-import { hostNameOf } from './http/request-guard.ts';
+import { hostNameOf } from './http/headers.ts';
 import type { StreamProxy } from './streams/stream-proxy.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';

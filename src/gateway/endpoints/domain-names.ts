@@ -53,7 +53,8 @@ export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone 
 
 /**
  * They depend only on name and account, so DNS records stay valid when a domain is deleted and reserved again.
- * || @param account distinguishes this gateway's targets from those of others
+ *
+ * @param account distinguishes this gateway's targets from those of others
  */
 export function dnsTargets(domain: string, account: string, settings: DomainSettings): DnsTargets {
   if (isUnderBaseDomain(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
@@ -78,7 +79,8 @@ export function tcpHost(baseDomain: string): string {
 
 /**
  * The `host:port` that agents are given: an IP address for localhost, whose subdomains not every resolver knows.
- * || @param at `host` is the listen address; without a `sessionPort` agents use the HTTPS port
+ *
+ * @param at `host` is the listen address; without a `sessionPort` agents use the HTTPS port
  */
 export function sessionAddress(at: {
   host: string;

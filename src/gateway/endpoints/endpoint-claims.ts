@@ -27,7 +27,8 @@ export class EndpointClaims {
 
   /**
    * Prepares an address for binding. Call {@link check} again right before binding.
-   * || @throws {RpcError}
+   *
+   * @throws {RpcError}
    */
   async claim(owner: EndpointOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
     const { protocol, internal, host, port } = wanted;
@@ -42,7 +43,8 @@ export class EndpointClaims {
 
   /**
    * Checks again: permission or availability may have changed since the address was claimed.
-   * || @throws {RpcError}
+   *
+   * @throws {RpcError}
    */
   check(owner: EndpointOwner, { address, isWanted }: Claim, pooled: boolean): void {
     authorize(owner, address, isWanted);
@@ -54,7 +56,8 @@ export class EndpointClaims {
   /**
    * Checks that all endpoints of a pool require the same client certificates: the handshake is over before the edge
    * chooses a member.
-   * || @throws {RpcError}
+   *
+   * @throws {RpcError}
    */
   checkPool(endpoint: OnlineEndpoint): void {
     const required = authoritiesOf(endpoint);

@@ -54,7 +54,8 @@ export function haveOneOwner(one: Credential, other: Credential): boolean {
 /**
  * Finds what makes room when everything is taken: the newest one of the authtoken with the most. Null when the claimant would
  * then have as many, so that no authtoken can take all.
- * || @param held in order of age
+ *
+ * @param held in order of age
  */
 export function newestOfLargestShare<T>(
   held: Iterable<T>,

@@ -26,7 +26,8 @@ const AUTH_LIMITS = { bytes: 8192, values: 256 };
 export interface SessionDirectory {
   /**
    * Adds a session that has just authenticated, and ends older ones of the same agent.
-   * || @throws {RpcError} at the session limit
+   *
+   * @throws {RpcError} at the session limit
    */
   add(session: AgentSession, link: AgentLink): void;
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
@@ -34,7 +35,8 @@ export interface SessionDirectory {
   find(id: string, credentialId: string): AgentSession | undefined;
   /**
    * Makes the link the second one of a session.
-   * || @throws {RpcError} at the limit on such links
+   *
+   * @throws {RpcError} at the limit on such links
    */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;

@@ -6,7 +6,8 @@ const SLACK_MS = 1_000;
 /**
  * Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 neither says goodbye nor closes the socket,
  * it just falls silent. Returns a function that stops watching.
- * || @param lastReadAt when the last bytes arrived, in milliseconds of `performance.now()`; any frame counts
+ *
+ * @param lastReadAt when the last bytes arrived, in milliseconds of `performance.now()`; any frame counts
  */
 export function watchHeartbeats(
   agreed: { interval: number; tolerance: number },

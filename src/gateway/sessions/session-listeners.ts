@@ -142,7 +142,8 @@ export class SessionListeners {
 
   /**
    * The endpoint with this id of the agent's, of the management API, or of its tunnel.
-   * || @throws {RpcError}
+   *
+   * @throws {RpcError}
    */
   named(id: string): BoundEndpoint {
     for (const listener of this.#byId.values()) {

@@ -92,7 +92,8 @@ export class SessionServer
 
   /**
    * Starts the listener for agents, if a port is configured; returns the port.
-   * || @throws the system's error when it cannot listen on the port
+   *
+   * @throws the system's error when it cannot listen on the port
    */
   async start(): Promise<number | null> {
     const { host, port, log } = this.options;

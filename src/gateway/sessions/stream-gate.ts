@@ -85,7 +85,8 @@ export class StreamGate implements GatedChannelObserver {
 
   /**
    * Creates a stream to a listener; it opens as soon as the agent can accept it.
-   * || @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
+   *
+   * @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
    * session or the listener has ended
    */
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {

@@ -12,7 +12,8 @@ export const OWN_CERTIFICATE = { cert: '', key: '' };
 
 /**
  * How the edge terminates TLS for an endpoint; null when it does not.
- * || @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
+ *
+ * @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
  * @throws {RpcError}
  */
 export function terminationOf(

@@ -7,7 +7,8 @@ import type { Template } from '../templates.ts';
 
 /**
  * Only the edge writes headers of the connection: a policy could smuggle requests.
- * || @returns the name in lower case
+ *
+ * @returns the name in lower case
  * @throws {PolicyRefused} for a header that policies cannot change
  */
 export function configurableName(name: string): string {

@@ -35,7 +35,8 @@ export class UrlReplacement {
 
   /**
    * Null when nothing matches.
-   * || @throws {PolicyFailure} when a template has no value, or its value is not RE2
+   *
+   * @throws {PolicyFailure} when a template has no value, or its value is not RE2
    */
   apply(url: string, scope: PolicyScope): Replacement | null {
     if (url.length > MAX_URL) throw new PolicyFailure('ERR_NGROK_2300', `the URL is longer than ${MAX_URL} characters`);

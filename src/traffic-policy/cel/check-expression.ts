@@ -71,7 +71,8 @@ export interface Findings {
 
 /**
  * Also translates ngrok's macros and deviations into standard CEL.
- * || @throws {PolicyRefused} for an unknown function or variable
+ *
+ * @throws {PolicyRefused} for an unknown function or variable
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
   const sets = { vars: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };

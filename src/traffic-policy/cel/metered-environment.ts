@@ -14,7 +14,8 @@ type FuncGroup = NonNullable<ReturnType<CelEnv['funcs']['find']>>;
 
 /**
  * Makes every function charge the budget for what it takes and returns.
- * || @throws Error when a function has no price
+ *
+ * @throws Error when a function has no price
  */
 export function metered(env: CelEnv, prices: Readonly<Record<string, Price>>): CelEnv {
   const groups = new Map<string, FuncGroup>();

@@ -15,7 +15,8 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
  * Converts a value for `${…}`: scalars as CEL's string() does, lists and maps to JSON.
- * || @throws Error for null, types, and bytes that are not UTF-8
+ *
+ * @throws Error for null, types, and bytes that are not UTF-8
  */
 export function textOf(value: CelValue): string {
   if (typeof value === 'string') return value;
@@ -27,7 +28,8 @@ export function textOf(value: CelValue): string {
 
 /**
  * Integers become numbers while they are exact, bytes base64.
- * || @throws Error for types, and for values that are too large or nested too deeply
+ *
+ * @throws Error for types, and for values that are too large or nested too deeply
  */
 export function jsonOf(value: CelValue): Json {
   return converted(value, 0, { nodes: MAX_NODES, characters: MAX_CHARACTERS });

@@ -33,7 +33,8 @@ export class KeySets {
   /**
    * Returns the kept set while a newer one is fetched. Any client can ask for unknown keys; while the provider is slow,
    * that must not delay requests with known ones.
-   * || @param stale whether the kept set lacks the key
+   *
+   * @param stale whether the kept set lacks the key
    * @throws Error when no set can be fetched
    */
   get(url: string, fetch: Fetch, nowMs: number, stale: boolean): Promise<KeySet> {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { checkPolicy, compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
+import { checkPolicy } from '../../support/check-policy.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
 import {
   bodyOf,

@@ -1,8 +1,9 @@
 import { X509Certificate } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { checkPolicy, compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
+import { compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyTls } from '../../../src/traffic-policy/policy-subjects.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { checkPolicy } from '../../support/check-policy.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../fake-request.ts';
 import { bodyOf, onConnect, respondWith } from './run-action.ts';
 

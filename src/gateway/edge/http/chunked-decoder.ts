@@ -47,7 +47,8 @@ export class ChunkedDecoder {
 
   /**
    * Reads up to the end of the next piece, of the body, or of the bytes; returns the position after that.
-   * || @throws {MalformedMessage}
+   *
+   * @throws {MalformedMessage}
    */
   take(bytes: Buffer, from: number): number {
     this.piece = null;

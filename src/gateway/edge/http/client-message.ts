@@ -51,12 +51,14 @@ export interface ClientResponse {
   onHead: ((status: number, headers: readonly string[]) => void) | null;
   /**
    * Sets the head. It is sent with the start of the body, or by {@link flushHeaders}.
-   * || @throws {Error} when a header contains invalid characters
+   *
+   * @throws {Error} when a header contains invalid characters
    */
   writeHead(status: number, headers: string[], reason?: string): void;
   /**
    * Sends an interim response, 1xx except 101, before the head.
-   * || @throws {Error} when a header contains invalid characters
+   *
+   * @throws {Error} when a header contains invalid characters
    */
   writeInterim(status: number, headers: readonly string[], reason?: string): void;
   flushHeaders(): void;

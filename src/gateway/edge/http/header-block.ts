@@ -72,7 +72,8 @@ export class HeaderBlock {
 
   /**
    * Takes the bytes that belong to the block, and returns the position after them.
-   * || @throws {HeadersTooLong}
+   *
+   * @throws {HeadersTooLong}
    */
   take(bytes: Buffer, at: number): number {
     if (this.#bytes.length === 0) {

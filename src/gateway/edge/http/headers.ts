@@ -62,6 +62,20 @@ export function isPersistent(connection: string | undefined, isHttp10: boolean):
   return !CLOSE.test(connection) && (!isHttp10 || KEEP_ALIVE.test(connection));
 }
 
+/** More header lines than any client sends. */
+export const MAX_HEADER_LINES = 200;
+
+/**
+ * The name in a Host header or SNI, as endpoints are registered: in lower case, without port, and without the trailing dot
+ * of an absolute name.
+ */
+export function hostNameOf(host: string): string {
+  const colon = host.indexOf(':', host.startsWith('[') ? host.indexOf(']') : 0);
+  let name = colon === -1 ? host : host.slice(0, colon);
+  if (name.endsWith('.')) name = name.slice(0, -1);
+  return name.toLowerCase();
+}
+
 /** Headers that concern one connection only (RFC 9110, 7.6.1), and those that the proxy writes again. */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
@@ -142,7 +156,8 @@ function appendTo(headers: string[], at: number, name: string, value: string): v
 
 /**
  * The headers of a response for the client, without those of the upstream's connection and the mark of the edge's errors.
- * || @param status 1xx and 204 have neither body nor length (RFC 9110, 8.6)
+ *
+ * @param status 1xx and 204 have neither body nor length (RFC 9110, 8.6)
  */
 export function responseHeaders(raw: readonly string[], connection: string | undefined, status: number): string[] {
   const dropped = namedIn(connection);

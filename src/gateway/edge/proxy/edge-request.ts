@@ -43,7 +43,7 @@ export class EdgeRequest implements PolicyRequest {
 
   /**
    * @param outer the request as the policy of the endpoint that forwarded it left it; null when a client named this endpoint
-   * @param onFailure called instead of answering the client when the upstream is unreachable; null when the client gets the error
+   * @param onFailure called instead of answering when the upstream is unreachable; null when the client gets the error
    */
   constructor(
     readonly req: ClientRequest,

@@ -37,7 +37,8 @@ export class Handshakes {
 
   /**
    * When it fails, the connection is closed with the appropriate alert, and the result is null.
-   * || @throws when no certificate is available, or a demand cannot be met
+   *
+   * @throws when no certificate is available, or a demand cannot be met
    */
   async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;

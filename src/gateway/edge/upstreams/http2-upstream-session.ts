@@ -3,8 +3,7 @@ import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { ConnectionLost, DIAL_FAILURE_TEXT, upstreamUnreachable } from '../http/edge-errors.ts';
-import { MalformedMessage } from '../http/headers.ts';
-import { MAX_HEADER_LINES } from '../http/request-guard.ts';
+import { MAX_HEADER_LINES, MalformedMessage } from '../http/headers.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
 

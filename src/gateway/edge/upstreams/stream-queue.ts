@@ -23,7 +23,8 @@ export class StreamQueue {
 
   /**
    * Opens a stream now, or when it is its turn; returns a function that leaves the queue.
-   * || @param client `ip:port`, or `[ip]:port` for IPv6
+   *
+   * @param client `ip:port`, or `[ip]:port` for IPv6
    * @param onFailure receives errors, and {@link StreamsExhausted} after the timeout: at once when nobody was served for half
    * of it and others of the same network are waiting
    */

@@ -9,15 +9,13 @@ import type { HttpHandler } from '../../http/client-message.ts';
 import { headersTooLong, internalFailure, malformedRequest, requestTimeout } from '../../http/edge-errors.ts';
 import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
-import { HeadersTooLong, MalformedMessage } from '../../http/headers.ts';
+import { HeadersTooLong, hostNameOf, MalformedMessage } from '../../http/headers.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
-import { hostNameOf } from '../../http/request-guard.ts';
 import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder, unreadBytes, unsentBytes } from '../client-memory.ts';
-import { type Http1Head, Http1Request, NO_HEAD, parseHttp1Head } from './http1-request.ts';
+import { type Http1Head, Http1Request, NO_HEAD, PostponedInput, parseHttp1Head } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
-import { PostponedInput } from './postponed-input.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
