@@ -1,5 +1,6 @@
 import { configDefaults, defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/support/longest-first.ts';
+import { nativeModules } from './test/support/native-modules.ts';
 import { SkippedReporter } from './test/support/skipped-reporter.ts';
 
 const below = (folders: string[]) => folders.map((folder) => `test/${folder}/**/*.test.ts`);
@@ -55,6 +56,13 @@ const SHARED = [
   'test/gateway/edge/{tls-mux,proxy/http-proxy,upstreams/http2-upstream}.test.ts',
 ];
 
+/** What looks at its own process, changes it for good, or counts what the native SDK keeps in it: each in its own process. */
+const ALONE = [
+  'test/agent/connectors/gateway-connector.test.ts',
+  'test/agent/connectors/sdk/{listener-cleanup,no-delay}.test.ts',
+  'test/gateway/{grpc,sdk-listeners}.test.ts',
+];
+
 /** Tests in Chromium, which ends its connections whenever a network card of this machine comes or goes. */
 const PAGES = ['test/web/*.test.ts'];
 /** Network faults need such cards, so they run afterwards. */
@@ -67,6 +75,7 @@ const NATIVE = [
 ];
 
 export default defineConfig({
+  plugins: [nativeModules()],
   test: {
     pool: 'forks',
     maxWorkers: 4,
@@ -89,13 +98,14 @@ export default defineConfig({
       thresholds: { statements: 78, branches: 72, functions: 77, lines: 79 },
     },
     projects: [
-      // The files of these two share threads or processes, which load the modules once. Threads cost a quarter less time.
+      // Files share threads or processes, which load the modules once. Threads cost a quarter less time.
       { extends: true, test: { name: 'unit', include: UNIT, exclude: SHARED, isolate: false, pool: 'threads' } },
       {
         extends: true,
         test: {
           name: 'pages',
           include: PAGES,
+          isolate: false,
           setupFiles: 'test/support/end-left-processes.ts',
         },
       },
@@ -109,14 +119,24 @@ export default defineConfig({
           sequence: AFTER_PAGES,
         },
       },
-      // Each file gets a process of its own: the native SDK keeps process-wide state.
+      // Most of the time, these wait for programs of their own.
       {
         extends: true,
         test: {
           name: 'system',
-          setupFiles: 'test/support/end-left-processes.ts',
           include: ['test/**/*.test.ts'],
-          exclude: [...configDefaults.exclude, ...UNIT, ...PAGES, ...SHARED],
+          exclude: [...configDefaults.exclude, ...UNIT, ...PAGES, ...SHARED, ...ALONE],
+          isolate: false,
+          setupFiles: 'test/support/end-left-processes.ts',
+          sequence: AFTER_PAGES,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'alone',
+          include: ALONE,
+          setupFiles: 'test/support/end-left-processes.ts',
           sequence: AFTER_PAGES,
         },
       },
@@ -125,6 +145,7 @@ export default defineConfig({
         test: {
           name: 'native',
           include: NATIVE,
+          isolate: false,
           setupFiles: 'test/support/end-left-processes.ts',
           env: { TEST_CONNECTOR: 'native' },
           sequence: AFTER_PAGES,

@@ -3,15 +3,18 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 /** Files that wait or build for half a minute or more. */
 const LONGEST = [
   'image/image',
+  'faults/idle',
   'service/machine',
-  'faults/outage',
+  'faults/resources',
   'faults/network',
+  'faults/outage',
   'service/join-machine',
   'web/dashboard-views',
   'web/device-page',
   'web/device-page-content',
+  'web/dashboard-lists',
   'agent/connectors/gateway-connector',
-  'faults/resources',
+  'gateway/sessions/agent-session',
 ];
 
 /** Starts the longest files first, beside each other: none is left to run alone at the end. */

@@ -1,6 +1,7 @@
 import { subscribe } from 'node:diagnostics_channel';
 import { syncBuiltinESMExports } from 'node:module';
 import { Server, type Socket } from 'node:net';
+import { join } from 'node:path';
 import tls from 'node:tls';
 import { fileURLToPath } from 'node:url';
 
@@ -8,8 +9,10 @@ import { fileURLToPath } from 'node:url';
 // where the test listens for no error. So the sockets that tests make themselves, unlike those of the product, may fail unseen;
 // whoever waits for a socket still gets its error.
 
-const TEST = fileURLToPath(new URL('..', import.meta.url));
-const SRC = fileURLToPath(new URL('../../src/', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const COMPILED = join(ROOT, 'build/modules/');
+const TEST = join(ROOT, 'test/');
+const SRC = join(ROOT, 'src/');
 const OWN_FILE = fileURLToPath(import.meta.url);
 const isPatched = Symbol.for('device-agent.test-sockets');
 
@@ -17,6 +20,7 @@ const isPatched = Symbol.for('device-agent.test-sockets');
 function isOfTest(stack = new Error().stack ?? ''): boolean {
   const frame = stack
     .split('\n')
+    .map((line) => line.replace(COMPILED, ROOT))
     .find((line) => !line.includes(OWN_FILE) && (line.includes(TEST) || line.includes(SRC)));
   return frame?.includes(TEST) ?? false;
 }

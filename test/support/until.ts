@@ -3,9 +3,12 @@ import { setTimeout as delay, setImmediate as tick } from 'node:timers/promises'
 interface Patience {
   /** Time limit in milliseconds. */
   withinMs?: number;
-  /** Milliseconds between checks; 0 checks in every turn of the event loop. */
+  /** Milliseconds between checks. */
   everyMs?: number;
 }
+
+/** What is about to happen is seen in the next turns of the event loop; longer waits leave the processor to others. */
+const QUICK_CHECKS = 50;
 
 /**
  * Resolves when the condition holds.
@@ -15,12 +18,12 @@ interface Patience {
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  { withinMs = 30_000, everyMs = 0 }: Patience = {},
+  { withinMs = 30_000, everyMs }: Patience = {},
 ): Promise<void> {
   const start = performance.now();
-  while (!(await condition())) {
+  for (let checks = 0; !(await condition()); checks++) {
     if (performance.now() - start > withinMs) throw new Error(`${what}: still not after ${withinMs} ms`);
-    await (everyMs === 0 ? tick() : delay(everyMs));
+    await (everyMs === undefined && checks < QUICK_CHECKS ? tick() : delay(everyMs ?? 2));
   }
 }
 
