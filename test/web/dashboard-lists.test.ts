@@ -1,5 +1,6 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { addDevices, fillStore, openDashboard } from '../support/dashboard.ts';
@@ -15,6 +16,7 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
   let browser: Browser;
   let gateway: TestGateway;
   let dns: NameServer;
+  let sample: string;
 
   beforeAll(async () => {
     dns = await NameServer.start();
@@ -32,6 +34,7 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
       startTestGateway({ domain: 'gateway.test', acme }),
     ]);
     await reserveMany(gateway.store);
+    sample = (await fillStore(gateway.store, 'text')).devices;
   }, 120_000);
   afterAll(async () => {
     await browser.close();
@@ -66,8 +69,7 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
   }, 180_000);
 
   it('counts what needs attention in one request, leads to all of it, and asks for no list again', async () => {
-    const { devices } = await fillStore(gateway.store, 'text');
-    await addDevices(gateway.store, devices, 499);
+    await addDevices(gateway.store, sample, 499);
     const { page } = await openDashboard(browser, gateway);
     const asked: string[] = [];
     page.on('request', (request) => asked.push(new URL(request.url()).pathname));
@@ -88,6 +90,42 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
     await page.getByText('Nothing matches “nothing like it”.').waitFor();
     await page.reload();
     await page.getByText('Nothing matches “nothing like it”.').waitFor();
+  });
+
+  it('asks whether it is signed in while its scripts load, once, and for a list as soon as it knows', async () => {
+    const { page } = await openDashboard(browser, gateway, 'devices');
+    await page.getByText('Live', { exact: true }).waitFor();
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+    const isAsked = page.waitForRequest('**/dashboard/session');
+    await page.route('**/assets/*.js', async (route) => {
+      await isAsked;
+      await route.continue();
+    });
+    await page.reload();
+    await page.locator('.section-head').waitFor();
+    expect(asked.filter((path) => path === '/dashboard/session')).toHaveLength(1);
+  });
+
+  it('loads a changed item and a new one alone, and no list again', async () => {
+    const { store } = gateway;
+    const { page } = await openDashboard(browser, gateway, 'devices');
+    const rows = page.locator('tbody tr');
+    await rows.first().waitFor();
+    // Not among the devices that need attention, which another test counts.
+    const status = 'revoked' as const;
+    const [known] = await addDevices(store, sample, 1, { name: 'newcomer', status });
+    await rows.first().filter({ hasText: 'newcomer' }).waitFor();
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+    const change = (name: string) => store.devices.update({ ...(known as DeviceRow), name });
+    await store.database.write(() => change('renamed'));
+    await rows.first().filter({ hasText: 'renamed' }).waitFor();
+    const [next] = await addDevices(store, sample, 1, { name: 'another', status });
+    await rows.first().filter({ hasText: 'another' }).waitFor();
+    await rows.nth(1).filter({ hasText: 'renamed' }).waitFor();
+    const lists = asked.filter((path) => path.startsWith('/devices'));
+    expect(lists).toEqual([`/devices/${known?.id}`, `/devices/${next?.id}`]);
   });
 
   it('leads from a domain to a code for devices with the keyboard alone, and checks DNS on the way', async () => {

@@ -70,7 +70,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   answerUnconditionally(app);
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
-  const feed = new DashboardFeed({ live, counters, version, versions: () => store.database.versions(), clock });
+  const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   app.use(dashboardRouter({ store, sessions, attempts, feed, overview: () => dashboardOverview(context) }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));

@@ -144,9 +144,6 @@ interface SiteName {
   released_from: string | null;
 }
 
-/** The table whose rows are shown with their names. */
-const SHOWN_WITH = 'devices';
-
 /** Whether a name belongs to authtokens whose rules allow it. */
 export function isOfRules({ device_id, released_from }: SiteName): boolean {
   return device_id === null && released_from === null;
@@ -215,7 +212,8 @@ export class SiteNames {
 
   put({ hostname, device_id, released_from }: SiteName): void {
     const site = hostname.slice(hostname.indexOf('.') + 1);
-    this.database.changes.changed(SHOWN_WITH);
+    // Devices are shown with their names.
+    for (const id of [device_id, released_from]) if (id !== null) this.database.changes.add('devices', id);
     this.database.run(
       'INSERT OR REPLACE INTO site_names (hostname, site, device_id, released_from, created_at) VALUES (?, ?, ?, ?, ?)',
       [hostname, site, device_id, released_from, this.now()],
@@ -237,7 +235,7 @@ export class SiteNames {
 
   /** Frees all names of a device. */
   freeAllOf(deviceId: string): void {
-    this.database.changes.changed(SHOWN_WITH);
+    this.database.changes.add('devices', deviceId);
     this.database.run('DELETE FROM site_names WHERE device_id = ? OR released_from = ?', [deviceId, deviceId]);
   }
 }

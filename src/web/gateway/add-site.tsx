@@ -16,7 +16,7 @@ import { pageTitle, SECTION_TITLES } from './section.ts';
 import { AGENTS_ADDRESS } from './sections/agents.tsx';
 import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
 import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
-import { api } from './session.ts';
+import { api, type News } from './session.ts';
 
 const VIEW = 'add-site';
 /** The gateway's own certificate covers the name, or reserved already. */
@@ -27,7 +27,7 @@ const MOST = 20_000;
 const OFFERED = 5;
 
 /** Leads from a domain to devices. The domain is in the address, so that one can come back when DNS is ready. */
-export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
+export function AddSite({ news }: { news: ReadonlySignal<News> }): JSX.Element {
   const [, id] = route.value;
   useTitle(pageTitle('Add a site'));
   return (
@@ -38,7 +38,7 @@ export function AddSite({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Eleme
       <p>
         A site is a place with devices. It gets a domain, whose names its devices serve, and a way for them to join.
       </p>
-      {id === undefined ? <ChooseDomain stamp={stamp} /> : <Site key={id} id={id} stamp={stamp} />}
+      {id === undefined ? <ChooseDomain news={news} /> : <Site key={id} id={id} news={news} />}
     </section>
   );
 }
@@ -51,7 +51,7 @@ const DOMAIN: FormField = {
   required: 'Enter a domain, such as site-a.example.com.',
 };
 
-function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element {
+function ChooseDomain({ news }: { news: ReadonlySignal<News> }): JSX.Element {
   const name = useSignal('');
   const { busy, problem: raised, onSubmit } = useSubmission();
   const problem = raised && placedIn([DOMAIN], {}, raised);
@@ -80,16 +80,16 @@ function ChooseDomain({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element
           Reserve domain
         </Button>
       </form>
-      <Existing stamp={stamp} />
+      <Existing news={news} />
     </Step>
   );
 }
 
 /** The newest wildcard domains. */
-function Existing({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element | null {
+function Existing({ news }: { news: ReadonlySignal<News> }): JSX.Element | null {
   const found = useSignal<readonly ReservedDomain[]>([]);
   useSignalEffect(() => {
-    stamp.value;
+    news.value;
     const list = domainList();
     void list.reload().then(() => {
       found.value = list.items.value.filter(({ domain }) => domain.startsWith('*.')).slice(0, OFFERED);
@@ -110,7 +110,7 @@ function Existing({ stamp }: { stamp: ReadonlySignal<string> }): JSX.Element | n
   );
 }
 
-function Site({ id, stamp }: { id: string; stamp: ReadonlySignal<string> }): JSX.Element {
+function Site({ id, news }: { id: string; news: ReadonlySignal<News> }): JSX.Element {
   const domain = useSignal<ReservedDomain | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const load = () =>
@@ -118,7 +118,7 @@ function Site({ id, stamp }: { id: string; stamp: ReadonlySignal<string> }): JSX
       domain.value = await api<ReservedDomain>('GET', `${domainsSection.path}/${encodeURIComponent(id)}`);
     });
   useSignalEffect(() => {
-    stamp.value;
+    news.value;
     void load();
   });
   const found = domain.value;
@@ -151,7 +151,7 @@ function wildcardOf(name: string): string {
 }
 
 function domainList(): PagedList<ReservedDomain> {
-  return new PagedList<ReservedDomain>(domainsSection.path, domainsSection.listKey);
+  return new PagedList<ReservedDomain>(domainsSection);
 }
 
 /**

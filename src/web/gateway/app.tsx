@@ -1,4 +1,3 @@
-import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
@@ -130,14 +129,14 @@ function currentView(): ViewName {
 }
 
 /** Give it the view's name as `key`. */
-function View({ view, live: { figures, stampOf } }: { view: ViewName; live: LiveFigures }): JSX.Element {
-  const stamp = useComputed(() => stampOf(watchedBy(view)));
-  if (view === 'overview') return <Overview figures={figures} stamp={stamp} />;
-  if (view === 'add-site') return <AddSite stamp={stamp} />;
-  return <SectionView section={SECTIONS[view]} stamp={stamp} />;
+function View({ view, live: { figures, newsOf } }: { view: ViewName; live: LiveFigures }): JSX.Element {
+  const [news] = useState(() => newsOf(watchedBy(view)));
+  if (view === 'overview') return <Overview figures={figures} news={news} />;
+  if (view === 'add-site') return <AddSite news={news} />;
+  return <SectionView section={SECTIONS[view]} news={news} />;
 }
 
 function watchedBy(view: ViewName): Watched {
-  if (view === 'overview') return { isLive: true, tables: Object.values(SECTIONS).flatMap(({ tables }) => tables) };
+  if (view === 'overview') return { online: [''], tables: Object.values(SECTIONS).flatMap(({ tables }) => tables) };
   return view === 'add-site' ? domainsSection : SECTIONS[view];
 }

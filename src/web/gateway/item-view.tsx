@@ -7,20 +7,20 @@ import { ProblemNotice } from '../ui/notice.tsx';
 import { goTo, linkTo, route, useTitle } from '../ui/router.ts';
 import { attempt } from '../ui/submission.ts';
 import { forgetNames } from './item-link.tsx';
+import { isOutdated } from './paged-list.ts';
 import { type Fact, type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
-import { api } from './session.ts';
+import { api, type News } from './session.ts';
 
 export interface ItemViewProps<T extends Item> {
   section: Section<T>;
   id: string;
-  /** Changes when what the section shows may have changed. */
-  stamp: ReadonlySignal<string>;
+  news: ReadonlySignal<News>;
   /** Called after a change, with whether the item still exists. */
   onChange: (exists: boolean) => void;
 }
 
 /** The page of an item: its members, what can be done with it, and the dialog of an action. Give it the id as `key`. */
-export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemViewProps<T>): JSX.Element {
+export function ItemView<T extends Item>({ section, id, news, onChange }: ItemViewProps<T>): JSX.Element {
   const item = useSignal<T | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const load = async () => {
@@ -30,8 +30,9 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
     return raised?.status !== 404;
   };
   useSignalEffect(() => {
-    stamp.value;
-    void load();
+    const { ids } = news.value;
+    const shown = item.peek();
+    if (ids === null || shown === null || isOutdated(section, shown, ids)) void load();
   });
   const close = () => goTo(section.name, id);
   const changed = async () => {

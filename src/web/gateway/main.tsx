@@ -1,6 +1,5 @@
 import { render } from 'preact';
 import { App } from './app.tsx';
-import { askEarly } from './overview.tsx';
 import { session } from './session.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
@@ -12,7 +11,5 @@ import './table.css';
 const root = document.getElementById('page');
 if (root) {
   render(<App />, root);
-  const { hash } = window.location;
-  if (hash === '' || hash === '#/') askEarly();
   void session.open();
 }

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
 import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
-import { type ApiProblem, call } from '../ui/api.ts';
+import type { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
@@ -12,30 +12,15 @@ import { attempt } from '../ui/submission.ts';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
 import { pageTitle, SECTION_TITLES } from './section.ts';
-import { api } from './session.ts';
-
-const PATH = '/dashboard/overview';
-
-let early: Promise<DashboardOverview | null> | null = null;
-
-/** Asks for it together with whether this browser is signed in, which saves slow networks a round trip. */
-export function askEarly(): void {
-  early = call<DashboardOverview>('GET', PATH).catch(() => null);
-}
-
-async function ask(): Promise<DashboardOverview> {
-  const answer = await early;
-  early = null;
-  return answer ?? (await api<DashboardOverview>('GET', PATH));
-}
+import { api, type News } from './session.ts';
 
 /** Problems first, then what is online. */
 export function Overview({
   figures,
-  stamp,
+  news,
 }: {
   figures: ReadonlySignal<Figures | null>;
-  stamp: ReadonlySignal<string>;
+  news: ReadonlySignal<News>;
 }): JSX.Element {
   useTitle(pageTitle(SECTION_TITLES.overview));
   const overview = useSignal<DashboardOverview | null>(null);
@@ -43,12 +28,12 @@ export function Overview({
   const [refresh] = useState(() =>
     paced(() =>
       attempt(problem, async () => {
-        overview.value = await ask();
+        overview.value = await api<DashboardOverview>('GET', '/dashboard/overview');
       }),
     ),
   );
   useSignalEffect(() => {
-    stamp.value;
+    news.value;
     void refresh();
   });
   const known = overview.value;

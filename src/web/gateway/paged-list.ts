@@ -1,9 +1,9 @@
-import { type ReadonlySignal, signal } from '@preact/signals';
-import type { ApiProblem } from '../ui/api.ts';
+import { type ReadonlySignal, signal, untracked } from '@preact/signals';
+import { ApiProblem } from '../ui/api.ts';
 import { attempt } from '../ui/submission.ts';
 import type { Option } from './form.tsx';
 import type { Item, Section } from './section.ts';
-import { api } from './session.ts';
+import { api, type News } from './session.ts';
 
 /** Loading another page, knowing of more, or at the end. */
 export type ListState = 'loading' | 'more' | 'complete';
@@ -13,8 +13,14 @@ interface Page {
   [listKey: string]: unknown;
 }
 
+/** What a list needs to know of its section. */
+type Listed<T extends Item> = Pick<Section<T>, 'path' | 'listKey' | 'changesWith'>;
+
+/** So many changed items are loaded one by one; if there are more, the list is loaded again. */
+const MOST_SINGLE = 5;
+
 /** A list of the management API, loaded page by page. */
-export class PagedList<T extends { id: string }> {
+export class PagedList<T extends Item> {
   readonly #items = signal<readonly T[]>([]);
   readonly #state = signal<ListState>('loading');
   readonly #problem = signal<ApiProblem | null>(null);
@@ -22,15 +28,17 @@ export class PagedList<T extends { id: string }> {
   #next: string | null = '';
   #running: Promise<void> = Promise.resolve();
   #atLeast = 0;
+  /** What has changed since it was loaded. */
+  #outdated: News['ids'] = [];
   readonly #refresh = paced(async () => {
+    const ids = this.#outdated && this.#idsToLoad(this.#outdated);
+    this.#outdated = [];
+    if (ids !== null) return this.#loadSingle(ids);
     await this.reload();
     await this.loadUpTo(this.#atLeast);
   });
 
-  constructor(
-    private readonly path: string,
-    private readonly listKey: string,
-  ) {}
+  constructor(private readonly section: Listed<T>) {}
 
   /** Newest first. */
   get items(): ReadonlySignal<readonly T[]> {
@@ -52,7 +60,14 @@ export class PagedList<T extends { id: string }> {
    */
   refresh(atLeast = 0): Promise<void> {
     this.#atLeast = atLeast;
-    return this.#refresh();
+    return this.update({ ids: null });
+  }
+
+  /** Loads what has changed soon: single items if they are few, otherwise as {@link refresh}. */
+  update({ ids }: News): Promise<void> {
+    this.#outdated = ids && this.#outdated && [...this.#outdated, ...ids];
+    // Effects that call it depend on what they react to, not on the list.
+    return untracked(() => this.#refresh());
   }
 
   /** Loads all pages that were loaded before again, at least the first. */
@@ -78,6 +93,39 @@ export class PagedList<T extends { id: string }> {
     this.#items.value = this.#items.value.filter((item) => item.id !== id);
   }
 
+  /** The items to load because of changes; null: all. */
+  #idsToLoad(changed: readonly string[]): readonly string[] | null {
+    const { section } = this;
+    const items = this.#items.value;
+    const oldest = items.at(-1)?.id;
+    if (oldest === undefined) return null;
+    const shown = items.filter((item) => isOutdated(section, item, changed)).map(({ id }) => id);
+    const own = changed.filter((id) => prefixOf(id) === prefixOf(oldest));
+    if (section.changesWith === undefined && own.length < changed.length) return null;
+    // Further pages bring older ones.
+    const ids = new Set([...shown, ...own.filter((id) => this.#next === null || id > oldest)]);
+    return ids.size > MOST_SINGLE ? null : [...ids];
+  }
+
+  #loadSingle(ids: readonly string[]): Promise<void> {
+    return this.#oneByOne(async () => {
+      const found = await Promise.all(ids.map((id) => this.#item(id)));
+      const others = this.#items.value.filter(({ id }) => !ids.includes(id));
+      const items = [...others, ...found.filter((item) => item !== null)];
+      this.#items.value = items.sort((a, b) => (a.id < b.id ? 1 : -1));
+    }, false);
+  }
+
+  /** Null when it does not exist. */
+  async #item(id: string): Promise<T | null> {
+    try {
+      return await api<T>('GET', `${this.section.path}/${id}`);
+    } catch (error) {
+      if (error instanceof ApiProblem && error.status === 404) return null;
+      throw error;
+    }
+  }
+
   loadMore(): Promise<void> {
     return this.#oneByOne(() => this.#append());
   }
@@ -98,9 +146,9 @@ export class PagedList<T extends { id: string }> {
   }
 
   async #page(query: string): Promise<{ items: T[]; next: string | null }> {
-    const page = await api<Page>('GET', this.path + query);
+    const page = await api<Page>('GET', this.section.path + query);
     const next = page.next_page_uri === null ? null : new URL(page.next_page_uri).search;
-    return { items: page[this.listKey] as T[], next };
+    return { items: page[this.section.listKey] as T[], next };
   }
 
   /** Two loads at a time would mix their pages. */
@@ -127,14 +175,29 @@ const MOST = 1_000;
  * @throws {ApiProblem}
  */
 export async function loadOptions<T extends Item>(
-  { path, listKey, nameOf }: Pick<Section<T>, 'path' | 'listKey' | 'nameOf'>,
+  section: Pick<Section<T>, 'path' | 'listKey' | 'nameOf'>,
   isOffered: (item: T) => boolean = () => true,
 ): Promise<readonly Option[]> {
-  const list = new PagedList<T>(path, listKey);
+  const list = new PagedList<T>(section);
   await list.loadUpTo(MOST);
   if (list.problem.value) throw list.problem.value;
-  return list.items.value.filter(isOffered).map((item) => ({ value: item.id, label: nameOf(item), hint: item.id }));
+  return list.items.value
+    .filter(isOffered)
+    .map((item) => ({ value: item.id, label: section.nameOf(item), hint: item.id }));
 }
+
+/** Whether what is shown of an item may have changed. */
+export function isOutdated<T extends Item>(
+  { changesWith }: Pick<Section<T>, 'changesWith'>,
+  item: T,
+  changed: readonly string[],
+): boolean {
+  const further = changesWith?.(item);
+  return changed.some((id) => id === item.id || (further ? further.includes(id) : prefixOf(id) !== prefixOf(item.id)));
+}
+
+/** What tells of which kind an id is. */
+const prefixOf = (id: string): string => id.slice(0, id.indexOf('_'));
 
 const PAUSE_FACTOR = 5;
 

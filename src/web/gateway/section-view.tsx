@@ -12,6 +12,7 @@ import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
 import { type Item, keepSearch, pageTitle, SECTION_TITLES, type Section, searchInAddress } from './section.ts';
+import type { News } from './session.ts';
 
 /** A search reads so many items at most. */
 const MOST = 20_000;
@@ -21,18 +22,16 @@ const NEW = 'new';
 
 export interface SectionViewProps<T extends Item> {
   section: Section<T>;
-  /** Changes when what the section shows may have changed. */
-  stamp: ReadonlySignal<string>;
+  news: ReadonlySignal<News>;
 }
 
 /** A resource: its list with search and form, or the page of one item. */
-export function SectionView<T extends Item>({ section, stamp }: SectionViewProps<T>): JSX.Element {
-  const [list] = useState(() => new PagedList<T>(section.path, section.listKey));
+export function SectionView<T extends Item>({ section, news }: SectionViewProps<T>): JSX.Element {
+  const [list] = useState(() => new PagedList<T>(section));
   const [, id] = route.value;
   useSignalEffect(() => {
-    // The first page, and later whatever was loaded.
-    stamp.value;
-    void list.refresh();
+    // All that was loaded at first, then what changes.
+    void list.update(news.value);
   });
   const isItem = id !== undefined && id !== NEW;
   const wasItem = useRef(false);
@@ -64,7 +63,7 @@ export function SectionView<T extends Item>({ section, stamp }: SectionViewProps
           key={id}
           section={section}
           id={id}
-          stamp={stamp}
+          news={news}
           onChange={(exists) => {
             if (!exists) list.forget(id);
             void list.reload();

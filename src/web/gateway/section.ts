@@ -1,6 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { keepInAddress, linkTo, queryInAddress } from '../ui/router.ts';
 import type { ItemForm } from './form.tsx';
+import type { Watched } from './session.ts';
 
 /** What the views are called. */
 export const SECTION_TITLES = {
@@ -55,7 +56,7 @@ export interface Fact {
 }
 
 /** A resource of the management API: its list, and the page of each item. */
-export interface Section<T extends Item = Item> {
+export interface Section<T extends Item = Item> extends Watched {
   name: SectionName;
   path: string;
   listKey: string;
@@ -65,10 +66,11 @@ export interface Section<T extends Item = Item> {
   columns: readonly Column<T>[];
   /** What a search finds it by. */
   searchTexts: (item: T) => readonly (string | number | null | undefined)[];
-  /** Whether it changes as agents come and go. */
-  isLive?: boolean;
-  /** The tables of the gateway's database whose changes it shows. */
-  tables: readonly string[];
+  /**
+   * Further ids with which an item changes. Left out: all items are loaded again after a change
+   * of anything else that the section watches.
+   */
+  changesWith?: (item: T) => readonly (string | null | undefined)[];
   empty: { title: string; text: string; command?: string };
   create?: ItemForm;
   facts: (item: T) => readonly Fact[];

@@ -1,6 +1,6 @@
-import { type ReadonlySignal, signal } from '@preact/signals';
+import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { DashboardAccess } from '../../gateway/api/dashboard/dashboard-router.ts';
-import type { Figures, TrafficEvent, VersionsEvent } from '../../gateway/api/dashboard/live-feed.ts';
+import type { ChangedEvent, Figures, TrafficEvent } from '../../gateway/api/dashboard/live-feed.ts';
 import { ApiProblem, call } from '../ui/api.ts';
 import { BrowserSession } from '../ui/browser-session.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
@@ -23,14 +23,19 @@ export interface LiveFigures {
   readonly connection: LiveConnection;
   /** Null before the first event. */
   readonly figures: ReadonlySignal<Figures | null>;
-  /** A text that changes when rows of these tables, or what is online, may have changed. */
-  stampOf(wanted: Watched): string;
+  /** News of what a view shows. */
+  newsOf(watched: Watched): ReadonlySignal<News>;
+}
+
+/** Ids of what has changed; null: anything may have. Each is an object of its own. */
+export interface News {
+  readonly ids: readonly string[] | null;
 }
 
 /** What a view shows. */
 export interface Watched {
-  /** Whether it shows what changes as agents come and go. */
-  isLive?: boolean;
+  /** The ids that it shows of what comes and goes with agents begin with one of these: `ts_` agents, `cr_` their authtokens. */
+  online?: readonly string[];
   /** The tables of the gateway's database that it shows. */
   tables: readonly string[];
 }
@@ -38,17 +43,15 @@ export interface Watched {
 /** Opens the live feed. */
 export function openFigures(): LiveFigures {
   const figures = signal<Figures | null>(null);
-  const versions = signal<VersionsEvent | null>(null);
-  /** Lists that could not be loaded while the session was over are loaded again. */
-  const entries = signal(0);
+  const changed = signal<ChangedEvent>(ANYTHING);
   const connection = connectLive({
     url: '/dashboard/events',
     on: {
       figures: (data) => {
         figures.value = data as Figures;
       },
-      versions: (data) => {
-        versions.value = data as VersionsEvent;
+      changed: (data) => {
+        changed.value = data as ChangedEvent;
       },
       traffic: (data) => takeTraffic(data as TrafficEvent),
     },
@@ -56,14 +59,27 @@ export function openFigures(): LiveFigures {
       await session.refresh();
       if (session.isEnded.value) {
         await session.readmission();
-        entries.value++;
+        // Lists that could not be loaded meanwhile are loaded now.
+        changed.value = { ...ANYTHING };
       }
       return session.access.value?.access === 'signed-in';
     },
   });
-  const stampOf = ({ isLive = false, tables }: Watched) => {
-    const { all, tables: counts } = versions.value ?? { all: '', tables: {} };
-    return [entries.value, isLive && figures.value?.stamp, all, ...tables.map((table) => counts[table])].join();
+  const newsOf = (watched: Watched) => {
+    let last: News = { ids: null };
+    return computed(() => {
+      const ids = changedOf(watched, changed.value);
+      if (ids?.length !== 0) last = { ids };
+      return last;
+    });
   };
-  return { connection, figures, stampOf };
+  return { connection, figures, newsOf };
+}
+
+const ANYTHING: ChangedEvent = { online: null, rows: null };
+
+function changedOf({ online: shown = [], tables }: Watched, { online, rows }: ChangedEvent): News['ids'] {
+  if (rows === null || (online === null && shown.length > 0)) return null;
+  const moving = (online ?? []).filter((id) => shown.some((prefix) => id.startsWith(prefix)));
+  return [...moving, ...tables.flatMap((table) => rows[table] ?? [])];
 }

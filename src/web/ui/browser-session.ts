@@ -53,21 +53,28 @@ export class BrowserSession<Access extends { access: string }> {
   /** Signs in by the link that opened the page, if one did, and finds out what the browser may do. */
   async open(): Promise<void> {
     window.addEventListener('hashchange', ({ oldURL }) => void this.#signInByLink(new URL(oldURL).hash));
+    // The page preloads the answer, which a link makes outdated: it is taken before one is used.
+    const first = this.#ask();
     await this.#signInByLink('');
-    while (!(await this.refresh())) await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+    const known = await first;
+    if (known !== null && this.#access.value === null) this.#access.value = known;
+    while (this.#access.value === null && !(await this.refresh()))
+      await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
   }
 
   /** @returns whether the server has answered */
   async refresh(): Promise<boolean> {
-    try {
-      const next = await call<Access>('GET', this.path);
-      const isSignedIn = next.access === 'signed-in';
-      this.#isEnded.value = !isSignedIn && (this.#isEnded.value || this.#access.value?.access === 'signed-in');
-      this.#access.value = next;
-      return true;
-    } catch {
-      return false;
-    }
+    const next = await this.#ask();
+    if (next === null) return false;
+    const isSignedIn = next.access === 'signed-in';
+    this.#isEnded.value = !isSignedIn && (this.#isEnded.value || this.#access.value?.access === 'signed-in');
+    this.#access.value = next;
+    return true;
+  }
+
+  /** Null without an answer. */
+  #ask(): Promise<Access | null> {
+    return call<Access>('GET', this.path).catch(() => null);
   }
 
   /** @param proof the body that the server asks for */

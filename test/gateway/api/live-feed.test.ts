@@ -2,15 +2,15 @@ import { EventEmitter } from 'node:events';
 import type { Response } from 'express';
 import { beforeEach, expect, it } from 'vitest';
 import {
+  type ChangedEvent,
   DashboardFeed,
   type Figures,
   type TrafficEvent,
-  type VersionsEvent,
 } from '../../../src/gateway/api/dashboard/live-feed.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
-import { type LiveEndpoint, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
+import { type LiveEndpoint, type LiveTunnel, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
-import { ENDPOINT, SESSION } from '../../support/online-agent.ts';
+import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
 /** A page that reads its events at once, unless it is slow. */
@@ -39,14 +39,14 @@ class Page extends EventEmitter {
   }
 
   /** The events since the last call, by name. */
-  take(): { figures: Figures[]; traffic: TrafficEvent[]; versions: VersionsEvent[]; names: string[] } {
+  take(): { figures: Figures[]; traffic: TrafficEvent[]; changed: ChangedEvent[]; names: string[] } {
     const events = this.events;
     this.events = [];
     const named = (wanted: string) => events.flatMap(([name, data]) => (name === wanted ? [data] : []));
     return {
       figures: named('figures') as Figures[],
       traffic: named('traffic') as TrafficEvent[],
-      versions: named('versions') as VersionsEvent[],
+      changed: named('changed') as ChangedEvent[],
       names: events.map(([name]) => name),
     };
   }
@@ -56,16 +56,24 @@ let clock: SteeredClock;
 let endpoints: LiveEndpoint[];
 let counters: TrafficCounters;
 let feed: DashboardFeed;
-let versions: VersionsEvent;
+let tunnels: LiveTunnel[];
+let rows: ChangedEvent['rows'];
 
 beforeEach(() => {
   clock = new SteeredClock();
   endpoints = [];
   counters = new TrafficCounters();
-  versions = { all: 'start-1', tables: {} };
-  const live = { ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints };
-  feed = new DashboardFeed({ live, counters, version: '1.2.3', versions: () => versions, clock });
+  tunnels = [];
+  rows = {};
+  const live = { ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints, tunnels: () => tunnels };
+  feed = new DashboardFeed({ live, counters, version: '1.2.3', changedRows, clock });
 });
+
+function changedRows(): ChangedEvent['rows'] {
+  const taken = rows;
+  rows = {};
+  return taken;
+}
 
 function open(isSignedIn = () => true): Page {
   const page = new Page();
@@ -103,33 +111,45 @@ it('later events have only the endpoints whose traffic has changed, and none wit
   expect(page.take().names).toEqual([]);
 });
 
-it('the stamp changes when an endpoint comes or goes, not with traffic', async () => {
-  const one = endpoint('ep_1');
-  const page = open();
-  const first = page.take().figures[0]?.stamp;
+it('names what comes and goes, with its authtoken, and tells nothing of traffic', async () => {
+  const [one, other] = [endpoint('ep_1'), endpoint('ep_2')];
   endpoints = [one.shown];
-  await clock.advance(2_000);
-  const second = page.take().figures[0]?.stamp;
-  expect(second).not.toBe(first);
+  const page = open();
+  expect(page.take().changed).toEqual([{ online: null, rows: null }]);
+  endpoints = [one.shown, other.shown];
+  tunnels = [TUNNEL, LABELLED_TUNNEL];
+  await clock.advance(1_000);
+  expect(page.take().changed).toEqual([{ online: ['ep_2', 'cr_1', LABELLED_TUNNEL.id], rows: {} }]);
   one.traffic.requests += 1;
   counters.responded(200);
-  await clock.advance(2_000);
-  expect(page.take().figures).toMatchObject([{ stamp: second, responses: 1 }]);
-  endpoints = [];
-  await clock.advance(2_000);
-  expect(page.take().figures).toMatchObject([{ stamp: first }]);
+  await clock.advance(1_000);
+  expect(page.take().names).toEqual(['figures', 'traffic']);
+  endpoints = [other.shown];
+  await clock.advance(1_000);
+  expect(page.take().changed).toEqual([{ online: ['ep_1', 'cr_1'], rows: {} }]);
+  endpoints = Array.from({ length: 200 }, (_, n) => endpoint(`ep_many${n}`).shown);
+  await clock.advance(1_000);
+  expect(page.take().changed).toEqual([{ online: null, rows: {} }]);
 });
 
-it('the versions of tables come with the first event, and within a second after one has changed', async () => {
+it('names changed rows within a second, and to a page that opens later only what changes from then on', async () => {
   const page = open();
-  expect(page.take().versions).toEqual([versions]);
-  await clock.advance(1_000);
   page.take();
-  versions = { all: 'start-1', tables: { devices: 1 } };
+  rows = { devices: ['dev_1'] };
   await clock.advance(1_000);
-  expect(page.take()).toMatchObject({ figures: [], traffic: [], versions: [versions] });
+  expect(page.take()).toMatchObject({
+    figures: [],
+    traffic: [],
+    changed: [{ online: [], rows: { devices: ['dev_1'] } }],
+  });
   await clock.advance(1_000);
   expect(page.take().names).toEqual([]);
+  rows = null;
+  const later = open();
+  expect(page.take().changed).toEqual([{ online: [], rows: null }]);
+  expect(later.take().names).toEqual(['figures', 'traffic', 'changed']);
+  await clock.advance(1_000);
+  expect(later.take().names).toEqual([]);
 });
 
 it('a page without news gets a sign of life every ten seconds', async () => {
@@ -145,6 +165,7 @@ it('a page that is signed out, or that does not read, gets nothing more', async 
   const [out, slow, other] = [open(() => isSignedIn), open(), open()];
   isSignedIn = false;
   slow.writableLength = 5_000_000;
+  counters.responded(200);
   await clock.advance(2_000);
   expect([out.state, slow.state, other.state]).toEqual(['ended', 'destroyed', 'open']);
 });

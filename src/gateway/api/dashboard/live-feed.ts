@@ -1,11 +1,10 @@
-import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import type { EndpointTraffic } from '../../endpoints/endpoint.ts';
 import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import type { TableVersions } from '../../store/sql/table-versions.ts';
+import type { RowChanges } from '../../store/sql/changed-rows.ts';
 import { refuse } from '../request.ts';
 
 /** Each event of the feed, `figures`. */
@@ -19,8 +18,6 @@ export interface Figures {
   readonly errors: number;
   readonly upstreamFailures: number;
   readonly refusedByPolicy: number;
-  /** Changes when an agent or an endpoint comes or goes: lists are out of date then. */
-  readonly stamp: string;
 }
 
 /** Of one endpoint: requests, errors, bytes from clients, bytes to clients. */
@@ -34,8 +31,18 @@ export interface TrafficEvent {
   readonly endpoints: Readonly<Record<string, EndpointFigures>>;
 }
 
-/** Each event `versions`: lists are out of date when the versions of their tables change. */
-export type VersionsEvent = TableVersions;
+/** Each event `changed`: what shows one of these is out of date. The first event has null for both. */
+export interface ChangedEvent {
+  /**
+   * Ids of agents, endpoints and labelled tunnels that came or went, and of their authtokens; null: of any. Rows of the database
+   * are not among them.
+   */
+  readonly online: readonly string[] | null;
+  readonly rows: RowChanges;
+}
+
+/** Beyond so many, pages load everything again anyway. */
+const MOST_CHANGES = 100;
 
 /** Pages show a change within two seconds: half of it is left for loading what changed. */
 const INTERVAL_MS = 1_000;
@@ -44,14 +51,17 @@ interface Source {
   live: LiveView;
   counters: TrafficCounters;
   version: string;
-  versions: () => VersionsEvent;
+  /** Those since the last call. */
+  changedRows: () => RowChanges;
   clock: Clock;
 }
 
 /** Sends open dashboards what is online, as server-sent events. Without an open one, nothing runs. */
 export class DashboardFeed {
   readonly #pages: EventStreams;
-  #sent = { figures: '', versions: '' };
+  #sentFigures = '';
+  /** What was online at the last event, each with its authtoken. */
+  #online: ReadonlyMap<string, string | null> = new Map();
   /** What was last sent of each endpoint with traffic, as one number that grows with all of its figures. */
   #traffic = new Map<string, number>();
   #lastEvent = 0;
@@ -65,31 +75,39 @@ export class DashboardFeed {
     if (this.#pages.isFull) {
       throw refuse(429, 226, `too many open dashboards: at most ${MAX_STREAMS}; close one`, { retryAfter: 10 });
     }
+    // The others first, so that all know the same from here on.
+    this.#send();
     // The figures of all endpoints come before changes to them.
     const endpoints = this.source.live.endpoints();
-    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints) + this.#versions();
-    this.#pages.add(res, null, first, isSignedIn);
+    const anything: ChangedEvent = { online: null, rows: null };
+    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints);
+    this.#pages.add(res, null, first + eventText('changed', anything), isSignedIn);
   }
 
   #send(): void {
     const endpoints = this.source.live.endpoints();
-    const before = this.#sent;
     const figures = eventText('figures', this.#figures(endpoints));
-    const versions = this.#versions();
-    const traffic = this.#changedTraffic(endpoints);
+    const news =
+      (figures === this.#sentFigures ? '' : figures) + this.#changedTraffic(endpoints) + this.#changes(endpoints);
     const now = this.source.clock.now();
-    const news = (figures === before.figures ? '' : figures) + traffic + (versions === before.versions ? '' : versions);
     for (const [page] of this.#pages) {
       if (news !== '') page.send(news);
       else if (now - this.#lastEvent >= SILENCE_MS) page.send(eventText('alive', {}));
     }
     if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
-    this.#sent = { figures, versions };
+    this.#sentFigures = figures;
     this.#lastEvent = now;
   }
 
-  #versions(): string {
-    return eventText('versions', this.source.versions());
+  #changes(endpoints: readonly LiveEndpoint[]): string {
+    const before = this.#online;
+    this.#online = onlineNow(this.source.live, endpoints);
+    const ids = new Set([...missingIn(before, this.#online), ...missingIn(this.#online, before)]);
+    const online = ids.size > MOST_CHANGES ? null : [...ids];
+    const rows = this.source.changedRows();
+    const hasNews = online?.length !== 0 || rows === null || Object.keys(rows).length > 0;
+    const event: ChangedEvent = { online, rows };
+    return hasNews ? eventText('changed', event) : '';
   }
 
   #changedTraffic(endpoints: readonly LiveEndpoint[]): string {
@@ -101,22 +119,35 @@ export class DashboardFeed {
 
   #figures(endpoints: readonly LiveEndpoint[]): Figures {
     const { live, counters, version } = this.source;
-    const agents = live.sessions();
-    const stamp = createHash('sha256');
-    for (const { id } of agents) stamp.update(id);
-    for (const { id } of endpoints) stamp.update(id);
     return {
       version,
-      agents: agents.length,
+      agents: live.sessions().length,
       endpoints: endpoints.length,
       connections: sum(Object.values(counters.connections)),
       responses: sum(counters.responses),
       errors: counters.responses[5] ?? 0,
       upstreamFailures: counters.upstreamFailures,
       refusedByPolicy: counters.refusedByPolicy,
-      stamp: stamp.digest('base64url').slice(0, 12),
     };
   }
+}
+
+/** The ids of agents, endpoints and labelled tunnels, each with its authtoken. */
+function onlineNow(live: LiveView, endpoints: readonly LiveEndpoint[]): Map<string, string | null> {
+  const sessions = new Map(live.sessions().map(({ id, credentialId }) => [id, credentialId]));
+  const labelled = live.tunnels().filter(({ labels }) => labels !== null);
+  return new Map([
+    ...sessions,
+    ...endpoints.map(({ id, credentialId }) => [id, credentialId] as const),
+    ...labelled.map(({ id, sessionId }) => [id, sessions.get(sessionId) ?? null] as const),
+  ]);
+}
+
+/** What is in the first and not in the second, and its authtokens. */
+function missingIn(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<string, string | null>): string[] {
+  return [...one]
+    .filter(([id]) => !other.has(id))
+    .flatMap(([id, credential]) => [id, ...(credential ? [credential] : [])]);
 }
 
 function total(traffic: Readonly<EndpointTraffic> | null): number {

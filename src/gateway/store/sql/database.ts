@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Libsql from 'libsql';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { ChangedRows, type RowChanges } from './changed-rows.ts';
 import {
   asOperatorError,
   checkLog,
@@ -17,7 +18,6 @@ import { DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts
 import { GroupCommit } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
-import { ChangeCount, type TableVersions } from './table-versions.ts';
 
 /** How long opening waits for another process, for example a command beside a running gateway. */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -39,8 +39,7 @@ export class Database {
   #closed = false;
   #commits = 0;
   readonly #afterCommit = new Set<() => void>();
-  /** Of tables, for readers that ask now and then. */
-  readonly changes = new ChangeCount();
+  readonly changes = new ChangedRows();
   /** Of the database and its log, as they were opened. */
   #inodes = '';
 
@@ -113,10 +112,10 @@ export class Database {
     return this.#commits;
   }
 
-  /** Which tables may have changed since an earlier call, by this process or another one. */
-  versions(): TableVersions {
+  /** Which rows this process or another one has changed since the last call. */
+  takeChanges(): RowChanges {
     const [row] = this.all<{ data_version: number }>('PRAGMA data_version');
-    return this.changes.versions(row?.data_version ?? 0);
+    return this.changes.take(row?.data_version ?? 0);
   }
 
   /** Calls the listener after every commit, before the write resolves. It must not throw. */

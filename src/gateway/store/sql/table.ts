@@ -84,19 +84,19 @@ export class Table<Columns extends Identified> {
   }
 
   insert(row: RowOf<Columns>): void {
-    this.database.changes.changed(this.name);
+    this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#insert, this.#write(row));
   }
 
   /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
-    this.database.changes.changed(this.name);
+    this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#update, [...this.#write(row), row.id as string]);
   }
 
   delete(id: string): boolean {
     // Rows of other tables may refer to it.
-    this.database.changes.anyChanged();
+    this.database.changes.addAny();
     return this.database.run(this.#delete, [id]) > 0;
   }
 

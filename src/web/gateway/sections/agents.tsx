@@ -26,7 +26,8 @@ export const agentsSection: Section<TunnelSession> = {
   name: 'agents',
   path: '/tunnel_sessions',
   listKey: 'tunnel_sessions',
-  isLive: true,
+  online: ['ts_'],
+  changesWith: ({ device }) => [device?.id],
   tables: ['devices'],
   nameOf,
   columns: [
@@ -81,7 +82,7 @@ export const agentsSection: Section<TunnelSession> = {
 };
 
 function AgentTunnels({ agent }: { agent: string }): JSX.Element {
-  const [list] = useState(() => new PagedList<Tunnel>('/tunnels', 'tunnels'));
+  const [list] = useState(() => new PagedList<Tunnel>({ path: '/tunnels', listKey: 'tunnels' }));
   useSignalEffect(() => void list.refresh(MOST_TUNNELS));
   const tunnels = list.items.value.filter(({ tunnel_session }) => tunnel_session.id === agent);
   return (

@@ -40,7 +40,8 @@ export function stateOf({ status, online_since, last_seen_at }: Device): keyof t
 export const devicesSection = resource<Device>({
   name: 'devices',
   path: '/devices',
-  isLive: true,
+  online: ['cr_'],
+  changesWith: ({ credential }) => [credential?.id],
   nameOf: ({ name }) => name,
   columns: [
     { head: 'Device', cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },

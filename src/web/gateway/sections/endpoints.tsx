@@ -17,7 +17,7 @@ export const endpointsSection: Section<Endpoint> = {
   name: 'endpoints',
   path: '/endpoints',
   listKey: 'endpoints',
-  isLive: true,
+  online: ['ep_'],
   tables: [],
   nameOf: urlOf,
   columns: [

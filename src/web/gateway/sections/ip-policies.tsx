@@ -49,7 +49,7 @@ const COLUMNS: readonly Column<IpPolicyRule>[] = [
 ];
 
 function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
-  const [list] = useState(() => new PagedList<IpPolicyRule>('/ip_policy_rules', 'ip_policy_rules'));
+  const [list] = useState(() => new PagedList<IpPolicyRule>({ path: '/ip_policy_rules', listKey: 'ip_policy_rules' }));
   const open = useSignal<Action | null>(null);
   const load = () => void list.refresh(MOST_RULES);
   // It is loaded again when rules have changed.

@@ -25,7 +25,7 @@ export const tunnelGroupsSection = resource<TunnelGroupBackend>({
   name: 'tunnel-groups',
   path: '/backends/tunnel_group',
   listKey: 'backends',
-  isLive: true,
+  online: ['tn_'],
   tables: ['tunnel_group_backends'],
   nameOf,
   columns: [
