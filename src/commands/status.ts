@@ -42,8 +42,10 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   // First: listing checks the upstreams, which the status counts.
   const tunnels = await ask<ListedTunnel[]>(settings, '/tunnels');
   const report = await ask<StatusReport>(settings, '/status');
+  // Finds a full disk before a change fails, where this user may.
   const disk = await diskProblem(settings.dataDir);
-  const problems = [...(disk ? [{ problem: disk.detail, remedy: disk.advice }] : []), ...problemsOf(report, tunnels)];
+  const unsaved = disk ? { problem: disk.detail, remedy: disk.advice } : unsavedChange(report);
+  const problems = [...(unsaved ? [unsaved] : []), ...problemsOf(report, tunnels)];
   const page = pageOf(report);
   const color = wantsColor(process.stdout, process.env);
   show({ ok: problems.length === 0, ...report, page, problems }, { json }, (shown) =>
@@ -64,6 +66,10 @@ async function ask<T>(settings: Settings, path: string): Promise<T> {
       { cause: error },
     );
   }
+}
+
+function unsavedChange({ storage: { last_error } }: StatusReport): Problem | null {
+  return last_error && { problem: last_error.message, remedy: 'then repeat the change; this stays until one is saved' };
 }
 
 /** The problems, those first that cause others. */

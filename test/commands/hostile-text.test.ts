@@ -34,6 +34,7 @@ const STATUS = {
   session: { state: 'offline', since: NOW, gateway: EVIL, reconnects: 1, last_error: TUNNEL.last_error },
   tunnels: { total: 1, online: 0, degraded: 1, connecting: 0, offline: 0, failed: 0 },
   remote_api: { url: `https://agent.example/${EVIL}`, status: 'offline', since: NOW, last_error: TUNNEL.last_error },
+  storage: { last_error: TUNNEL.last_error },
   addresses: { api: `http://127.0.0.1:4040/${EVIL}` },
 };
 const PARTS = { headers: [{ name: EVIL, value: EVIL }], trailers: [], body: null };

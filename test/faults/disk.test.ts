@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { appendFileSync, chmodSync, chownSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { StatusReport } from '../../src/agent/api/status-report.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { Device } from '../agent/device.ts';
 import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
@@ -69,6 +70,8 @@ class Furnished {
     const status = await deviceAgent(['status'], folder, { AGENT_PORT: new URL(this.device.api).port });
     expect([status.code, status.stdout]).toEqual([1, expect.stringMatching(reason)]);
     expect(status.stdout).not.toContain('Everything works');
+    const { storage } = (await (await fetch(`${this.device.api}/status`)).json()) as StatusReport;
+    expect(storage.last_error).toMatchObject({ code: 'ERR_AGENT_NOT_PERSISTED' });
   }
 
   async expectKept(names: string[]): Promise<void> {

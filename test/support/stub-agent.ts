@@ -120,6 +120,7 @@ export function stubSnapshot(tunnels: FeedTunnel[], changes: Partial<FeedSnapsho
         failed: tunnels.length - online,
       },
       remote_api: null,
+      storage: { last_error: null },
       addresses: {},
     },
     tunnels,

@@ -108,6 +108,18 @@ describe("the device's page with any content", unless(NO_CHROMIUM), () => {
     await page.getByText('No captured request matches').waitFor();
   });
 
+  it('says that changes cannot be saved while the disk is full, and why', async () => {
+    const snapshot = stubSnapshot([stubTunnel('cam')]);
+    const { agent, page } = await show({ snapshot });
+    await page.getByRole('heading', { name: 'Online', exact: true }).waitFor();
+    const last_error = { code: 'ERR_AGENT_NOT_PERSISTED', message: 'change not saved: the disk is full' };
+    agent.send('/page/events', 'change', { status: { ...snapshot.status, storage: { last_error } } });
+    await page.getByRole('heading', { name: 'Changes cannot be saved' }).waitFor();
+    await page.getByText('change not saved: the disk is full (ERR_AGENT_NOT_PERSISTED)').waitFor();
+    agent.send('/page/events', 'change', { status: snapshot.status });
+    await page.getByRole('heading', { name: 'Online', exact: true }).waitFor();
+  });
+
   it('shows names in Unicode beside their ASCII form, but no mixture of scripts', async () => {
     const { page } = await show({ snapshot: stubSnapshot([stubTunnel('xn--bcher-kva'), stubTunnel('xn--pypal-4ve')]) });
     await page.getByText('bücher.example.com', { exact: true }).waitFor();

@@ -57,6 +57,8 @@ export const StatusReport = z.object({
   remote_api: z
     .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
     .nullable(),
+  /** `last_error`: why the last change of a tunnel could not be saved; null when it was. */
+  storage: z.object({ last_error: LastError }),
   addresses: z.record(z.string(), z.string().nullable()),
 });
 export type StatusReport = z.infer<typeof StatusReport>;
@@ -68,12 +70,14 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
   const { version, uptime, session, tunnels, remoteApi, addresses } = source;
   const { state, since, gateway, reconnects, lastError } = session();
+  const failure = tunnels.saveFailure;
   return {
     version,
     uptime_seconds: Math.floor(uptime()),
     session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
     tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
     remote_api: remoteApi && presentRemoteApi(remoteApi),
+    storage: { last_error: failure && { code: failure.code, message: failure.message } },
     addresses: addresses(),
   };
 }

@@ -121,6 +121,11 @@ export class TunnelManager {
     return this.#list.counts;
   }
 
+  /** Why the last change of a tunnel could not be saved; null when it was. */
+  get saveFailure(): AgentError | null {
+    return this.options.store.failure;
+  }
+
   /** The tunnels by state, `degraded` included. */
   shownCounts(): Readonly<Record<ShownState, number>> {
     return this.reports.counts(this.#list.values());

@@ -21,6 +21,7 @@ export class TunnelStore {
   #tunnels: ReadonlyMap<string, Tunnel> = new Map();
   #waiting: Change[] = [];
   #writing: Promise<void> | null = null;
+  #failure: AgentError | null = null;
 
   constructor(adapter: Adapter<StoredTunnels>) {
     this.#db = new Low(adapter, { version: TUNNELS_VERSION, tunnels: [] });
@@ -34,6 +35,11 @@ export class TunnelStore {
 
   list(): Tunnel[] {
     return [...this.#tunnels.values()];
+  }
+
+  /** Why the last change could not be written; null when it was. */
+  get failure(): AgentError | null {
+    return this.#failure;
   }
 
   /**
@@ -72,9 +78,11 @@ export class TunnelStore {
       } catch (error) {
         const message = withDiskAdvice(`change not saved: ${messageOf(error)}`, error);
         const refusal = new AgentError('ERR_AGENT_NOT_PERSISTED', message, { cause: error });
+        this.#failure = refusal;
         for (const change of changes) change.reject(refusal);
         continue;
       }
+      this.#failure = null;
       this.#tunnels = next;
       for (const change of changes) change.resolve();
     }

@@ -21,7 +21,7 @@ type Status = FeedSnapshot['status'];
  * @param spanSince formats how long something lasts
  */
 export function verdictOn(status: Status, live: LiveState, spanSince: (moment: string) => string): Verdict {
-  const { session, tunnels, remote_api: own } = status;
+  const { session, tunnels, remote_api: own, storage } = status;
   if (live === 'lost') {
     return {
       tone: 'bad',
@@ -61,6 +61,11 @@ export function verdictOn(status: Status, live: LiveState, spanSince: (moment: s
     return { tone: 'bad', title: 'Offline', detail, reason, needsRemedy: true };
   }
   const detail = `Connected to ${session.gateway} for ${lasting}.`;
+  if (storage.last_error) {
+    const title = 'Changes cannot be saved';
+    const unsaved = `${detail} Tunnels stay as they are; this message stays until a change is saved.`;
+    return { tone: 'warning', title, detail: unsaved, reason: errorText(storage.last_error), needsRemedy: false };
+  }
   const down = tunnels.total - tunnels.online;
   if (tunnels.failed + tunnels.degraded > 0 || (down > 0 && tunnels.connecting === 0)) {
     const title = down === 1 ? '1 tunnel needs attention' : `${down} tunnels need attention`;

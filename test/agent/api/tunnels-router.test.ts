@@ -219,10 +219,15 @@ describe('POST /tunnels', () => {
     const res = await request(local).post('/tunnels').send(device342);
     expect([res.status, res.body.error_code]).toEqual([500, 'ERR_AGENT_NOT_PERSISTED']);
     expect(connector.bound.size).toBe(0);
+    const { storage } = (await request(local).get('/status')).body;
+    expect(storage.last_error).toEqual({ code: 'ERR_AGENT_NOT_PERSISTED', message: res.body.msg });
     // One line that says what to do, without a stack trace.
     const logged = lines.filter(({ msg }) => msg === 'API request failed');
     expect(logged).toMatchObject([{ path: '/tunnels', reason: expect.stringContaining('the disk is full') }]);
     expect(JSON.stringify(logged)).not.toContain('.ts:');
+    files.failure = null;
+    await request(local).post('/tunnels').send(device342).expect(200);
+    expect((await request(local).get('/status')).body.storage).toEqual({ last_error: null });
   });
 });
 
