@@ -3,6 +3,7 @@ import { readablePath } from '../../src/agent/api/inspection/exchange-filter.ts'
 import { maskTextStepwise } from '../../src/agent/inspector/masking/mask-text.ts';
 import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
 import { BODY_LIMITS } from '../../src/agent-protocol/rpc.ts';
+import { parseStorableJson } from '../../src/gateway/api/json-object-body.ts';
 import { queryOf, readPageQuery } from '../../src/gateway/api/request.ts';
 import { readAuthority, readKeyPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { answerQuery, MAX_QUERY_BYTES } from '../../src/gateway/certificates/challenges/challenge-dns-answer.ts';
@@ -163,6 +164,7 @@ const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
     ['a rule of an ACL', () => parseAclRule(`bind:${fill('=', BODY)}`)],
     ['parameters of a list', () => query(fill('limit&', HEADERS))],
     ['a parameter of a list', () => query(`before_id=${fill('%41', HEADERS)}`)],
+    ['values of JSON', () => parseStorableJson(Buffer.from(`["\\u0041",${fill('1,', BODY - 100)}1]`))],
     ['labels of PEM', () => attempt(() => readAuthority(fill(`${pem('A')}:-----END A-----`, BODY)))],
     ['open blocks of PEM', () => attempt(() => readKeyPair(fill(pem('A'), BODY), ''))],
     ['a long label of PEM', () => attempt(() => readKeyPair(pem(fill('A', BODY)), ''))],

@@ -34,12 +34,13 @@ function unreadable(problem: BodyProblem, cause: unknown, { maxBytes, timeoutMs 
 
 function parseObject(contentType: string | undefined, bytes: Buffer): unknown {
   requireJson(contentType);
-  const value = parseJson(bytes);
+  const value = parseStorableJson(bytes);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   throw refuse(400, 213, 'the body must be a JSON object');
 }
 
-function parseJson(bytes: Buffer): unknown {
+/** @throws {ApiError} */
+export function parseStorableJson(bytes: Buffer): unknown {
   let text: string;
   let value: unknown;
   try {
@@ -55,16 +56,20 @@ function parseJson(bytes: Buffer): unknown {
   return value;
 }
 
+const UNSTORABLE = /[\0\p{Surrogate}]/u;
+
 /** Whether a value holds text that the database would truncate or replace, or the name that schemas drop. */
 function holdsUnstorable(root: unknown): boolean {
   // An explicit stack: bodies may be nested deeper than the call stack.
-  const rest = [root];
-  while (rest.length > 0) {
-    const value = rest.pop();
-    if (typeof value === 'string' && /\0|\p{Surrogate}/u.test(value)) return true;
-    if (typeof value !== 'object' || value === null) continue;
-    if (Object.hasOwn(value, '__proto__')) return true;
-    for (const [key, member] of Object.entries(value)) rest.push(key, member);
+  const rest: object[] = [];
+  const isBad = (value: unknown) => {
+    if (typeof value === 'object' && value !== null) rest.push(value);
+    return typeof value === 'string' && UNSTORABLE.test(value);
+  };
+  if (isBad(root)) return true;
+  for (let value = rest.pop(); value !== undefined; value = rest.pop()) {
+    const names = Array.isArray(value) ? [] : Object.keys(value);
+    if (names.some((name) => name === '__proto__' || isBad(name)) || Object.values(value).some(isBad)) return true;
   }
   return false;
 }
