@@ -1,10 +1,10 @@
-import { existsSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
+import { isatty } from 'node:tty';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import { createLog, type Log } from '../lib/log/log.ts';
+import { createLog, type Log, logsTo } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
-import { silenceNativeOutput } from '../lib/log/native-output.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
@@ -125,4 +125,45 @@ async function reload(source: SettingsSource, agent: Pick<Agent, 'reload'>, log:
       'settings reload failed; keeping the previous ones',
     );
   }
+}
+
+const STDOUT = 1;
+const NULL_DEVICE = '/dev/null';
+
+/**
+ * Keeps what native code prints off the terminal: from now on, descriptor 1 leads to /dev/null. Node.js and the log have
+ * reopened the terminal on descriptors of their own. Does nothing where they have not, or when standard output is no
+ * terminal.
+ *
+ * Call it while nothing asynchronous is pending: a file that another thread opens meanwhile could get descriptor 1.
+ *
+ * @throws {Error} when descriptor 1 is another file afterwards; the process must end then
+ */
+function silenceNativeOutput(): void {
+  if (!isatty(STDOUT) || logsTo(STDOUT) || !hasOwnTerminal(process.stdout) || isBusy()) return;
+  // Without it, the next file that is opened would get descriptor 1.
+  if (!canOpenNullDevice()) return;
+  closeSync(STDOUT);
+  const opened = openSync(NULL_DEVICE, 'w');
+  if (opened !== STDOUT) throw new Error(`standard output could not be replaced: descriptor ${opened} instead of 1`);
+}
+
+function canOpenNullDevice(): boolean {
+  try {
+    closeSync(openSync(NULL_DEVICE, 'w'));
+    return true;
+  } catch {
+    return false; // no such device here, or no descriptor left
+  }
+}
+
+/** Whether Node.js writes to the terminal through another descriptor; libuv reopens terminals where it can. */
+function hasOwnTerminal(stream: unknown): boolean {
+  const fd = (stream as { _handle?: { fd?: unknown } })._handle?.fd;
+  return typeof fd === 'number' && fd > 2;
+}
+
+/** Whether another thread may be working for this one: on files, or on names, which are looked up in files. */
+function isBusy(): boolean {
+  return process.getActiveResourcesInfo().some((name) => /^FSReq|ReqWrap$/.test(name));
 }

@@ -14,7 +14,7 @@ import {
 import { diskProblem } from '../doctor/data-folder.ts';
 import { wantsColor } from '../doctor/finding.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
-import { durationText } from '../lib/time/duration-text.ts';
+import { durationText } from '../lib/terminal-text.ts';
 import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { show } from './output.ts';

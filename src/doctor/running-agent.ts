@@ -3,7 +3,7 @@ import type { StatusReport } from '../agent/api/status-report.ts';
 import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import { durationText } from '../lib/time/duration-text.ts';
+import { durationText } from '../lib/terminal-text.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 

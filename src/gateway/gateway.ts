@@ -5,7 +5,7 @@ import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/http/express-messages.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import type { Log } from '../lib/log/log.ts';
-import { descriptorLimit } from '../lib/process/descriptor-limit.ts';
+import { descriptorLimit } from '../lib/process/process-metrics.ts';
 import { VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';

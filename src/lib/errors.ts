@@ -76,3 +76,8 @@ export function messageOf(error: unknown): string {
 export function hasErrno(error: unknown, code: string): boolean {
   return error instanceof Error && (error as NodeJS.ErrnoException).code === code;
 }
+
+/** Quotes and truncates untrusted text for a message. */
+export function quote(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}

@@ -3,8 +3,7 @@ import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { BoundedMap } from '../lib/bounded-map.ts';
 import { hasErrno } from '../lib/errors.ts';
-import { type Cidr, cidrList, parseCidr } from '../lib/network/cidr.ts';
-import { embeddedIpv4 } from '../lib/network/embedded-ipv4.ts';
+import { type Cidr, cidrList, embeddedIpv4, parseCidr } from '../lib/network/cidr.ts';
 import { type IpAddress, parseAddress } from '../lib/network/ip-address.ts';
 
 /** A rule of AGENT_ALLOW_UPSTREAMS. */

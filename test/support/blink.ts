@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
-import { processorNow } from '../../src/lib/process/processor-clock.ts';
 import type { Stepwise } from '../../src/lib/stepwise.ts';
+import { processorNow } from '../../src/lib/time/clock.ts';
 
 /** All other traffic waits while a text is parsed. */
 const BLINK_MS = 20;

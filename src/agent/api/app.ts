@@ -1,9 +1,8 @@
 import express, { type Express, type RequestHandler, type Router } from 'express';
-import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
+import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/json-answers.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
-import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';

@@ -6,9 +6,8 @@ import { join, relative } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { createFolder } from '../../lib/files/create-folder.ts';
 import { diskAdvice } from '../../lib/files/durable-write.ts';
-import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 import { systemClock } from '../../lib/time/clock.ts';
-import { openPrivateFolder, runtimePath } from './runtime-folder.ts';
+import { MAX_SOCKET_PATH, openPrivateFolder, runtimePath } from './runtime-folder.ts';
 
 /** A data folder that this process holds until it releases it. */
 export interface DataFolder {

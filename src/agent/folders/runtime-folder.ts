@@ -3,7 +3,9 @@ import { lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
+
+/** Maximum length of a unix socket's path in bytes: Linux's `sockaddr_un` without the final NUL. */
+export const MAX_SOCKET_PATH = 107;
 
 /** Length of the longest name given to a socket in the folder. */
 const LONGEST_NAME = 24;

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { resolve, sep } from 'node:path';
-import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
 import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
 

@@ -2,7 +2,7 @@ import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
 import { domainToASCII } from 'node:url';
 import { canonicalIpv6, hostPort } from '../../lib/network/ip-address.ts';
-import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
+import { MAX_SOCKET_PATH } from '../folders/runtime-folder.ts';
 
 export interface TcpUpstream {
   kind: 'tcp';

@@ -3,7 +3,7 @@ import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent } from '../../agent/api-client.ts';
 import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
-import { durationText } from '../../lib/time/duration-text.ts';
+import { durationText } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, redraw, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';

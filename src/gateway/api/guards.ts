@@ -1,6 +1,6 @@
-import { compressJson } from '../../lib/http/compressed-json.ts';
+import { compressJson } from '../../lib/http/json-answers.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
+import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import type { Handler } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { badRequest, queryOf, refuse } from './request.ts';

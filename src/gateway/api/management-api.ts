@@ -1,9 +1,8 @@
 import express, { type Express } from 'express';
-import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
+import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/json-answers.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
-import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
-import type { RateLimit } from '../../lib/time/request-rate.ts';
+import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';

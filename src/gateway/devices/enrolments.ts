@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto';
 import type { z } from 'zod';
 import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 import { createToken, parseToken } from '../../lib/ids.ts';
-import { type RateLimit, RequestRate } from '../../lib/time/request-rate.ts';
+import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import { deviceName } from '../../management/resources/device.ts';
 import type { Enrolment, EnrolmentRequest } from '../../management/resources/enrolment.ts';
 import type { LiveView, Revocation } from '../endpoints/live-view.ts';

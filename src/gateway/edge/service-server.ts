@@ -1,8 +1,8 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
+import { replaceInvalidTarget } from '../../lib/http/express-messages.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
-import { replaceInvalidTarget } from '../../lib/http/request-target.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { quote } from '../../lib/quote.ts';
+import { quote } from '../../lib/errors.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';

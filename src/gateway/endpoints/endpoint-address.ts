@@ -1,8 +1,8 @@
 import { randomInt } from 'node:crypto';
 import type { BindRequest, EndpointOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { quote } from '../../lib/errors.ts';
 import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
-import { quote } from '../../lib/quote.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName } from './domain-names.ts';
 import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';

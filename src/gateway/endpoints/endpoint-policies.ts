@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { MemoryBudget } from '../../lib/memory-budget.ts';
-import { availableMemory } from '../../lib/process/available-memory.ts';
+import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';

@@ -1,8 +1,7 @@
 import { GLITCHES } from '../../agent-protocol/connection-limits.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { MemoryBudget } from '../../lib/memory-budget.ts';
+import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import { availableMemory } from '../../lib/process/available-memory.ts';
 import { type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 

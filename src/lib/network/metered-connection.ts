@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import { processorNow } from '../process/processor-clock.ts';
+import { processorNow } from '../time/clock.ts';
 import { runInTurn } from '../time/fair-turns.ts';
 import { type TokenBucket, TokenBuckets } from '../time/token-bucket.ts';
 import { clientNetwork } from './ip-address.ts';

@@ -1,7 +1,6 @@
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { Counter, Gauge, type Registry } from 'prom-client';
-import { descriptorLimit } from './descriptor-limit.ts';
 
 /**
  * Adds the usual metrics of a process, under the names that prom-client uses. Each is read when it is scraped:
@@ -77,4 +76,11 @@ function addUtilization(registry: Registry): void {
       last = now;
     },
   });
+}
+
+/** The number of file descriptors that this process may have open; infinite where the system does not say. */
+export function descriptorLimit(): number {
+  if (process.platform !== 'linux') return Number.POSITIVE_INFINITY;
+  const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+  return limit === undefined ? Number.POSITIVE_INFINITY : Number(limit);
 }

@@ -1,4 +1,4 @@
-import { processorNow } from '../process/processor-clock.ts';
+import { processorNow } from './clock.ts';
 import { hasTimeForWork } from './loop-turn.ts';
 
 type Task = () => void;

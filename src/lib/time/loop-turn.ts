@@ -1,4 +1,4 @@
-import { processorNow } from '../process/processor-clock.ts';
+import { processorNow } from './clock.ts';
 
 /** Milliseconds of processor time for which work waits at most while connections arrive. */
 const ARRIVALS_MS = 5;

@@ -1,4 +1,4 @@
-import { quote } from '../../lib/quote.ts';
+import { quote } from '../../lib/errors.ts';
 import {
   airship,
   buildkite,

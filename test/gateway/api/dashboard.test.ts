@@ -2,8 +2,8 @@ import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
 import { issueApiKey } from '../../../src/gateway/store/tokens.ts';
+import { SESSION_COOKIE } from '../../../src/lib/http/browser-sessions.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
-import { SESSION_COOKIE } from '../../../src/lib/http/session-cookie.ts';
 import { ask, askRaw } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 

@@ -1,8 +1,7 @@
 import type { Request, RequestHandler, Response, Router } from 'express';
-import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
+import { type BrowserSessions, forgetSession, keepSession, sessionIn } from '../../../lib/http/browser-sessions.ts';
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
-import { forgetSession, keepSession, sessionIn } from '../../../lib/http/session-cookie.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { admit, type TokenGate } from '../bearer-auth.ts';
 import { type Handlers, serve } from '../routes.ts';

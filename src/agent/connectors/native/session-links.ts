@@ -7,8 +7,7 @@ import { CommandAnswer, LinkTicket, StreamType, streamPrefix } from '../../../ag
 import { RpcCall } from '../../../agent-protocol/rpc.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import { MemoryBudget } from '../../../lib/memory-budget.ts';
-import { availableMemory } from '../../../lib/process/available-memory.ts';
+import { availableMemory, MemoryBudget } from '../../../lib/memory-budget.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { withSignal } from '../../../lib/time/deadline.ts';
 import { redact } from '../gateway-error.ts';

@@ -1,9 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
-import { BrowserSessions, MAX_SESSIONS } from '../../../lib/http/browser-sessions.ts';
+import { BrowserSessions, MAX_SESSIONS, sessionIn } from '../../../lib/http/browser-sessions.ts';
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
-import { sessionIn } from '../../../lib/http/session-cookie.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';

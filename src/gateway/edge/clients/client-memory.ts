@@ -1,7 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
-import { MemoryBudget, type MemoryUser } from '../../../lib/memory-budget.ts';
+import { availableHeap, MemoryBudget, type MemoryUser } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
-import { availableHeap } from '../../../lib/process/available-memory.ts';
 
 const MIB = 1_048_576;
 /** Share of the JavaScript heap for what clients have sent and the gateway has yet to pass on, and what they have yet to read. */

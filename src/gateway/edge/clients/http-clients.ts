@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { Log } from '../../../lib/log/log.ts';
 import type { MemoryBudget } from '../../../lib/memory-budget.ts';
-import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { HttpHandler } from '../http/client-message.ts';
 import { MAX_HEADER_LINES } from '../http/headers.ts';

@@ -1,4 +1,4 @@
-import { hyphenated } from '../../../lib/http/header-spelling.ts';
+import { hyphenated } from '../../../lib/http/field-names.ts';
 import { trimSpace } from '../../../lib/http/trim-space.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 

@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
-import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
 import { headerValue, MalformedMessage, passableTrailers } from '../http/headers.ts';

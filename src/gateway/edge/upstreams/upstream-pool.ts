@@ -1,5 +1,5 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
-import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import { turnTime } from '../../../lib/time/loop-turn.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { StreamQueue } from './stream-queue.ts';

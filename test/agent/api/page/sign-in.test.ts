@@ -1,8 +1,8 @@
 import request from 'supertest';
 import { expect, it } from 'vitest';
 import { createLocalApp } from '../../../../src/agent/api/app.ts';
+import { SESSION_COOKIE } from '../../../../src/lib/http/browser-sessions.ts';
 import { issueCode } from '../../../../src/lib/http/one-time-code.ts';
-import { SESSION_COOKIE } from '../../../../src/lib/http/session-cookie.ts';
 import { setUpApi, TOKEN } from '../../../support/api-set-up.ts';
 
 const HOST = 'agent.site.example.com';

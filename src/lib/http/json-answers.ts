@@ -1,5 +1,19 @@
 import { gzip } from 'node:zlib';
-import type { RequestHandler } from 'express';
+import type { Express, RequestHandler, Response } from 'express';
+
+/** Makes an app ignore conditional requests. Without ETags, Express still answers 304 to `If-None-Match: *`. */
+export function answerUnconditionally(app: Express): void {
+  app.disable('etag');
+  Object.defineProperty(app.request, 'fresh', { value: false });
+}
+
+/** Makes an app's JSON responses end with a newline, so that a terminal shows its prompt on a line of its own. */
+export function endJsonWithNewline(app: Express): void {
+  app.response.json = function json(this: Response, body: unknown): Response {
+    if (!this.hasHeader('Content-Type')) this.type('json');
+    return this.send(`${JSON.stringify(body)}\n`);
+  };
+}
 
 /** Smaller answers fit into one packet anyway. */
 const MIN_BYTES = 1_024;
