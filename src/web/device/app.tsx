@@ -5,14 +5,13 @@ import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
-import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { Notice } from '../ui/notice.tsx';
+import { PageHead, StaleNotice } from '../ui/page-head.tsx';
 import { goHome, linkTo, route, useTitle } from '../ui/router.ts';
 import { Doctor } from './doctor.tsx';
 import type { InspectorProps } from './inspector/inspector.tsx';
 import { LogSection } from './log-section.tsx';
-import { type DeviceModel, openModel } from './model.ts';
-import { session } from './session.ts';
+import { type DeviceModel, openModel, session } from './model.ts';
 import { StartTunnel } from './start-tunnel.tsx';
 import { StateCard } from './state-card.tsx';
 import { TunnelDialogs } from './tunnel-dialogs.tsx';
@@ -88,12 +87,7 @@ function Device(): JSX.Element {
   useTitle(name === null ? 'Device agent' : `${name} – Device agent`);
   return (
     <>
-      <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        Skip to content
-      </button>
-      <header class="top">
-        <h1>{name ?? 'Device agent'}</h1>
-        <LiveBadge connection={model.connection} />
+      <PageHead title={name ?? 'Device agent'} connection={model.connection}>
         <nav aria-label="Device">
           <ButtonLink kind="quiet" href={linkTo('doctor')}>
             <PulseIcon />
@@ -101,7 +95,7 @@ function Device(): JSX.Element {
           </ButtonLink>
           {session.access.value?.access === 'signed-in' && <AccountMenu session={session} />}
         </nav>
-      </header>
+      </PageHead>
       <StaleNotice connection={model.connection} />
       <main id="content" tabindex={-1}>
         {status === null ? (

@@ -1,6 +1,6 @@
 import { render } from 'preact';
 import { App } from './app.tsx';
-import { session } from './session.ts';
+import { session } from './model.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';

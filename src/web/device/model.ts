@@ -1,10 +1,13 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
-import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/page-routes.ts';
+import type { FeedChange, FeedSnapshot, FeedTunnel, PageAccess } from '../../agent/api/page/page-routes.ts';
 import type { TailLine } from '../../lib/log/log-tail.ts';
+import { BrowserSession } from '../ui/browser-session.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
-import { mayCallApi } from './session.ts';
 
 type Status = FeedSnapshot['status'];
+
+/** How this browser gets at the API. */
+export const session = new BrowserSession<{ access: PageAccess }>('/page/session', '/page/sessions');
 
 /** The agent's state, as the page has received it from the live feed. */
 export interface DeviceModel {
@@ -61,7 +64,7 @@ export function openModel(): DeviceModel {
       },
     },
     // Signed out meanwhile: the page shows how to sign in, and opens a feed of its own then.
-    shouldRetry: mayCallApi,
+    shouldRetry: () => session.mayCall(),
   });
   const forget = (id: string) => {
     byId.value = new Map([...byId.value].filter(([each]) => each !== id));

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
-import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
+import { PageHead, StaleNotice } from '../ui/page-head.tsx';
 import { route, useTitle } from '../ui/router.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
@@ -101,16 +101,11 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
   const view = currentView();
   return (
     <div class="frame">
-      <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        Skip to content
-      </button>
-      <header class="top">
-        <h1>Gateway</h1>
-        <LiveBadge connection={live.connection} />
+      <PageHead title="Gateway" connection={live.connection}>
         <AccountMenu session={session}>
           <p class="hint">{holder === 'gateway' ? 'Signed in by link' : `Signed in as ${holder}`}</p>
         </AccountMenu>
-      </header>
+      </PageHead>
       <Navigation view={view} />
       <main id="content" tabindex={-1}>
         <StaleNotice connection={live.connection} />

@@ -43,7 +43,7 @@ export interface Watched {
 /** Opens the live feed. */
 export function openFigures(): LiveFigures {
   const figures = signal<Figures | null>(null);
-  const changed = signal<ChangedEvent>(ANYTHING);
+  const changed = signal<ChangedEvent>({ online: null, rows: null });
   const connection = connectLive({
     url: '/dashboard/events',
     on: {
@@ -55,15 +55,8 @@ export function openFigures(): LiveFigures {
       },
       traffic: (data) => takeTraffic(data as TrafficEvent),
     },
-    shouldRetry: async () => {
-      await session.refresh();
-      if (session.isEnded.value) {
-        await session.readmission();
-        // Lists that could not be loaded meanwhile are loaded now.
-        changed.value = { ...ANYTHING };
-      }
-      return session.access.value?.access === 'signed-in';
-    },
+    // The first event makes lists load again that could not be loaded meanwhile.
+    shouldRetry: () => session.mayCall(),
   });
   const newsOf = (watched: Watched) => {
     let last: News = { ids: null };
@@ -75,8 +68,6 @@ export function openFigures(): LiveFigures {
   };
   return { connection, figures, newsOf };
 }
-
-const ANYTHING: ChangedEvent = { online: null, rows: null };
 
 function changedOf({ online: shown = [], tables }: Watched, { online, rows }: ChangedEvent): News['ids'] {
   if (rows === null || (online === null && shown.length > 0)) return null;

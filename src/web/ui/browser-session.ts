@@ -33,8 +33,19 @@ export class BrowserSession<Access extends { access: string }> {
     return this.#isEnded;
   }
 
+  /**
+   * Asks whether this browser may call the API: it may have been signed out, here or elsewhere. After the end of its session, it
+   * answers when somebody has signed in again.
+   */
+  async mayCall(): Promise<boolean> {
+    await this.refresh();
+    await this.#readmission();
+    const access = this.#access.value?.access;
+    return access === 'open' || access === 'signed-in';
+  }
+
   /** Resolves when the browser is signed in again after its session has ended, or signed out; at once if it has not ended. */
-  readmission(): Promise<void> {
+  #readmission(): Promise<void> {
     return new Promise((resolve) => {
       const stop = this.#isEnded.subscribe((isEnded) => {
         if (isEnded) return;

@@ -10,7 +10,7 @@ import type {
 import { call } from '../../ui/api.ts';
 import { connectLive, type LiveConnection } from '../../ui/live-connection.ts';
 import { queryInAddress } from '../../ui/router.ts';
-import { mayCallApi } from '../session.ts';
+import { session } from '../model.ts';
 
 /** The captured requests of a tunnel, as the page has received them. */
 export interface TrafficModel {
@@ -77,7 +77,7 @@ export function openTraffic(url: string): TrafficModel {
         reached.value = null;
       },
     },
-    shouldRetry: mayCallApi,
+    shouldRetry: () => session.mayCall(),
   });
   return {
     path,

@@ -1,10 +1,33 @@
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
 import type { LiveConnection } from './live-connection.ts';
 import { Badge } from './notice.tsx';
 import { ago } from './time-span.ts';
 
+export interface PageHeadProps {
+  title: string;
+  connection: LiveConnection;
+  /** What stands at its end. */
+  children: ComponentChildren;
+}
+
+/** The head of a page, and for keyboards a way past it to the element `content`. */
+export function PageHead({ title, connection, children }: PageHeadProps): JSX.Element {
+  return (
+    <>
+      <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
+        Skip to content
+      </button>
+      <header class="top">
+        <h1>{title}</h1>
+        <LiveBadge connection={connection} />
+        {children}
+      </header>
+    </>
+  );
+}
+
 /** Says whether what the page shows is current. */
-export function LiveBadge({ connection }: { connection: LiveConnection }): JSX.Element {
+function LiveBadge({ connection }: { connection: LiveConnection }): JSX.Element {
   const state = connection.state.value;
   return (
     <span role="status">
