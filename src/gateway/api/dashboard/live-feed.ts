@@ -33,10 +33,7 @@ export interface TrafficEvent {
 
 /** Each event `changed`: what shows one of these is out of date. The first event has null for both. */
 export interface ChangedEvent {
-  /**
-   * Ids of agents, endpoints and labelled tunnels that came or went, and of their authtokens; null: of any. Rows of the database
-   * are not among them.
-   */
+  /** Ids of agents, endpoints and labelled tunnels that came or went, and of their authtokens; null: of any. */
   readonly online: readonly string[] | null;
   readonly rows: RowChanges;
 }
