@@ -11,6 +11,7 @@ import { measured } from '../support/measured.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
+import { persistTunnels } from './persisted-tunnels.ts';
 import { rounds } from './rounds.ts';
 
 const SECONDS = rounds({ short: 10, full: 300 });
@@ -28,11 +29,11 @@ function writtenBytes(pid: number | undefined): number {
   return Number(/^write_bytes: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1]);
 }
 
-const create = (api: string, domain: string, forwards_to: string | number = 9) =>
+const create = (api: string, domain: string) =>
   fetch(`${api}/tunnels`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ protocol: 'http', forwards_to, domain }),
+    body: JSON.stringify({ protocol: 'http', forwards_to: 9, domain }),
   });
 
 /** How often the thread with the event loop has gone to sleep, and its time on a processor in milliseconds. */
@@ -66,15 +67,18 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
   const env = { NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: sessionAddress, NGROK_CA_CERT: caFile };
   const agents = CONNECTORS.map((connector) => {
     const [folder, remove] = makeFolder();
+    const numbered = Array.from({ length: TUNNELS }, (_, at) => ({
+      domain: `${connector}-${at + 1}.localhost`,
+      forwards_to: `127.0.0.${at + 1}:${port}`,
+    }));
+    persistTunnels(
+      folder,
+      numbered.map((tunnel) => ({ ...tunnel, url: `https://${tunnel.domain}:${gateway.httpsPort}` })),
+    );
     return { connector, remove, agent: AgentProcess.start(folder, { ...env, AGENT_CONNECTOR: connector }) };
   });
   try {
-    for (const { agent, connector } of agents) {
-      const api = await agent.ready();
-      for (let i = 1; i <= TUNNELS; i++) {
-        expect((await create(api, `${connector}-${i}.localhost`, `127.0.0.${i}:${port}`)).status).toBe(200);
-      }
-    }
+    for (const { agent } of agents) await agent.ready();
     checks = 0;
     // By then, nothing of the start is left to do.
     await until(() => checks >= TUNNELS / 2, 'a batch of checks by each agent', { withinMs: 60_000, everyMs: 100 });

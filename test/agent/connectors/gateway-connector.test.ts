@@ -24,6 +24,7 @@ import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
+import { until } from '../../support/until.ts';
 
 let gateway: TestGateway;
 let proxy: FlakyProxy;
@@ -93,6 +94,9 @@ const camera = () => ({
   upstream: upstreamAt(forwardTo),
   forwardsTo: 'localhost:80',
 });
+
+/** How many file descriptors this process has open. */
+const descriptors = () => readdirSync('/proc/self/fd').length;
 
 /** A gateway that grants each session, and hangs up with that. */
 async function openFickleGateway() {
@@ -376,30 +380,29 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('leaks no file descriptor over 20 reconnects with endpoints', async () => {
-    const agent = await online({ clock: { ...systemClock, random: () => 0 } });
-    const descriptors = () => readdirSync('/proc/self/fd').length;
+    const clock = new SteeredClock();
+    const agent = await onlineBy(clock);
     const reconnect = async () => {
       for (const name of ['one', 'two', 'three']) await agent.open({ ...camera(), domain: `${name}.localhost` });
       const back = once(agent, 'online');
       proxy.cut();
-      await back;
+      await clock.advanceUntil(back);
     };
     for (let i = 0; i < 5; i++) await reconnect();
     const before = descriptors();
     for (let i = 0; i < 20; i++) await reconnect();
-    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+    const asBefore = until(() => descriptors() <= before, `no more than ${before} descriptors`, { everyMs: 20 });
+    await clock.advanceUntil(asBefore);
     expect(agent.status.reconnects).toBe(25);
   });
 
   it('leaks no file descriptor to a gateway that closes every accepted session', async () => {
     const fickle = await openFickleGateway();
     cleanUp.push(async () => fickle.close());
-    const clock = { ...systemClock, random: () => 0 };
+    const clock = new SteeredClock();
     const agent = connector({ serverAddr: fickle.address, authorities: { pem: fickle.cert }, clock });
-    const descriptors = () => readdirSync('/proc/self/fd').length;
-    const granted = async (count: number) => {
-      while (fickle.granted() < count) await new Promise((resolve) => setTimeout(resolve, 5));
-    };
+    const granted = (count: number) =>
+      clock.advanceUntil(until(() => fickle.granted() >= count, `${count} sessions`, { everyMs: 5 }));
     await agent.start();
     await granted(5);
     const before = descriptors();

@@ -1,7 +1,6 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { createServer as createHttpServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect as connectTcp, createServer as createTcpServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
@@ -18,6 +17,7 @@ import { SessionServer, type SessionServerOptions } from '../../../src/gateway/s
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
+import { makeDataDir } from '../../support/gateway.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The session side of a gateway, without an edge; it stops with the test. */
@@ -35,8 +35,8 @@ export class SessionGateway {
     options: Partial<Pick<SessionServerOptions, 'unauthenticated' | 'limits' | 'memory' | 'issueCertificate'>> = {},
   ): Promise<SessionGateway> {
     const gateway = new SessionGateway();
-    const dir = dataDir ?? (await mkdtemp(join(tmpdir(), 'sessions-')));
-    const ca = await openLocalCa(dir, silentLog);
+    const dir = dataDir ?? (await makeDataDir());
+    const ca = await openLocalCa(join(dir, 'gateway'), silentLog);
     gateway.caPem = ca.caPem;
     const store = openGatewayStore({ dataDir: dir, encryptionKey: null });
     gateway.authtoken = await issueEmbeddedAuthtoken(store);
@@ -55,7 +55,7 @@ export class SessionGateway {
         addresses: { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: 'localhost' },
         tcpPorts: null,
       }),
-      issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),
+      issueCertificate: () => ca.issue(['connect.localhost', '127.0.0.1', 'localhost', '::1']),
       host: '127.0.0.1',
       port,
       counters: new TrafficCounters(),
