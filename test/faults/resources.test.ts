@@ -18,8 +18,8 @@ import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
 
 /** What a day brings, and into how many parts it is cut; resources are looked at after each. */
-const REQUESTS = rounds({ short: 2_000, full: 1_000_000 });
-const STARTS = rounds({ short: 60, full: 10_000 });
+const REQUESTS = rounds({ short: 1_000, full: 1_000_000 });
+const STARTS = rounds({ short: 40, full: 10_000 });
 const RECONNECTS = rounds({ short: 24, full: 1_000 });
 const HOURS = rounds({ short: 4, full: 24 });
 const TUNNELS = 10;

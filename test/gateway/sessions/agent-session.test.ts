@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
 import { Agent, type IncomingMessage, type RequestOptions, request } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -11,6 +12,7 @@ import { StreamType, streamPrefix } from '../../../src/agent-protocol/messages.t
 import { type AgentUpstream, StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { makeDataDir } from '../../support/gateway.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
@@ -678,6 +680,8 @@ it('an unexpected error about one connection closes that one, and no other', asy
 });
 
 it('the session server renews its certificate when the clock is set back before its issue date', async () => {
+  const dataDir = await makeDataDir();
+  onTestFinished(() => rm(dataDir, { recursive: true }));
   vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());
   const right = Date.now();
@@ -688,7 +692,7 @@ it('the session server renews its certificate when the clock is set back before 
     issuedAt.push(Date.now());
     return { ...pair, renewAt: Date.now() + 86_400_000 };
   };
-  await SessionGateway.start(0, undefined, { issueCertificate });
+  await SessionGateway.start(0, dataDir, { issueCertificate });
   await vi.advanceTimersByTimeAsync(60_000);
   expect(issuedAt).toHaveLength(1);
   vi.setSystemTime(right);

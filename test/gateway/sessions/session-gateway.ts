@@ -17,7 +17,7 @@ import { SessionServer, type SessionServerOptions } from '../../../src/gateway/s
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
-import { makeDataDir } from '../../support/gateway.ts';
+import { makeDataDir, SESSION_NAMES } from '../../support/gateway.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The session side of a gateway, without an edge; it stops with the test. */
@@ -55,7 +55,7 @@ export class SessionGateway {
         addresses: { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: 'localhost' },
         tcpPorts: null,
       }),
-      issueCertificate: () => ca.issue(['connect.localhost', '127.0.0.1', 'localhost', '::1']),
+      issueCertificate: () => ca.issue(SESSION_NAMES),
       host: '127.0.0.1',
       port,
       counters: new TrafficCounters(),
