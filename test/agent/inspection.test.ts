@@ -168,6 +168,19 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
     const { port } = sink.address() as AddressInfo;
     for (const domain of ['flooded.localhost', 'honest.localhost']) await device.post({ forwards_to: port, domain });
     await call('inspection', 'PUT', {}, 'flooded');
+    /** Milliseconds of the slowest answer of the other tunnel, in so many milliseconds. */
+    const longestAnswer = async (ms: number) => {
+      let longest = 0;
+      for (const end = performance.now() + ms; performance.now() < end; ) {
+        const began = performance.now();
+        expect((await device.get('honest.localhost')).status).toBe(200);
+        longest = Math.max(longest, performance.now() - began);
+      }
+      return longest;
+    };
+    // Without the handshake of the first one, which waits for a certificate.
+    await device.get('honest.localhost');
+    const usual = await longestAnswer(500);
     const flood = connect({
       host: '127.0.0.1',
       port: device.httpsPort,
@@ -189,15 +202,10 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
     const flooding = Buffer.concat(Array.from({ length: 2_800 }, () => frame));
     const timer = setInterval(() => flood.write(flooding), 100);
     onTestFinished(() => clearInterval(timer));
-    let longest = 0;
-    for (const end = performance.now() + 3_000; performance.now() < end; ) {
-      const began = performance.now();
-      expect((await device.get('honest.localhost')).status).toBe(200);
-      longest = Math.max(longest, performance.now() - began);
-    }
+    const longest = await longestAnswer(3_000);
     clearInterval(timer);
-    // About 0.1 s on a fast machine, and 0.8 s without the limit.
-    expect(longest).toBeLessThan(1_000);
+    // About 0.1 s on a fast machine, and 0.8 s without the limit; on a busy one, all answers take longer.
+    expect(longest).toBeLessThan(Math.max(1_000, 10 * usual));
     const [{ id, messages } = { id: '', messages: 0 }] = await call<RequestSummary[]>(
       'requests',
       'GET',
