@@ -20,6 +20,10 @@ const SECONDS = Number(process.env.HUNG_SECONDS ?? rounds({ short: 0, full: 120 
 /** With the SDK, a session that has to be replaced takes 10 to 20 s to be noticed, and the agent 1 to 3 s to come back. */
 const RECOVERY_MS = 60_000;
 const MAX_GROWTH_MIB = 128;
+/** The agent has given older ones up long ago, and this process may not have more files open. */
+const MAX_HELD = 10_000;
+/** Of the agent's files: those of a session that is being replaced, and what its relay holds. */
+const MAX_FILES = 2_500;
 const OWN = 'agent.localhost';
 
 const [folder, removeFolder] = makeFolder();
@@ -27,6 +31,8 @@ const held = new Set<Socket>();
 /** Agrees to upgrades, begins responses, and never ends a connection. */
 const hung = createServer({ allowHalfOpen: true }, (socket) => {
   held.add(socket);
+  const [oldest] = held;
+  if (held.size > MAX_HELD) oldest?.destroy();
   socket.on('error', () => {}).once('close', () => held.delete(socket));
   socket.on('data', (bytes) => {
     const isUpgrade = /^upgrade:/im.test(bytes.toString('latin1'));
@@ -119,6 +125,7 @@ it('an upstream that never closes takes nothing from other tunnels for long, whe
       await wave(headers);
       times.push(await timeUntilServed());
       warmMib ||= resources().rssMib;
+      expect(resources().fds).toBeLessThan(before.fds + MAX_FILES);
     }
   } while (performance.now() < end);
   measured({
