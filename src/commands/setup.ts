@@ -4,7 +4,7 @@ import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/err
 import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
 import { printableMembers } from '../lib/terminal-text.ts';
 import type { ManagementClient } from '../management/client.ts';
-import type { ManagementError } from '../management/management-error.ts';
+import { ManagementError } from '../management/management-error.ts';
 import { CLOUD_API } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
@@ -85,7 +85,6 @@ function minutes(text: string): number {
 
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
   const { provision } = await import('../management/provision.ts');
-  const { ManagementError } = await import('../management/management-error.ts');
   const progress = options.json ? output.note : output.print;
   const plan = {
     domain: options.domain,
