@@ -60,11 +60,10 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.getByRole('link', { name: 'Start tunnel' }).click();
     // Detected, because it listens.
     const detected = page.getByRole('button', { name: port, exact: true });
-    await detected
-      .or(page.getByRole('button', { name: /^All / }))
-      .first()
-      .click();
-    if (await detected.isVisible()) await detected.click();
+    const all = page.getByRole('button', { name: /^All / });
+    await detected.or(all).first().waitFor();
+    if (!(await detected.isVisible())) await all.click();
+    await detected.click();
     await page.getByRole('textbox', { name: 'Domain' }).fill('tour.localhost');
     expect(await seriousProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Start tunnel' }).click();
