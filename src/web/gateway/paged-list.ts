@@ -196,7 +196,7 @@ export function isOutdated<T extends Item>(
   return changed.some((id) => id === item.id || (further ? further.includes(id) : prefixOf(id) !== prefixOf(item.id)));
 }
 
-/** What tells of which kind an id is. */
+/** The resource of an id: `ep` of `ep_2b…`. */
 const prefixOf = (id: string): string => id.slice(0, id.indexOf('_'));
 
 const PAUSE_FACTOR = 5;
