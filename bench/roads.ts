@@ -104,12 +104,12 @@ async function road(title: string, processes: FunctionCoverage[], run: () => Pro
     end();
     taken.forEach((now, at) => {
       const before = ran[at];
-      ran[at] = before ? new Set([...before].filter((name) => now.has(name))) : now;
+      ran[at] = before ? both(before, now) : now;
     });
   }
   const files: SourceLines = new Map();
   for (const set of ran) {
-    for (const [file, lines] of sourceLines(set ?? new Set()))
+    for (const [file, lines] of sourceLines(set ?? { ran: new Set(), idle: new Set() }))
       files.set(file, new Set([...(files.get(file) ?? []), ...lines]));
   }
   const total = [...files.values()].reduce((sum, lines) => sum + lines.size, 0);
@@ -120,6 +120,13 @@ async function road(title: string, processes: FunctionCoverage[], run: () => Pro
       [...files].sort().map(([file, lines]) => [file, String(lines.size)]),
     );
   }
+}
+
+/** What ran in both rounds; what did not run in one of them is idle. */
+function both(before: Ran, now: Ran): Ran {
+  const ran = new Set([...before.ran].filter((name) => now.ran.has(name)));
+  const all = [...before.ran, ...now.ran, ...before.idle, ...now.idle];
+  return { ran, idle: new Set(all.filter((name) => !ran.has(name))) };
 }
 
 async function dial(name: string): Promise<TLSSocket> {

@@ -10,8 +10,14 @@ interface ScriptCoverage {
   functions: { ranges: [{ startOffset: number; endOffset: number; count: number }] }[];
 }
 
-/** The functions that ran, as `script:start-end`. */
-export type Ran = Set<string>;
+/** Functions as `script:start-end`. */
+export type Functions = Set<string>;
+
+/** The functions that ran, and those inside of them that did not. */
+export interface Ran {
+  ran: Functions;
+  idle: Functions;
+}
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -42,15 +48,16 @@ export class FunctionCoverage {
   /** The functions of this project's bundles that ran since the last call. */
   async take(): Promise<Ran> {
     const { result } = (await this.#call('Profiler.takePreciseCoverage')) as { result: ScriptCoverage[] };
-    const ran: Ran = new Set();
+    const ran: Functions = new Set();
+    const idle: Functions = new Set();
     for (const { url, functions } of result) {
       if (!url.startsWith('file:') || url.includes('/node_modules/')) continue;
       for (const { ranges } of functions) {
         const [{ startOffset, endOffset, count }] = ranges;
-        if (count > 0) ran.add(`${url}:${startOffset}-${endOffset}`);
+        (count > 0 ? ran : idle).add(`${url}:${startOffset}-${endOffset}`);
       }
     }
-    return ran;
+    return { ran, idle };
   }
 
   close(): void {
@@ -69,30 +76,69 @@ export class FunctionCoverage {
 export type SourceLines = Map<string, Set<number>>;
 
 /**
- * Where the functions stand in `src`.
+ * Where the functions that ran stand in `src`. V8 takes a whole class for its constructor: of that, the methods that did not
+ * run are left out, as is every other function inside of one that ran.
  *
- * @returns the lines from a function's first to its last, by file; functions of packages are left out
+ * @returns the lines by file; functions of packages are left out
  */
-export function sourceLines(ran: Ran): SourceLines {
+export function sourceLines({ ran, idle }: Ran): SourceLines {
   const lines: SourceLines = new Map();
-  for (const key of ran) {
+  // Outer functions come before those inside of them.
+  const functions = [...ran, ...idle].map((key) => {
     const [, url = '', start, end] = /^(.*):(\d+)-(\d+)$/.exec(key) ?? [];
+    return { url, start: Number(start), end: Number(end), counts: ran.has(key) };
+  });
+  functions.sort((one, other) => one.start - other.start || other.end - one.end);
+  for (const { url, start, end, counts } of functions) {
     const script = scriptAt(fileURLToPath(url));
     // A script's own top level runs once, when it is loaded.
-    if (Number(start) === 0) continue;
-    const first = script.source(Number(start));
-    const last = script.source(Number(end) - 1);
+    if (start === 0) continue;
+    const first = script.source(start);
+    const last = script.source(end - 1);
     if (first === null || last === null || first.file !== last.file || !first.file.startsWith('src/')) continue;
     const ofFile = lines.get(first.file) ?? new Set();
-    for (let line = first.line; line <= last.line; line++) ofFile.add(line);
-    lines.set(first.file, ofFile);
+    if (counts) for (let line = first.line; line <= last.line; line++) ofFile.add(line);
+    else for (const line of ownLines(first, last)) ofFile.delete(line);
+    if (ofFile.size > 0) lines.set(first.file, ofFile);
   }
   return lines;
 }
 
+/** What may stand before a method on its first line. */
+const BEFORE = /^\s*(?:(?:private|protected|public|override|static|async|get|set)\s+)*$/;
+const COMMENT = /^\s*(?:\/\*\*|\*|\/\/)/;
+
+/** The lines that hold nothing but a function and the comment before it. */
+function ownLines(first: Place, last: Place): number[] {
+  const text = sourceText(first.file);
+  let from = first.line;
+  if (BEFORE.test((text[from] ?? '').slice(0, first.column))) {
+    while (COMMENT.test(text[from - 1] ?? '')) from -= 1;
+  } else {
+    from += 1;
+  }
+  const to = /^\s*}\s*[;,]?$/.test(text[last.line] ?? '') || from <= first.line ? last.line : last.line - 1;
+  return Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
+}
+
+const sources = new Map<string, string[]>();
+
+function sourceText(file: string): string[] {
+  const known = sources.get(file) ?? readFileSync(resolve(ROOT, file), 'utf8').split('\n');
+  sources.set(file, known);
+  return known;
+}
+
+/** A place in a source file; both from 0. */
+interface Place {
+  file: string;
+  line: number;
+  column: number;
+}
+
 interface Script {
   /** Where a character of the script comes from; null for what the bundler added. */
-  source(offset: number): { file: string; line: number } | null;
+  source(offset: number): Place | null;
 }
 
 const scripts = new Map<string, Script>();
@@ -114,7 +160,8 @@ function scriptAt(path: string): Script {
       }
       const entry = map.findEntry(low, offset - (starts[low] ?? 0));
       if (!('originalSource' in entry)) return null;
-      return { file: relative(ROOT, resolve(dirname(path), entry.originalSource)), line: entry.originalLine };
+      const file = relative(ROOT, resolve(dirname(path), entry.originalSource));
+      return { file, line: entry.originalLine, column: entry.originalColumn };
     },
   };
   scripts.set(path, script);
