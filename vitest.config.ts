@@ -28,32 +28,12 @@ const UNIT = [
     'web/device',
   ]),
 ];
-/** Slower ones, or with programs of their own, that leave nothing behind in the process either. */
-const SHARED = [
-  ...below([
-    'agent/join',
-    'commands',
-    'gateway/api',
-    'gateway/certificates',
-    'gateway/devices',
-    'gateway/metrics',
-    'gateway/store',
-    'packaging',
-  ]),
-  'test/agent/connectors/{gateway-probe,route-watch,rpc-queue,session-supervisor,sdk/sdk-error}.test.ts',
-  'test/agent/{agent,api-token,embedded-gateway,own-ports,page-sessions,start,stream-tunnels}.test.ts',
-  'test/doctor/{device,run-checks,gateway/*}.test.ts',
-  'test/faults/report.test.ts',
-  'test/gateway/{descriptor-shares,endpoint-options/endpoint-options,real-upstreams}.test.ts',
-  'test/gateway/sessions/{heartbeat-timeout,pending-connections,request-turns,silence-watch,stream-gate,useless-frames}.test.ts',
-  'test/hostile/{agent-api,expressions,forwards-to,http1-requests,http1-responses}.test.ts',
-  'test/readme.test.ts',
-  'test/service/{service-report,status,unit}.test.ts',
-  'test/management/{client-gateway,provision}.test.ts',
-  'test/traffic-policy/hostile-text.test.ts',
-  // These wait for deadlines and send megabytes.
+/** Of these folders, what starts programs, waits for deadlines or sends megabytes. */
+const SLOWER = [
   'test/gateway/edge/clients/{client-progress,http1/http1-client,http2/http2-floods}.test.ts',
   'test/gateway/edge/{tls-mux,proxy/http-proxy,upstreams/http2-upstream}.test.ts',
+  'test/management/{client-gateway,provision}.test.ts',
+  'test/traffic-policy/hostile-text.test.ts',
 ];
 
 /** What looks at its own process, changes it for good, or counts what the native SDK keeps in it: each in its own process. */
@@ -65,14 +45,21 @@ const ALONE = [
 
 /** Tests in Chromium, which ends its connections whenever a network card of this machine comes or goes. */
 const PAGES = ['test/web/*.test.ts'];
-/** Network faults need such cards, so they run afterwards. */
-const AFTER_PAGES = { groupOrder: 1 };
-
+/** What needs more of the machine than Node.js, or minutes: faults, a booted systemd, the packages. */
+const MACHINE = [
+  ...below(['faults', 'image', 'packaging']),
+  'test/service/{join-machine,machine,three-commands}.test.ts',
+];
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
 const NATIVE = [
   'test/agent/{agent,own-gateway,stream-tunnels}.test.ts',
   'test/faults/{hung-upstream,network,start,stop}.test.ts',
 ];
+
+/** Files share processes, which load the modules once. */
+const PROCESSES = { isolate: false, setupFiles: 'test/support/end-left-processes.ts' };
+/** Network faults need network cards of their own, so they run after the pages. */
+const AFTER_PAGES = { ...PROCESSES, sequence: { groupOrder: 1 } };
 
 export default defineConfig({
   plugins: [nativeModules()],
@@ -97,59 +84,26 @@ export default defineConfig({
       reporter: ['text-summary', 'html'],
       thresholds: { statements: 78, branches: 72, functions: 77, lines: 79 },
     },
+    // `npm test` runs the first four, `npm run test:machine` the others.
     projects: [
-      // Files share threads or processes, which load the modules once. Threads cost a quarter less time.
-      { extends: true, test: { name: 'unit', include: UNIT, exclude: SHARED, isolate: false, pool: 'threads' } },
-      {
-        extends: true,
-        test: {
-          name: 'pages',
-          include: PAGES,
-          isolate: false,
-          setupFiles: 'test/support/end-left-processes.ts',
-        },
-      },
+      // Threads cost a quarter less time.
+      { extends: true, test: { name: 'unit', include: UNIT, exclude: SLOWER, isolate: false, pool: 'threads' } },
       {
         extends: true,
         test: {
           name: 'shared',
-          include: SHARED,
-          isolate: false,
-          setupFiles: 'test/support/end-left-processes.ts',
-          sequence: AFTER_PAGES,
-        },
-      },
-      // Most of the time, these wait for programs of their own.
-      {
-        extends: true,
-        test: {
-          name: 'system',
           include: ['test/**/*.test.ts'],
-          exclude: [...configDefaults.exclude, ...UNIT, ...PAGES, ...SHARED, ...ALONE],
-          isolate: false,
-          setupFiles: 'test/support/end-left-processes.ts',
-          sequence: AFTER_PAGES,
+          exclude: [...configDefaults.exclude, ...UNIT, ...ALONE, ...PAGES, ...MACHINE],
+          ...PROCESSES,
         },
       },
+      { extends: true, test: { name: 'slower', include: SLOWER, ...PROCESSES } },
+      { extends: true, test: { name: 'alone', include: ALONE, ...PROCESSES, isolate: true } },
+      { extends: true, test: { name: 'pages', include: PAGES, ...PROCESSES } },
+      { extends: true, test: { name: 'machine', include: MACHINE, ...AFTER_PAGES } },
       {
         extends: true,
-        test: {
-          name: 'alone',
-          include: ALONE,
-          setupFiles: 'test/support/end-left-processes.ts',
-          sequence: AFTER_PAGES,
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'native',
-          include: NATIVE,
-          isolate: false,
-          setupFiles: 'test/support/end-left-processes.ts',
-          env: { TEST_CONNECTOR: 'native' },
-          sequence: AFTER_PAGES,
-        },
+        test: { name: 'native', include: NATIVE, env: { TEST_CONNECTOR: 'native' }, ...AFTER_PAGES },
       },
     ],
   },

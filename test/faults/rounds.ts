@@ -1,4 +1,4 @@
-/** Whether faults are provoked as often and as long as it takes (`npm run faults`), or a few times (`npm test`). */
+/** Whether faults are provoked as often and as long as it takes (`npm run faults`), or a few times (`npm run test:machine`). */
 export const FULL = process.env.FAULTS === 'full';
 
 /** How often a fault is provoked, or for how long. */
