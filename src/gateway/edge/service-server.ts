@@ -1,4 +1,11 @@
-import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
 import { replaceInvalidTarget } from '../../lib/http/express-messages.ts';
@@ -11,9 +18,14 @@ import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
+/** Requests that a client may send ahead of an answer: none that is known sends more than one. */
+const MAX_AHEAD = 32;
+
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
   readonly #server: Server;
+  /** Of connections with an unanswered request, the requests that follow it. */
+  readonly #following = new WeakMap<Socket, (() => void)[]>();
 
   /** @param names the services by lower-case hostname */
   constructor(
@@ -37,14 +49,45 @@ export class ServiceServer {
     answerProtocolErrors(this.#server, (status, message) => new ApiError(status, 'ERR_NGROK_3004', message));
     // Node enforces its timeouts only once the server is listening.
     this.#server.emit('listening');
-    this.#server.on('request', (req, res) => {
-      const host = hostNameOf(req.headers.host ?? '');
-      const service = names.get(host);
-      replaceInvalidTarget(req);
-      if (service) service(req, res);
-      else if (host === '') answerError(req, res, malformedRequest('exactly one Host header is required'));
-      else answerError(req, res, misdirected(host));
-    });
+    this.#server.on('request', (req, res) => this.#inTurn(req, res));
+  }
+
+  /**
+   * Serves the requests of a connection one after another. Node would hand over at once what a client sends ahead: thousands of
+   * requests, whatever delays their answers. It also reads on while a body is read, so a client that sends too many is cut off.
+   */
+  #inTurn(req: IncomingMessage, res: ServerResponse): void {
+    const { socket } = req;
+    const following = this.#following.get(socket);
+    const start = () => {
+      res.once('close', () => this.#serveNext(socket));
+      this.#serve(req, res);
+    };
+    if (following) {
+      if (following.push(start) > MAX_AHEAD) socket.destroy();
+      else socket.pause();
+    } else {
+      this.#following.set(socket, []);
+      start();
+    }
+  }
+
+  #serveNext(socket: Socket): void {
+    const following = this.#following.get(socket) ?? [];
+    const next = following.shift();
+    if (next === undefined || socket.destroyed) this.#following.delete(socket);
+    else next();
+    // The body of the last one may still have to be read.
+    if (following.length === 0) socket.resume();
+  }
+
+  #serve(req: IncomingMessage, res: ServerResponse): void {
+    const host = hostNameOf(req.headers.host ?? '');
+    const service = this.names.get(host);
+    replaceInvalidTarget(req);
+    if (service) service(req, res);
+    else if (host === '') answerError(req, res, malformedRequest('exactly one Host header is required'));
+    else answerError(req, res, misdirected(host));
   }
 
   accept(socket: Socket): void {

@@ -3,6 +3,7 @@ import type { RequestListener } from 'node:http';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { collect, TestEdge } from '../../support/edge.ts';
+import { until } from '../../support/until.ts';
 
 const echo: RequestListener = async (req, res) => res.end(`<${req.method} ${req.url} ${await collect(req)}>`);
 
@@ -46,6 +47,34 @@ describe("the gateway's own service answers", () => {
       `GET /c HTTP/1.1\r\n${API}\r\nGET / HTTP/1.1\r\n${CAM}Connection: close\r\n\r\n`;
     const text = await send(edge, bytes, { servername: 'cam.localhost' });
     expect(answers(text)).toEqual(['<cam>', '<POST /b ok>', '<GET /c >', 'HTTP/1.1 421']);
+  });
+
+  it('requests that are sent ahead one after another', async () => {
+    const waiting: (() => void)[] = [];
+    const slowly: RequestListener = (req, res) => void waiting.push(() => echo(req, res));
+    const edge = await TestEdge.start({ services: new Map([['api.localhost', slowly]]) });
+    onTestFinished(() => edge.close());
+    const socket = enter(edge);
+    const text = collect(socket);
+    const upload = '/3'.repeat(10_000);
+    // Each of the first two is whole at once, the third takes several reads.
+    socket.write(`GET /1 HTTP/1.1\r\n${API}\r\nGET /2 HTTP/1.1\r\n${API}\r\n`);
+    socket.write(`POST /3 HTTP/1.1\r\n${API}Content-Length: ${upload.length}\r\n\r\n${upload}`);
+    socket.write(`GET /4 HTTP/1.1\r\n${API}Connection: close\r\n\r\n`);
+    for (let served = 0; served < 4; served++) {
+      await until(() => waiting.length > 0, `request ${served + 1}`);
+      // What has arrived with it would be here by now.
+      await new Promise(setImmediate);
+      expect(waiting).toHaveLength(1);
+      waiting.pop()?.();
+    }
+    expect(answers((await text).toString())).toEqual(['<GET /1 >', '<GET /2 >', `<POST /3 ${upload}>`, '<GET /4 >']);
+  });
+
+  it('no client that sends many requests ahead', async () => {
+    const edge = await TestEdge.start({ services: new Map([['api.localhost', () => {}]]) });
+    onTestFinished(() => edge.close());
+    expect(await send(edge, `GET / HTTP/1.1\r\n${API}\r\n`.repeat(40))).toBe('');
   });
 
   it('CONNECT with 400', async () => {
