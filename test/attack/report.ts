@@ -15,7 +15,7 @@ export interface Outcome {
   /** Reasons why honest agents lost their sessions. */
   sessionsLost: readonly string[];
   peaks: { rssMib: number; descriptors: number };
-  /** Parts of the time in which the gateway ran, and in which other programs kept it from its core. */
+  /** Parts of the time in which the gateway ran, and in which other threads, of its own or of others, kept it from its core. */
   core: { used: number; waited: number };
 }
 
@@ -51,8 +51,8 @@ of their requests fails, 99 % of each kind are answered within ${MAX_P99_MS / 10
 attacker's address share what that address may use, so theirs may fail.
 
 Run on ${outcome.date} for ${outcome.minutes} minutes: ${isWithstood(outcome) ? 'withstood' : 'not withstood'}. Honest sessions lost: ${sessionsLost.length}${sessionsLost.length > 0 ? ` (${[...new Set(sessionsLost)].join(', ')})` : ''}. Peaks of the
-gateway: ${peaks.rssMib} MiB resident, ${peaks.descriptors} descriptors. It ran for ${percent(core.used)} of the time; for ${percent(core.waited)} it had to wait for its core, which other
-programs used. The clients' own process was late by ${ms(underAttack.lateP99)} (p99; ${ms(quiet.lateP99)} without attack).
+gateway: ${peaks.rssMib} MiB resident, ${peaks.descriptors} descriptors. It ran for ${percent(core.used)} of the time; for ${percent(core.waited)} it had to wait for its core, which
+V8's helper thread or other programs used. The clients' own process was late by ${ms(underAttack.lateP99)} (p99; ${ms(quiet.lateP99)} without attack).
 
 ${table(['Honest requests', 'Sent', 'Failed', 'p50', 'p99', 'max', 'p99 without attack', ''], clients)}
 

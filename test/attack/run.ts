@@ -68,7 +68,8 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     let joinSecret = '';
     const gateway = await GatewayProcess.start(
       folder,
-      { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}` },
+      // As its service has it on one core.
+      { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB} --v8-pool-size=1` },
       {
         launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${descriptors}`],
         prepare: (store) => {
