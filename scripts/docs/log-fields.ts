@@ -70,6 +70,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   stalled_ms: 'milliseconds for which nothing was served',
   status: 'HTTP status; `aborted` when the client left before a response',
   tcp: 'ports for tcp endpoints',
+  streams: 'streams that an agent session had, or that it may still count',
   times: 'how often it happened since the last such line',
   type: 'type of the agent’s request',
   upstream: 'upstream',

@@ -183,9 +183,10 @@ export class AgentSession implements ListenerOwner {
       return;
     }
     this.#ended = true;
+    const { streams } = this.gate;
     this.#listeners.unbindAll(reason);
     directory.remove(this);
-    log.info({ session: this.id, reason: reason.message }, 'agent session ended');
+    log.info({ session: this.id, reason: reason.message, streams }, 'agent session ended');
   }
 
   end(reason: Error): void {

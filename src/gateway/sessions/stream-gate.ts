@@ -236,7 +236,7 @@ export class StreamGate implements GatedChannelObserver {
 
   /** Streams that a network cannot have: those that count, and those that others have been promised. */
   #taken(network: string): number {
-    let taken = this.#total;
+    let taken = this.streams;
     if (this.#promised.size === 0) return taken;
     const now = performance.now();
     for (const [other, until] of this.#promised) {
@@ -248,10 +248,11 @@ export class StreamGate implements GatedChannelObserver {
 
   /** Whether the agent counts a stream that has just ended, and few are left. One of this project reads in order. */
   #mayCountEnd({ connection }: GatedChannel): boolean {
-    return !connection.peerHonoursReset && this.#total >= NEARLY_FULL;
+    return !connection.peerHonoursReset && this.streams >= NEARLY_FULL;
   }
 
-  get #total(): number {
+  /** Streams that the agent counts, as far as is known here. */
+  get streams(): number {
     return this.#counted.size + this.#leaving.resets + this.#leaving.ends;
   }
 
