@@ -4,8 +4,8 @@ import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
 import { TokenBucket } from '../lib/time/token-bucket.ts';
 import { Channel, type ChannelHost } from './channel.ts';
-import { CONNECTION_LIMITS, type ConnectionLimits, GLITCHES, HeldMemory } from './connection-limits.ts';
-import { RecentBytes, RoundTrip } from './connection-meters.ts';
+import { CONNECTION_LIMITS, type ConnectionLimits, GLITCHES } from './connection-limits.ts';
+import { HeldMemory, RecentBytes, RoundTrip } from './connection-meters.ts';
 import { LARGEST_WINDOW } from './credit-window.ts';
 import {
   FIRST_ID,

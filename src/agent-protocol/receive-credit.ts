@@ -1,5 +1,4 @@
-import type { HeldMemory } from './connection-limits.ts';
-import type { RoundTrip } from './connection-meters.ts';
+import type { HeldMemory, RoundTrip } from './connection-meters.ts';
 import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { GrowingWindow } from './credit-window.ts';
 import { ProtocolViolation } from './frames.ts';

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { RequestHandler, Response } from 'express';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { AgentError } from '../errors/agent-error.ts';

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { once } from 'node:events';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { runInTurns } from '../../lib/stepwise.ts';
 import type { CapturedMessage } from './exchange.ts';
 import { maskTextStepwise } from './masking/mask-text.ts';

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { z } from 'zod';
 import { ApiError, messageOf } from '../../lib/errors.ts';
-import { CONNECTION_HEADERS } from '../../lib/http/field-names.ts';
+import { CONNECTION_HEADERS } from '../../lib/http/header-fields.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import { bodyContent } from './body-content.ts';
 import type { ConnectionCapture } from './connection-capture.ts';

@@ -1,5 +1,5 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { isSecretHeader, MASK } from '../../lib/masking/secret-names.ts';
 import type { Exchange } from './exchange.ts';

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
+import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import type { StoreLocation } from '../../gateway/store/open-gateway-store.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';

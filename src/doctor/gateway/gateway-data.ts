@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
+import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import {
   expectGateway,
   openGatewayDatabase,

@@ -1,7 +1,7 @@
 import type { RequestHandler } from 'express';
 import type { ApiError } from '../../lib/errors.ts';
 import { type BodyProblem, type BodyRules, bodyParser } from '../../lib/http/body-parser.ts';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { refuse } from './request.ts';
 
 export type BodyLimits = Required<Pick<BodyRules, 'maxBytes' | 'timeoutMs'>>;

@@ -1,6 +1,6 @@
 import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
 import { apiHost, connectHost, type DnsTargets, type DomainSettings } from '../endpoints/domain-names.ts';
-import type { CertificatePolicy } from '../store/managed-domains.ts';
+import type { CertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 

@@ -1,7 +1,7 @@
 import type { Log } from '../../lib/log/log.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../../settings/certificate-settings.ts';
-import type { ManagedDomainRow } from '../store/managed-domains.ts';
+import type { ManagedDomainRow } from '../store/domains.ts';
 import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { hyphenated } from '../../lib/http/field-names.ts';
+import { hyphenated } from '../../lib/http/header-fields.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { CookieOptions, Response } from 'express';
 import { BoundedMap } from '../bounded-map.ts';
-import { trimSpace } from './trim-space.ts';
+import { trimSpace } from './header-fields.ts';
 
 /** Signed-in browsers at a time; a further one ends the session that was used the longest ago. */
 export const MAX_SESSIONS = 100;

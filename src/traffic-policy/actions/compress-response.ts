@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-subjects.ts';

@@ -1,4 +1,4 @@
-import { CONNECTION_HEADERS } from '../../lib/http/field-names.ts';
+import { CONNECTION_HEADERS } from '../../lib/http/header-fields.ts';
 import type { ActionContext } from '../action-context.ts';
 import { headerBytes, isHeaderText } from '../header-text.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';

@@ -1,4 +1,4 @@
-import { hyphenated } from '../../lib/http/field-names.ts';
+import { hyphenated } from '../../lib/http/header-fields.ts';
 import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';

@@ -1,4 +1,4 @@
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { allValues, firstValue, parseMediaType } from '../scope/header-map.ts';
 import type { ProcessorTime } from '../state/processor-time.ts';

@@ -1,7 +1,7 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { create } from '@bufbuild/protobuf';
 import { DurationSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { allValues } from './header-map.ts';
 
 /** More than any browser sends. */

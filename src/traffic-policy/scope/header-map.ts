@@ -1,5 +1,5 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import { headerText } from '../header-text.ts';
 
 class HeaderMap extends Map<string, CelInput> {

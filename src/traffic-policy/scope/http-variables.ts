@@ -1,6 +1,6 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
-import { trimSpace } from '../../lib/http/trim-space.ts';
+import { trimSpace } from '../../lib/http/header-fields.ts';
 import type { Budget } from '../cel/budget.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { VariableTable } from './connection-variables.ts';

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { pipeline } from 'node:stream/promises';
 import { type Response, Router } from 'express';
 import type { z } from 'zod';
-import { trimSpace } from '../../../lib/http/trim-space.ts';
+import { trimSpace } from '../../../lib/http/header-fields.ts';
 import { runInTurns, type Stepwise } from '../../../lib/stepwise.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError } from '../../errors/agent-error.ts';

@@ -1,4 +1,4 @@
-import { trimSpace } from '../../../lib/http/trim-space.ts';
+import { trimSpace } from '../../../lib/http/header-fields.ts';
 
 /** A connection that is not what the inspector understands. Its bytes still pass, unseen. */
 export class ParseFailure extends Error {}

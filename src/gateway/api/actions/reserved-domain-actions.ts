@@ -9,7 +9,7 @@ import {
 } from '../../../management/resources/reserved-domain.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/reserved-domains.ts';
+import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/domains.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';

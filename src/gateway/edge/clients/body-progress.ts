@@ -1,4 +1,4 @@
-import { Progress } from '../../../lib/time/progress.ts';
+import { Progress } from '../../../lib/time/deadline.ts';
 import type { ClientRequest } from '../http/client-message.ts';
 
 export interface ReceivedRequest extends Pick<ClientRequest, 'headers' | 'body' | 'complete'> {

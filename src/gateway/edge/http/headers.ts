@@ -1,5 +1,4 @@
-import { hyphenated } from '../../../lib/http/field-names.ts';
-import { trimSpace } from '../../../lib/http/trim-space.ts';
+import { hyphenated, trimSpace } from '../../../lib/http/header-fields.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
 /** Not an HTTP/1.1 message, or an ambiguous one. */

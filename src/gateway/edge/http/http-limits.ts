@@ -1,4 +1,4 @@
-import { PROGRESS_MS } from '../../../lib/time/progress.ts';
+import { PROGRESS_MS } from '../../../lib/time/deadline.ts';
 
 /** Limits on HTTP clients. A request as a whole has no time limit, as streams last. */
 export interface HttpLimits {

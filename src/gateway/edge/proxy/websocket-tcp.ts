@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { ApiError } from '../../../lib/errors.ts';
-import { trimSpace } from '../../../lib/http/trim-space.ts';
+import { trimSpace } from '../../../lib/http/header-fields.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';

@@ -1,8 +1,7 @@
 import type { Socket } from 'node:net';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
-import { DeadlineSweep, type Timed } from '../../../lib/time/deadline.ts';
-import { PROGRESS_MS, Progress } from '../../../lib/time/progress.ts';
+import { DeadlineSweep, PROGRESS_MS, Progress, type Timed } from '../../../lib/time/deadline.ts';
 import { TokenBuckets } from '../../../lib/time/token-bucket.ts';
 import { resetConnection } from '../http/error-response.ts';
 

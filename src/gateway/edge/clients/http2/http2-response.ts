@@ -1,5 +1,5 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
-import { Progress } from '../../../../lib/time/progress.ts';
+import { Progress } from '../../../../lib/time/deadline.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { Http2Code, http2Headers } from '../../http/http2-headers.ts';

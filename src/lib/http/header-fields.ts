@@ -19,3 +19,17 @@ export const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
 export function hyphenated(name: string): string {
   return name.includes('_') ? name.replaceAll('_', '-') : name;
 }
+
+/**
+ * A part of a text without the spaces and tabs at its ends: the only white space of HTTP (RFC 9110, section 5.6.3).
+ * String#trim also removes no-break spaces, with which browsers and upstreams take a name for another one.
+ */
+export function trimSpace(text: string, from = 0, to = text.length): string {
+  let start = from;
+  let end = to;
+  while (start < end && isSpace(text.charCodeAt(start))) start++;
+  while (end > start && isSpace(text.charCodeAt(end - 1))) end--;
+  return text.slice(start, end);
+}
+
+const isSpace = (code: number): boolean => code === 0x20 || code === 0x09;
