@@ -8,7 +8,7 @@ import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
-import { ExpressMessages } from '../src/lib/http/express-messages.ts';
+import { ExpressMessages } from '../src/lib/http/express-app.ts';
 import { createLog } from '../src/lib/log/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);

@@ -2,7 +2,7 @@ import type { RequestListener } from 'node:http';
 import { join } from 'node:path';
 
 import { CleanupStack } from '../lib/cleanup-stack.ts';
-import { ExpressMessages } from '../lib/http/express-messages.ts';
+import { ExpressMessages } from '../lib/http/express-app.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import type { Log } from '../lib/log/log.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';

@@ -1,5 +1,5 @@
 import express, { type Express, type RequestHandler, type Router } from 'express';
-import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/json-answers.ts';
+import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-names.ts';

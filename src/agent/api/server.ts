@@ -6,7 +6,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { replaceInvalidTarget } from '../../lib/http/express-messages.ts';
+import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';

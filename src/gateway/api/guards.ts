@@ -1,4 +1,4 @@
-import { compressJson } from '../../lib/http/json-answers.ts';
+import { compressJson } from '../../lib/http/express-app.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import type { Handler } from './handler.ts';

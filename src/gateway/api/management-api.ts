@@ -1,5 +1,5 @@
 import express, { type Express } from 'express';
-import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/json-answers.ts';
+import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { RateLimit } from '../../lib/time/token-bucket.ts';

@@ -8,7 +8,7 @@ import {
 } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
-import { replaceInvalidTarget } from '../../lib/http/express-messages.ts';
+import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';

@@ -1,7 +1,7 @@
 import type { Router } from 'express';
 import { z } from 'zod';
 import { forgetSession, keepSession } from '../../../lib/http/browser-sessions.ts';
-import { compressJson } from '../../../lib/http/json-answers.ts';
+import { compressJson } from '../../../lib/http/express-app.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
 import { COMMAND } from '../../store/command-key.ts';
