@@ -216,7 +216,9 @@ describe('the API on the agent’s own domain', () => {
     expect((await remote('/tunnels')).status).toBe(401);
     expect((await remote('/tunnels', { authorization: 'Bearer wrong-wrong-wrong' })).status).toBe(401);
     const { status, body } = await remote('/tunnels', { authorization: `Bearer ${token}` });
-    expect([status, JSON.parse(body)]).toEqual([200, await device.tunnels()]);
+    // Their upstreams may be checked in between.
+    const urls = (tunnels: { url: string }[]) => tunnels.map(({ url }) => url);
+    expect([status, urls(JSON.parse(body))]).toEqual([200, urls(await device.tunnels())]);
   });
 
   it('starts and deletes tunnels', async () => {
