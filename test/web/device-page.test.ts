@@ -94,10 +94,12 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     // The default policies have other names for the phases.
     await until(async () => (await editor.inputValue()).startsWith('on_http_request'), 'the phases');
     await page.getByRole('button', { name: 'Rate limit' }).click();
+    // Playwright selects the text, then types: an example that came in between would stay beside it.
+    await until(async () => (await editor.inputValue()).includes('name: per client'), 'the example in YAML');
     await editor.fill(
       'enabled: true\ninbound:\n  - actions:\n      - type: custom-response\n        config: {status_code: 418, body: teapot}\n',
     );
-    // Nothing replaces what was typed. Without them, the button below has its place.
+    // The examples are gone now, and the button below has their place.
     await page.getByRole('button', { name: 'Rate limit' }).waitFor({ state: 'detached' });
     await page.getByRole('button', { name: 'Save policy' }).click();
     await page.getByText('own policy').waitFor();
