@@ -1,6 +1,6 @@
 // JavaScript, because npm start runs it on Node.js 20, which does not run TypeScript.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, statSync, utimesSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -63,6 +63,8 @@ export function build() {
   // After rolldown, which empties dist.
   run('vite', ['build']);
   run('tsc', ['-p', 'tsconfig.types.json']);
+  // npx device-agent runs it in a checkout; npm makes it executable only when it links it, not after the next build.
+  chmodSync(PROGRAM, 0o755);
   // A source file that was saved during the build is newer than this.
   utimesSync(PROGRAM, began, began);
 }

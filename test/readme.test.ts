@@ -48,6 +48,10 @@ describe('README', () => {
     expect(README.text.trimEnd().split('\n').length).toBeLessThanOrEqual(150);
   });
 
+  it('calls a program that every build makes executable', async () => {
+    expect((await run(CLI, ['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+/);
+  });
+
   it('starts each of its three ways with at most four commands', () => {
     const ways = README.chapter('Three ways to start').split('\n### ').slice(1);
     expect(ways).toHaveLength(3);
