@@ -106,11 +106,15 @@ export class PreparedUpstream implements EndpointUpstream {
     if (this.#relay === null) {
       // Clean-up of old temporary files may have removed the empty folder.
       await openPrivateFolder(options.socketFolder);
-      const relay = new UpstreamRelay(this, this.tunnel.halfClosed, options);
+      const relay = new UpstreamRelay(this, (server) => this.#halfClosed(server), options);
       await relay.listen();
       this.#relay = relay;
     }
     return `unix:${this.#relay.path}`;
+  }
+
+  #halfClosed(server: Socket): void {
+    this.tunnel.halfClosed.add(server, () => this.#health.gaveUp());
   }
 
   /** Closes the relay, if there is one; once, however often it is called. */

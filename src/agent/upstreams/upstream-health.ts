@@ -27,6 +27,8 @@ const REPEAT_MS = 10 * 60_000;
 /** Abandoned connections at which an upstream hangs: a few clients may well wait after they have ended their side. */
 const HANGS = 32;
 const HANGS_NO_LONGER = 8;
+/** Milliseconds in which the agent has had to close none itself: only then does the upstream close them. */
+const CLOSES_MS = 30_000;
 
 export const UNKNOWN: UpstreamStatus = { state: 'unknown', since: null, checkedAt: null, reason: null };
 
@@ -52,6 +54,7 @@ export class UpstreamHealth {
   #exposedPath: string | null = null;
   #abandoned = 0;
   #hangsSince: Date | null = null;
+  #gaveUpAt = Number.NEGATIVE_INFINITY;
   /** Whether the SDK connects to it without the agent, or has done so. */
   isDirect = false;
   /** Whether it has hung once: from now on, the agent owns its connections, and can close them. */
@@ -67,7 +70,10 @@ export class UpstreamHealth {
 
   get status(): UpstreamStatus {
     if (this.#hangsSince === null || isDown(this.#status)) return this.#status;
-    const reason = `${this.#abandoned} connections that clients have left are still open`;
+    const reason =
+      this.#abandoned < HANGS_NO_LONGER
+        ? 'connections that clients have left stay open until the agent closes them'
+        : `${this.#abandoned} connections that clients have left are still open`;
     return { ...this.#status, state: 'hangs', since: this.#hangsSince, reason };
   }
 
@@ -80,7 +86,8 @@ export class UpstreamHealth {
   keepsOpen(abandoned: number): boolean {
     const upstream = displayUpstream(this.upstream);
     this.#abandoned = abandoned;
-    if (abandoned < HANGS_NO_LONGER && this.#hangsSince !== null) {
+    const closes = abandoned < HANGS_NO_LONGER && this.now() - this.#gaveUpAt >= CLOSES_MS;
+    if (closes && this.#hangsSince !== null) {
       this.#hangsSince = null;
       this.log.info({ upstream }, 'upstream has closed its abandoned connections');
     }
@@ -90,6 +97,11 @@ export class UpstreamHealth {
     const isFirst = !this.needsRelay;
     this.needsRelay = true;
     return isFirst;
+  }
+
+  /** The agent has closed a connection that its client had left and the upstream kept open. */
+  gaveUp(): void {
+    this.#gaveUpAt = this.now();
   }
 
   /** Milliseconds since the last connection that succeeded or failed; infinite while unknown. */

@@ -23,7 +23,8 @@ export class UpstreamRelay {
 
   constructor(
     private readonly upstream: Pick<EndpointUpstream, 'connect' | 'observeConnection'>,
-    private readonly halfClosed: HalfClosedConnections,
+    /** Called with the connection of a client that has ended its side. */
+    private readonly onHalfClosed: (server: Socket) => void,
     private readonly options: RelayOptions,
   ) {
     this.path = join(options.socketFolder, `${randomBytes(6).toString('hex')}.sock`);
@@ -62,7 +63,7 @@ export class UpstreamRelay {
     server.once('close', () => endedInOrder(server) || client.destroy());
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
-    client.once('end', () => this.halfClosed.add(server));
+    client.once('end', () => this.onHalfClosed(server));
     client.pipe(server).pipe(client);
     const traffic = this.upstream.observeConnection?.();
     if (!traffic) return;
@@ -99,6 +100,7 @@ const CROWDED_MS = 1000;
 
 interface HalfClosed {
   server: Socket;
+  onGivenUp: () => void;
   /** Bytes that have passed, and when the last ones did. */
   moved: number;
   movedAt: number;
@@ -115,10 +117,14 @@ export class HalfClosedConnections {
 
   constructor(private readonly now: () => number = () => performance.now()) {}
 
-  /** The client of this connection to an upstream has ended its side. */
-  add(server: Socket): void {
+  /**
+   * The client of this connection to an upstream has ended its side.
+   *
+   * @param onGivenUp called when the upstream has been silent for too long
+   */
+  add(server: Socket, onGivenUp: () => void): void {
     if (server.destroyed) return;
-    this.#waiting.set(server, { server, moved: movedOf(server), movedAt: this.now() });
+    this.#waiting.set(server, { server, onGivenUp, moved: movedOf(server), movedAt: this.now() });
     server.once('close', () => this.#waiting.delete(server));
     this.#timer ??= setInterval(() => this.sweep(), SWEEP_MS).unref();
   }
@@ -130,10 +136,11 @@ export class HalfClosedConnections {
       const moved = movedOf(one.server);
       if (moved !== one.moved) Object.assign(one, { moved, movedAt: now });
     }
-    for (const { server, movedAt } of [...this.#waiting.values()].sort((a, b) => a.movedAt - b.movedAt)) {
+    for (const { server, movedAt, onGivenUp } of [...this.#waiting.values()].sort((a, b) => a.movedAt - b.movedAt)) {
       if (now - movedAt < (this.#waiting.size > MAX_WAITING ? CROWDED_MS : PATIENCE_MS)) break;
       this.#waiting.delete(server);
       server.destroy();
+      onGivenUp();
     }
     if (this.#waiting.size > 0 || this.#timer === null) return;
     clearInterval(this.#timer);

@@ -23,31 +23,36 @@ async function connectTo(count: number): Promise<{ ours: Socket[]; theirs: Socke
 function setUp(ours: Socket[]) {
   const clock = { now: 0 };
   const halfClosed = new HalfClosedConnections(() => clock.now);
+  const add = (sockets: Socket[]) => {
+    for (const socket of sockets) halfClosed.add(socket, () => void givenUp.push(socket));
+  };
+  const givenUp: Socket[] = [];
   const after = (ms: number) => {
     clock.now += ms;
     halfClosed.sweep();
     return ours.filter(({ destroyed }) => destroyed).length;
   };
-  return { halfClosed, after };
+  return { add, after, givenUp };
 }
 
 it('closes a connection whose client has ended its side when the upstream is silent for too long, and no other', async () => {
   const { ours, theirs } = await connectTo(3);
-  const { halfClosed, after } = setUp(ours);
-  for (const socket of ours.slice(0, 2)) halfClosed.add(socket);
+  const { add, after, givenUp } = setUp(ours);
+  add(ours.slice(0, 2));
   expect(after(299_000)).toBe(0);
   theirs.find(({ remotePort }) => remotePort === ours[0]?.localPort)?.write('still at it');
   await once(ours[0] as Socket, 'data');
   expect([after(1_000), ours[1]?.destroyed]).toEqual([1, true]);
   expect([after(299_000), after(1_000)]).toEqual([1, 2]);
+  expect(givenUp).toEqual([ours[1], ours[0]]);
 });
 
 it('keeps 64 of them when there are more, and those with the latest progress', async () => {
   const { ours } = await connectTo(100);
-  const { halfClosed, after } = setUp(ours);
-  for (const socket of ours.slice(0, 50)) halfClosed.add(socket);
+  const { add, after } = setUp(ours);
+  add(ours.slice(0, 50));
   expect(after(900)).toBe(0);
-  for (const socket of ours.slice(50)) halfClosed.add(socket);
+  add(ours.slice(50));
   expect([after(100), after(5_000)]).toEqual([36, 36]);
   expect(ours.slice(50).filter(({ destroyed }) => destroyed)).toEqual([]);
 });
