@@ -17,6 +17,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   client: 'IP address of the client',
   code: 'error code (`ERR_…`)',
   command: 'command to run',
+  commit: 'number of the last commit of the shared database',
   count: 'number of tunnels',
   credential: 'authtoken (`cr_…`)',
   default_policies: 'file of the default policies',

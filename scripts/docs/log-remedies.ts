@@ -3,6 +3,15 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'API cannot accept connections': 'check the limit of open files, then restart',
   'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access':
     'remove AGENT_HOST unless the network is trusted',
+  'shared database does not answer: existing accounts keep working, changes are rejected':
+    'check PostgreSQL and the network; `device-agent gateway doctor` says more',
+  'changes of the shared database not taken over': 'check the disk; report it as a bug when it repeats',
+  'everything copied from the shared database':
+    'if PostgreSQL was not restored and the gateway not away for a week: check PostgreSQL',
+  'shared database not left': 'before another machine serves it: `device-agent gateway nodes remove`',
+  'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
+  'removed from the shared database, for another gateway to serve it; exiting':
+    'disable the service here, unless this machine is to serve again',
   'API request failed': 'fix what `reason` names, often the disk',
   'HTTP/1 connection failed unexpectedly': 'report it as a bug',
   'HTTP/2 connection failed unexpectedly': 'report it as a bug',

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
 import type { Store } from '../gateway/store/store.ts';
 import { OperatorError } from '../lib/errors.ts';
+import { createLog } from '../lib/log/log.ts';
 import { thisHost, withSudo } from '../service/host.ts';
 import {
   AGENT_SERVICE,
@@ -96,12 +97,13 @@ export function becomeOwnerOf(folder: string): void {
  * database's code is loaded only here: most commands never need it.
  */
 export async function withStore<T>(location: StoreLocation, work: (store: Store) => Promise<T> | T): Promise<T> {
-  const { expectGateway, openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
-  expectGateway(location);
-  const store = openGatewayStore(location, 'refuse');
+  const { expectGateway, openForChanges } = await import('../gateway/store/open-gateway-store.ts');
+  // A machine that has none yet may be given the shared one.
+  if ((location.databaseUrl ?? null) === null) expectGateway(location);
+  const { store, close } = await openForChanges(location, 'refuse', await createLog('silent', 'json'));
   try {
     return await work(store);
   } finally {
-    store.database.close();
+    await close();
   }
 }

@@ -21,6 +21,10 @@ export interface GatewayOptions {
   tcpPorts?: PortRange | null;
   /** Encrypts private keys at rest, 32 bytes in base64; omitted: a key file in the data folder. */
   encryptionKey?: string | null;
+  /** Of the shared PostgreSQL database; omitted: the gateway has a database of its own. */
+  databaseUrl?: string | null;
+  /** Called when another gateway is to serve the shared database: this one must end. */
+  onRemoved?: () => void;
   /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */
   apiUrl?: string | null;
   /** The CA that certifies reserved domains; omitted: the gateway's own CA. */

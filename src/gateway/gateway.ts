@@ -1,4 +1,5 @@
 import type { RequestListener } from 'node:http';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 
 import { CleanupStack } from '../lib/cleanup-stack.ts';
@@ -15,6 +16,7 @@ import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
+import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
@@ -45,7 +47,7 @@ import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { startSessions } from './start-sessions.ts';
-import { checkCompanionFiles, openGatewayStore } from './store/open-gateway-store.ts';
+import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
@@ -77,18 +79,25 @@ export interface Gateway {
 
 /** @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
-  const { dataDir, encryptionKey = null } = options;
-  const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
-  const store = openGatewayStore({ dataDir, encryptionKey });
+  const { dataDir, encryptionKey = null, databaseUrl = null } = options;
+  const folder = join(dataDir, 'gateway');
+  const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
+  const { store, shared, close } = await openForChanges(
+    { dataDir, encryptionKey, databaseUrl },
+    'upgrade',
+    options.log,
+  );
   const { unwritable } = store.database;
   if (unwritable !== null) {
     const reason = unwritable.message;
     options.log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
   }
   const cleanup = new CleanupStack(options.log);
-  cleanup.add(() => store.database.close());
+  cleanup.add(close);
   try {
+    const ca = localCa ?? (await openSharedCa(folder, store, options.log));
     await checkCompanionFiles(store, ca, options.log);
+    await shared?.serve({ address: hostname(), build: VERSION }, options.onRemoved ?? (() => {}));
     const parts = await startParts({
       options,
       ca,

@@ -50,6 +50,8 @@ export interface GatewayServerSettings {
   sessionPort: number | null;
   apiUrl: string | null;
   encryptionKey: string | null;
+  /** Of the shared database; null: the gateway has one of its own. */
+  databaseUrl: string | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
   acme: AcmeSettings | null;
   /** DNS server for the challenges of wildcard domains; null: none. */
@@ -75,6 +77,9 @@ export function loadGatewayServerSettings(
 const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, problems) => {
   const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
   const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
+  const { GATEWAY_DATABASE_URL: databaseUrl, GATEWAY_ENCRYPTION_KEY: encryptionKey } = values;
+  if (databaseUrl !== null && encryptionKey === null)
+    problems.push('GATEWAY_DATABASE_URL: requires GATEWAY_ENCRYPTION_KEY, the same for all that use the database');
   return {
     dataDir: path(values.DATA_DIR ?? ''),
     log: logSettings(values),
@@ -85,7 +90,8 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     apiUrl: values.GATEWAY_API_URL,
-    encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
+    encryptionKey,
+    databaseUrl,
     acme: acmeSettings(values, path, problems),
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),

@@ -46,6 +46,16 @@ function parseSecret(value: string): string {
   return token;
 }
 
+export const databaseUrl = (meaning: string, extras?: Extras): Variable<string> => ({
+  ...kind(meaning, 'a URL such as postgres://user:password@host:5432/database', parseDatabaseUrl, extras),
+  secret: true,
+});
+
+function parseDatabaseUrl(value: string): string {
+  if (!URL.canParse(value) || !/^postgres(ql)?:$/.test(new URL(value).protocol)) throw new Error('not such a URL');
+  return value;
+}
+
 const KEY_BYTES = 32;
 
 export const encryptionKey = (meaning: string, extras: Extras): Variable<string> => ({

@@ -4,6 +4,7 @@ import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
   count,
+  databaseUrl,
   deviceLabel,
   email,
   encryptionKey,
@@ -136,6 +137,10 @@ const GATEWAY = {
 };
 
 const STANDALONE_GATEWAY = {
+  GATEWAY_DATABASE_URL: databaseUrl(
+    'Shared PostgreSQL database that has the gateway’s data; DATA_DIR then only has a copy. Requires GATEWAY_ENCRYPTION_KEY',
+    { otherwise: 'a database in DATA_DIR', example: 'postgres://gateway:secret@db.example.com/gateway' },
+  ),
   GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
     default: '127.0.0.1',
   }),

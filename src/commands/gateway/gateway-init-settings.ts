@@ -14,6 +14,10 @@ export interface WantedGateway {
   /** Whether a public CA issues certificates, where one can. */
   acme: boolean;
   email: string | null;
+  /** URL of a shared database; null: a database of its own. */
+  database: string | null;
+  /** Of the shared database; null: it is known, or not needed. */
+  encryptionKey: string | null;
   /** Settings of the environment, see {@link settingsIn}; an option counts more. */
   environment: Readonly<Record<string, string>>;
 }
@@ -43,12 +47,14 @@ export function initialSettings(
   isSet: (name: string) => boolean,
   interfaces = networkInterfaces(),
 ): InitialSetting[] {
-  const { domain, httpsPort, httpPort, email, acme, environment } = wanted;
+  const { domain, httpsPort, httpPort, email, acme, database, encryptionKey, environment } = wanted;
   const options = {
     GATEWAY_DOMAIN: domain,
     ...(httpsPort !== null && { GATEWAY_HTTPS_PORT: String(httpsPort) }),
     ...(httpPort !== null && { GATEWAY_HTTP_PORT: String(httpPort) }),
     ...(email !== null && { GATEWAY_ACME_EMAIL: email }),
+    ...(database !== null && { GATEWAY_DATABASE_URL: database }),
+    ...(encryptionKey !== null && { GATEWAY_ENCRYPTION_KEY: encryptionKey }),
     ...(!acme && isPublicDomain(domain) && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
   };
   const told: Record<string, string> = { ...environment, ...options };

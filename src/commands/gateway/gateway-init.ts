@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
@@ -5,7 +6,9 @@ import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
 import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
-import { openGatewayStore } from '../../gateway/store/open-gateway-store.ts';
+import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
+import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
+import { Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
@@ -27,6 +30,8 @@ export interface InitOptions {
   httpPort?: number;
   acme: boolean;
   email?: string;
+  /** URL of a shared database. */
+  database?: string;
   address?: string[];
   from?: string;
   json?: boolean;
@@ -47,7 +52,7 @@ interface Place {
  */
 export async function initGateway(options: InitOptions): Promise<void> {
   const place = options.service ? servicePlace() : trialPlace();
-  const missing = missingSettings(options, place);
+  const missing = missingSettings({ ...options, encryptionKey: await newEncryptionKey(options, place) }, place);
   const settings = loadGatewayServerSettings({ ...place.env, ...valuesOf(missing) }, place.folder);
   if (missing.length > 0) await requirePorts(settings);
   const service = options.service ? await installWith(missing, place.file) : null;
@@ -88,8 +93,31 @@ function servicePlace(): Place {
   };
 }
 
+/**
+ * @returns the encryption key of the first gateway on a shared database; null: it is known
+ * @throws {OperatorError} when other gateways use the database, whose key was not given
+ */
+async function newEncryptionKey({ database }: InitOptions, { env, folder }: Place): Promise<string | null> {
+  const texts = { ...process.env, ...textsOfFiles(env, folder) };
+  const url = database ?? texts.GATEWAY_DATABASE_URL ?? '';
+  if (url === '' || (texts.GATEWAY_ENCRYPTION_KEY ?? '') !== '') return null;
+  const postgres = new Postgres(url);
+  try {
+    if ((await postgres.prepare()) === null) return randomBytes(32).toString('base64');
+  } finally {
+    await postgres.close();
+  }
+  throw new OperatorError(
+    'gateways use this shared database already: set GATEWAY_ENCRYPTION_KEY to their key in the environment',
+    2,
+  );
+}
+
 /** The settings to write; none for a gateway that has its domain. */
-function missingSettings(options: InitOptions, { env, folder, file }: Place): InitialSetting[] {
+function missingSettings(
+  options: InitOptions & { encryptionKey: string | null },
+  { env, folder, file }: Place,
+): InitialSetting[] {
   const texts = textsOfFiles(env, folder);
   const environment = settingsIn(process.env, options.service);
   const known = texts.GATEWAY_DOMAIN?.toLowerCase();
@@ -105,7 +133,8 @@ function missingSettings(options: InitOptions, { env, folder, file }: Place): In
   }
   if (known !== undefined) return [];
   const { service: isService, acme, httpsPort = null, httpPort = null, email = null } = options;
-  const wanted = { domain, isService, acme, httpsPort, httpPort, email, environment };
+  const { database = null, encryptionKey } = options;
+  const wanted = { domain, isService, acme, httpsPort, httpPort, email, database, encryptionKey, environment };
   return initialSettings(wanted, (name) => name in texts);
 }
 
@@ -160,13 +189,13 @@ async function firstApiKey(settings: GatewayServerSettings, service: string[] | 
     if (service !== null) return null;
     await createData(settings);
   }
-  const store = openGatewayStore(settings, 'refuse');
+  const { store, close } = await openForChanges(settings, 'refuse', await createLog('silent', 'json'));
   try {
     if (store.apiKeys.page(null, 1).length > 0) return 'exists';
     const { row, token } = await store.database.write(() => issueApiKey(store, { description: 'gateway init' }));
     return { id: row.id, token };
   } finally {
-    store.database.close();
+    await close();
   }
 }
 
@@ -174,8 +203,12 @@ async function firstApiKey(settings: GatewayServerSettings, service: string[] | 
 async function createData(settings: GatewayServerSettings): Promise<void> {
   const folder = await openDataFolder(settings.dataDir);
   try {
-    await openLocalCa(join(settings.dataDir, 'gateway'), await createLog('silent', 'json'));
-    openGatewayStore(settings).database.close();
+    const ca = join(settings.dataDir, 'gateway');
+    const log = await createLog('silent', 'json');
+    if (settings.databaseUrl === null) await openLocalCa(ca, log);
+    const { store, close } = await openForChanges(settings, 'upgrade', log);
+    if (settings.databaseUrl !== null) await openSharedCa(ca, store, log);
+    await close();
   } finally {
     await folder.release();
   }

@@ -36,7 +36,11 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
   const folder = join(settings.dataDir, 'gateway');
   try {
     await createFolder(folder, 0o755);
-    return await startGateway({ ...settings, log });
+    const onRemoved = () => {
+      log.fatal('removed from the shared database, for another gateway to serve it; exiting');
+      process.exit(1);
+    };
+    return await startGateway({ ...settings, log, onRemoved });
   } catch (error) {
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
     throw startError(error, { what: 'the gateway', portSettings, folder });

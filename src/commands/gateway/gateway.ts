@@ -53,6 +53,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
     .action(async (options: { json?: boolean }) =>
       (await import('./gateway-dashboard.ts')).showDashboard(settings(), options),
     );
+  addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
@@ -73,6 +74,9 @@ function addInitCommand(gateway: Command): void {
     .option('--email <address>', 'Where Let’s Encrypt sends notices', (text) =>
       parsed(VARIABLES.GATEWAY_ACME_EMAIL, text),
     )
+    .option('--database <url>', 'Shared PostgreSQL database instead of one in the data folder', (text) =>
+      parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
+    )
     .option(
       '--address <ip...>',
       'Public addresses for the DNS records (default: those of this machine)',
@@ -81,6 +85,28 @@ function addInitCommand(gateway: Command): void {
     .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
     .option('--json', 'Print the result as JSON')
     .action(async (options) => (await import('./gateway-init.ts')).initGateway(options));
+}
+
+function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-shared.ts');
+  gateway
+    .command('migrate')
+    .description('Move the stopped gateway’s data into an empty shared database (PostgreSQL), or back into DATA_DIR')
+    .requiredOption('--to <url>', 'postgres://user:password@host/database; sqlite: back into DATA_DIR', (text) =>
+      text === 'sqlite' ? text : parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
+    )
+    .option('--lost', 'With --to sqlite, when PostgreSQL is lost for good: what DATA_DIR has becomes the data')
+    .action(async (options: { to: string; lost?: boolean }) => (await load()).migrateGateway(settings(), options));
+  const nodes = gateway
+    .command('nodes')
+    .description('List the gateways that serve the shared database')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listNodes(settings(), options));
+  nodes
+    .command('remove')
+    .description('Let another gateway serve the shared database, when the machine of this one is lost')
+    .argument('<id>', 'id of the lost gateway, as listed')
+    .action(async (id: string) => (await load()).removeNode(settings(), id));
 }
 
 function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSettings): void {

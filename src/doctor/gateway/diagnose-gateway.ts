@@ -13,6 +13,7 @@ import { certificateResults, companionResults, databaseResults } from './gateway
 import { findNames } from './gateway-names.ts';
 import { addressResults, isRunning, portResults, type Recognition } from './gateway-ports.ts';
 import { type AskHost, outsideResults } from './ports-from-outside.ts';
+import { sharedDatabaseResults } from './shared-database.ts';
 
 export interface GatewaySurroundings {
   now?: () => number;
@@ -44,7 +45,7 @@ export async function diagnoseGateway(
     settings instanceof Error
       ? settingsProblems(settings, misspelt)
       : await checksFor(settings, misspelt, surroundings);
-  const secrets = settings instanceof Error ? [] : [settings.encryptionKey ?? ''];
+  const secrets = settings instanceof Error ? [] : [settings.encryptionKey ?? '', settings.databaseUrl ?? ''];
   return runChecks([...first, ...rest], secrets, patience);
 }
 
@@ -59,6 +60,9 @@ async function checksFor(
     check('settings', 'Settings', async () => [ok(`valid; domain: ${domain}`), ...misspelt]),
     dataFolderCheck(dataDir),
     check('database', 'Database', async () => databaseResults(settings)),
+    ...(settings.databaseUrl === null
+      ? []
+      : [check('shared-database', 'Shared database', () => sharedDatabaseResults(settings))]),
     check('ca', 'CA', () => companionResults(settings, now())),
     clockCheck({
       now,

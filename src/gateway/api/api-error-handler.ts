@@ -2,7 +2,7 @@ import type { ErrorRequestHandler, Request, Response } from 'express';
 import { ApiError } from '../../lib/errors.ts';
 import { answerErrors } from '../../lib/http/error-handler.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
+import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { refuse } from './request.ts';
 
 /** Answers 404 to unknown paths and unsupported methods. Clients accept this body without an error code. */
@@ -20,6 +20,7 @@ export function errorHandlers(log: Log): ErrorRequestHandler[] {
     answerErrors({
       translate: (error) => {
         if (error instanceof DatabaseBusy) return busy(error);
+        if (error instanceof DatabaseAway) return away(error);
         return error instanceof DatabaseUnwritable ? unwritable(error) : null;
       },
       log: (error, _known, { method, path }, { locals }) => {
@@ -35,6 +36,11 @@ export function errorHandlers(log: Log): ErrorRequestHandler[] {
 /** Nothing was changed: clients that heed `Retry-After` repeat the request. */
 function busy(cause: DatabaseBusy): ApiError {
   return refuse(503, 700, 'database busy: another program is using it; try again', { retryAfter: 1, cause });
+}
+
+/** The gateway goes on with what it knows, and asks the shared database twice a second. */
+function away(cause: DatabaseAway): ApiError {
+  return refuse(503, 700, 'the shared database does not answer; try again', { retryAfter: 5, cause });
 }
 
 /** Nothing was changed. A retry succeeds only after the operator has fixed the disk. */

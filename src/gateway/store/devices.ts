@@ -88,7 +88,7 @@ export class Devices extends Table<typeof deviceColumns> {
 
   /** Records that all devices that are marked as online are so now: one row for any number of devices. */
   sawAll(now: string): void {
-    this.database.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [SEEN_UNTIL, now]);
+    this.database.setFact(SEEN_UNTIL, now);
   }
 
   /** Whether devices are marked as online: when the gateway starts, because it was killed. */
@@ -98,8 +98,7 @@ export class Devices extends Table<typeof deviceColumns> {
 
   /** Marks all devices as offline since they were last seen. */
   endSightings(): void {
-    const sql = 'SELECT value FROM facts WHERE name = ?';
-    const until = this.database.get<{ value: string }>(sql, [SEEN_UNTIL])?.value ?? '';
+    const until = this.database.fact(SEEN_UNTIL) ?? '';
     for (const row of this.where('online = 1', [])) {
       const { last_seen_at: seen } = row;
       this.update({ ...row, online: false, last_seen_at: (seen ?? '') > until ? seen : until || seen });

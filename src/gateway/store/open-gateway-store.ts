@@ -5,14 +5,19 @@ import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
-import { openDatabase, openStore, type Store } from './store.ts';
+import { openDatabase, openStore, type Store, storeOn } from './store.ts';
 
 export interface StoreLocation {
   /** The program's data folder; the gateway's is `gateway/` below it. */
   dataDir: string;
   /** Key that encrypts private keys at rest, 32 bytes in base64; null: the key file in the gateway's folder. */
   encryptionKey: string | null;
+  /** Of the shared database, of which the one in the folder is a copy; null: it is a database of its own. */
+  databaseUrl?: string | null;
+  /** Whether what it has may become the content of an empty shared database; omitted: only a new one's. */
+  moves?: boolean;
 }
 
 /**
@@ -24,6 +29,78 @@ export function openGatewayStore(
   { dataDir, encryptionKey }: StoreLocation,
   older: 'upgrade' | 'refuse' = 'upgrade',
 ): Store {
+  const { file, box } = openFolder({ dataDir, encryptionKey });
+  return openStore(file, box, Date.now, older);
+}
+
+/**
+ * Opens the store of a gateway like {@link openGatewayStore}, for changes that go to its shared database if it has one.
+ *
+ * @returns also the queue of these changes, which does not follow those of others yet; null without a shared database
+ * @throws {OperatorError} also when the shared database cannot be used, or the setting that names it is missing
+ */
+export async function openForChanges(
+  location: StoreLocation,
+  older: 'upgrade' | 'refuse',
+  log: Log,
+): Promise<{ store: Store; shared: SharedWrites | null; close: () => Promise<void> }> {
+  const { file, box } = openFolder(location);
+  const database = openDatabase(file, older);
+  let shared: SharedWrites | null = null;
+  try {
+    shared = await shareDatabase(database, location, log);
+    const store = storeOn(database, box);
+    if (shared !== null) await checkEncryptionKey(store);
+    return { store, shared, close: () => closed(database, shared) };
+  } catch (error) {
+    await closed(database, shared);
+    throw error;
+  }
+}
+
+async function shareDatabase(
+  database: Database,
+  { databaseUrl: url = null, moves = false }: StoreLocation,
+  log: Log,
+): Promise<SharedWrites | null> {
+  if (url !== null) {
+    const { joinShared } = await import('./shared/join-shared.ts');
+    const shared = await joinShared(database.asCopy(), { url, moves, log });
+    database.writeTo(shared);
+    return shared;
+  }
+  if (database.isReplica)
+    throw new OperatorError(
+      'this gateway used a shared database: set GATEWAY_DATABASE_URL, or run "device-agent gateway migrate --to sqlite"',
+      2,
+    );
+  return null;
+}
+
+async function closed(database: Database, shared: SharedWrites | null): Promise<void> {
+  await shared?.stop();
+  database.close();
+}
+
+/** Row of `facts` that only the right encryption key opens. */
+const KEY_CHECK = 'encryption_key';
+
+async function checkEncryptionKey({ database, box }: Store): Promise<void> {
+  const known = database.fact(KEY_CHECK);
+  if (known === null) {
+    const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
+    await database.write(() => database.setFact(KEY_CHECK, sealed));
+    return;
+  }
+  try {
+    box.open(Buffer.from(known, 'base64'), KEY_CHECK);
+  } catch (cause) {
+    const message = 'GATEWAY_ENCRYPTION_KEY is not the key that the shared database is used with: set that one';
+    throw new OperatorError(message, 2, { cause });
+  }
+}
+
+function openFolder({ dataDir, encryptionKey }: StoreLocation): { file: string; box: SecretsBox } {
   const folder = join(dataDir, 'gateway');
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'gateway.db');
@@ -31,7 +108,7 @@ export function openGatewayStore(
     encryptionKey === null
       ? loadOrCreateKey(join(folder, 'encryption.key'), file)
       : parseKey(encryptionKey, 'the encryption key setting');
-  return openStore(file, new SecretsBox(key), Date.now, older);
+  return { file, box: new SecretsBox(key) };
 }
 
 /**
@@ -100,17 +177,15 @@ export async function checkCompanionFiles(
     log.error({ certificates }, 'encryption key does not match the private keys in the database');
   }
   const { database } = store;
-  const known = database.get<{ value: string }>('SELECT value FROM facts WHERE name = ?', [FACT])?.value;
+  const known = database.fact(FACT);
   const present = fingerprint(caPem);
   if (known === present) return;
-  if (known !== undefined) {
+  if (known !== null) {
     log.error({ ca: caFile }, 'certificate authority replaced: clients that trust the old one cannot connect');
   }
   if (database.unwritable !== null) return;
   try {
-    await database.write(() =>
-      database.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [FACT, present]),
-    );
+    await database.write(() => database.setFact(FACT, present));
   } catch (err) {
     log.warn({ err }, 'certificate authority not recorded in the database');
   }

@@ -37,7 +37,11 @@ export function openStore(
   wallClock: () => number = Date.now,
   older: 'upgrade' | 'refuse' = 'upgrade',
 ): Store {
-  const database = openDatabase(file, older);
+  return storeOn(openDatabase(file, older), box, wallClock);
+}
+
+/** The store of an open database. */
+export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
   const tables = createTables(database, box);
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
@@ -51,7 +55,7 @@ export function openStore(
     tcpPorts: new UsedTcpPorts(database, now),
     ids: createIdSource(latest, wallClock),
     now,
-    account: database.get<{ value: string }>("SELECT value FROM facts WHERE name = 'account'")?.value ?? '',
+    account: database.fact('account') ?? '',
   };
 }
 

@@ -79,10 +79,10 @@ export function issueEmbeddedAuthtoken(store: Store): Promise<string> {
 }
 
 function embeddedBotUser({ database, botUsers, ids, now }: Store): string {
-  const known = database.get<{ value: string }>('SELECT value FROM facts WHERE name = ?', [FACT]);
-  if (known && botUsers.get(known.value)) return known.value;
+  const known = database.fact(FACT);
+  if (known !== null && botUsers.get(known)) return known;
   const row = { id: ids.next('bot'), created_at: now(), name: 'embedded agent', active: true };
   botUsers.insert(row);
-  database.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [FACT, row.id]);
+  database.setFact(FACT, row.id);
   return row.id;
 }

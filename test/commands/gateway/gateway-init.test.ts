@@ -113,7 +113,16 @@ describe('the settings of a new gateway', () => {
   const v4 = { ...address, family: 'IPv4' as const, address: '192.0.2.7' };
   const v6 = { ...address, family: 'IPv6' as const, address: '2001:db8::7', scopeid: 0 };
   const linkLocal = { ...v6, address: 'fe80::7' };
-  const wanted = { isService: true, httpsPort: null, httpPort: null, acme: true, email: null, environment: {} };
+  const wanted = {
+    isService: true,
+    httpsPort: null,
+    httpPort: null,
+    acme: true,
+    email: null,
+    database: null,
+    encryptionKey: null,
+    environment: {},
+  };
   const values = (domain: string, addresses: (typeof v4 | typeof v6)[], changes: Partial<typeof wanted> = {}) =>
     Object.fromEntries(
       initialSettings({ domain, ...wanted, ...changes }, () => false, { eth0: addresses }).map(({ name, value }) => [

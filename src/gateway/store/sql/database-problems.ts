@@ -29,6 +29,13 @@ export class DatabaseUnwritable extends OperatorError {
   }
 }
 
+/** The shared database does not answer: if the change took effect, it was the last one. A retry may succeed. */
+export class DatabaseAway extends OperatorError {
+  constructor(reason: string, cause: unknown) {
+    super(`the shared database does not answer (${reason}); try again when it does`, 1, { cause });
+  }
+}
+
 /** Whether the disk was full, for the engine or the system. */
 export function isFull(error: unknown): boolean {
   return ['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE', 'ENOSPC', 'EDQUOT'].some((code) => hasErrno(error, code));

@@ -15,7 +15,7 @@ import {
   syncFile,
 } from './database-file.ts';
 import { DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
-import { GroupCommit } from './group-commit.ts';
+import { GroupCommit, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
 
@@ -26,6 +26,14 @@ const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
 const MEMORY_FOLDER = '/dev/shm';
 
+/** What makes a database the copy of a shared one. */
+export interface CopyOfShared {
+  engine: Libsql.Database;
+  file: string;
+  /** To be called with rows that it has taken over. */
+  onRows: (rows: readonly { tbl: string; key: string }[]) => void;
+}
+
 interface OpenOptions {
   unwritable?: DatabaseUnwritable | null;
   older?: OlderSchema;
@@ -35,10 +43,11 @@ interface OpenOptions {
 export class Database {
   readonly #statements: PreparedStatements;
   readonly #rawStatements: PreparedStatements;
-  readonly #writes: GroupCommit;
+  #writes: WriteQueue;
   #closed = false;
   #commits = 0;
   readonly #afterCommit = new Set<() => void>();
+  readonly #onRowTaken = new Set<(table: string, id: string) => void>();
   readonly changes = new ChangedRows();
   /** Of the database and its log, as they were opened. */
   #inodes = '';
@@ -52,11 +61,17 @@ export class Database {
   ) {
     this.#statements = new PreparedStatements(engine, 'objects');
     this.#rawStatements = new PreparedStatements(engine, 'values');
-    const committed = () => {
-      this.#commits++;
-      for (const listener of this.#afterCommit) listener();
-    };
-    this.#writes = new GroupCommit(engine, file, () => this.#requireFile(), committed);
+    this.#writes = new GroupCommit(
+      engine,
+      file,
+      () => this.#requireFile(),
+      () => this.#committed(),
+    );
+  }
+
+  #committed(): void {
+    this.#commits++;
+    for (const listener of this.#afterCommit) listener();
   }
 
   /**
@@ -123,6 +138,34 @@ export class Database {
     this.#afterCommit.add(listener);
   }
 
+  /** Calls the listener for each row that was taken over from a shared database, before those of {@link onCommit}. */
+  onRowTaken(listener: (table: string, id: string) => void): void {
+    this.#onRowTaken.add(listener);
+  }
+
+  /** Whether this is a copy of a shared database. */
+  get isReplica(): boolean {
+    return this.get("SELECT 1 FROM sqlite_master WHERE name = 'replica'") !== null;
+  }
+
+  /** What the code needs that makes this a copy of a shared database. */
+  asCopy(): CopyOfShared {
+    const onRows: CopyOfShared['onRows'] = (rows) => {
+      for (const { tbl, key } of rows) {
+        const id = String((JSON.parse(key) as unknown[])[0]);
+        this.changes.add(tbl, id);
+        for (const listener of this.#onRowTaken) listener(tbl, id);
+      }
+      this.#committed();
+    };
+    return { engine: this.engine, file: this.file, onRows };
+  }
+
+  /** From now on, writes go to another queue. */
+  writeTo(queue: WriteQueue): void {
+    this.#writes = queue;
+  }
+
   /** All rows of a query as objects keyed by column. The caller must name the type that the SQL returns. */
   all<Row>(sql: string, parameters: readonly SqlValue[] = []): Row[] {
     const prepared = this.#statements.prepare(sql, parameters);
@@ -143,6 +186,16 @@ export class Database {
   /** All rows of a query, each as an array of values. */
   allValues(sql: string, parameters: readonly SqlValue[]): unknown[][] {
     return this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][];
+  }
+
+  /** A single value that belongs to the whole database; null when it was never set. */
+  fact(name: string): string | null {
+    return this.get<{ value: string }>('SELECT value FROM facts WHERE name = ?', [name])?.value ?? null;
+  }
+
+  /** Only inside {@link write}. */
+  setFact(name: string, value: string): void {
+    this.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [name, value]);
   }
 
   /** Changes rows, only inside {@link write}; returns how many. */

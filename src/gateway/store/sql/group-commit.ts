@@ -5,9 +5,19 @@ import { DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from './databa
 const WRITE_TIMEOUT_MS = 5_000;
 const BUSY_PAUSE_MS = 30;
 /** Writes in one commit; limits how long a commit blocks the event loop. */
-const MAX_BATCH = 256;
+export const MAX_BATCH = 256;
 
-interface PendingWrite {
+/** Where a database's writes go. */
+export interface WriteQueue {
+  /** Whether a transaction runs now: only then may rows be changed. */
+  readonly isRunning: boolean;
+  /** Queues `work` as a transaction; see `Database.write`. */
+  add<T>(work: () => T): Promise<T>;
+  /** Runs all pending writes now, if that is possible, and rejects the others; nothing may be added afterwards. */
+  finish(): void;
+}
+
+export interface PendingWrite {
   /** Deadline of waiting for another process, in terms of `performance.now()`. */
   deadline: number;
   run: () => void;
@@ -19,7 +29,7 @@ interface PendingWrite {
  * The queue of pending writes. Writes that arrive together share one commit, each in its own savepoint. They resolve when
  * the commit is on disk.
  */
-export class GroupCommit {
+export class GroupCommit implements WriteQueue {
   #pending: PendingWrite[] = [];
   /** Cancels the scheduled flush; null without one. */
   #cancelFlush: (() => void) | null = null;
@@ -40,24 +50,14 @@ export class GroupCommit {
     return this.#isRunning;
   }
 
-  /** Queues `work` as a transaction; see `Database.write`. */
   add<T>(work: () => T): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      let value: T;
-      this.#pending.push({
-        deadline: performance.now() + WRITE_TIMEOUT_MS,
-        run: () => {
-          value = work();
-        },
-        settle: () => resolve(value),
-        reject,
-      });
+    return queued(work, (write) => {
+      this.#pending.push(write);
       // Requests parsed in this turn of the event loop share the commit.
       if (!this.#cancelFlush) this.#flushSoon();
     });
   }
 
-  /** Runs all pending writes now; nothing may be added afterwards. */
   finish(): void {
     while (this.#pending.length > 0) this.#flush();
     this.#cancelFlush?.();
@@ -78,7 +78,7 @@ export class GroupCommit {
       this.requireFile();
       this.engine.exec('BEGIN IMMEDIATE');
       for (const write of batch) {
-        if (this.#runInSavepoint(write)) done.push(write);
+        if (runInSavepoint(this.engine, write)) done.push(write);
       }
       this.engine.exec('COMMIT');
     } catch (error) {
@@ -110,25 +110,40 @@ export class GroupCommit {
     for (const write of batch) write.reject(reason);
   }
 
-  /** Whether the work succeeded; if not, its changes are rolled back and its promise is rejected. */
-  #runInSavepoint(write: PendingWrite): boolean {
-    this.engine.exec('SAVEPOINT request');
-    try {
-      write.run();
-    } catch (error) {
-      // A full disk ends the whole transaction.
-      if (isUnwritable(error)) throw error;
-      this.engine.exec('ROLLBACK TO request');
-      this.engine.exec('RELEASE request');
-      write.reject(error);
-      return false;
-    }
-    this.engine.exec('RELEASE request');
-    return true;
-  }
-
   #rollBack(): void {
     // A full or failing disk may already have ended the transaction.
     if (this.engine.inTransaction) this.engine.exec('ROLLBACK');
   }
+}
+
+/** @returns what `work` returns, once the write that is passed to `add` has been settled */
+export function queued<T>(work: () => T, add: (write: PendingWrite) => void): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    let value: T;
+    add({
+      deadline: performance.now() + WRITE_TIMEOUT_MS,
+      run: () => {
+        value = work();
+      },
+      settle: () => resolve(value),
+      reject,
+    });
+  });
+}
+
+/** Whether the work succeeded; if not, its changes are rolled back and its promise is rejected. */
+export function runInSavepoint(engine: Libsql.Database, write: PendingWrite): boolean {
+  engine.exec('SAVEPOINT request');
+  try {
+    write.run();
+  } catch (error) {
+    // A full disk ends the whole transaction.
+    if (isUnwritable(error)) throw error;
+    engine.exec('ROLLBACK TO request');
+    engine.exec('RELEASE request');
+    write.reject(error);
+    return false;
+  }
+  engine.exec('RELEASE request');
+  return true;
 }

@@ -1,0 +1,54 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
+import { isSame } from '../../gateway/store/shared/join-shared.ts';
+import { Postgres } from '../../gateway/store/shared/postgres.ts';
+import { DatabaseAway } from '../../gateway/store/sql/database-problems.ts';
+import { messageOf, OperatorError } from '../../lib/errors.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { failed, ok, type Result, skipped } from '../finding.ts';
+
+/** A running gateway takes changes over twice a second. */
+const LOOKS = 3;
+const LOOK_MS = 400;
+/** Certificates, authtokens and histories have times of both clocks. */
+const MAX_CLOCK_MS = 2_000;
+
+/** Judges whether this gateway can use its shared database, and has all that is in it. */
+export async function sharedDatabaseResults(settings: GatewayServerSettings): Promise<Result[]> {
+  const postgres = new Postgres(settings.databaseUrl ?? '');
+  try {
+    await postgres.prepare();
+    const { server, clockAheadMs } = await postgres.facts();
+    const seconds = Math.abs(Math.round(clockAheadMs / 1000));
+    const clock =
+      Math.abs(clockAheadMs) < MAX_CLOCK_MS
+        ? ok('its clock agrees with this one')
+        : failed(`its clock is ${seconds} s ${clockAheadMs > 0 ? 'ahead' : 'behind'}`, 'synchronize both clocks (NTP)');
+    return [ok(`PostgreSQL ${server} answers`), clock, await copyResult(settings, postgres)];
+  } catch (error) {
+    if (error instanceof DatabaseAway)
+      return [
+        failed(`does not answer: ${messageOf(error.cause)}`, 'check GATEWAY_DATABASE_URL, its network and the server'),
+      ];
+    if (error instanceof OperatorError) return [failed(error.message, null)];
+    throw error;
+  } finally {
+    await postgres.close();
+  }
+}
+
+async function copyResult(settings: GatewayServerSettings, postgres: Postgres): Promise<Result> {
+  if ((await postgres.head()) === null) return skipped('it is empty: the first start of a gateway fills it');
+  const database = openGatewayDatabase(settings);
+  try {
+    if (!database.isReplica)
+      return failed('DATA_DIR has a database of its own', 'move it: device-agent gateway migrate');
+    for (let looks = 0; looks < LOOKS; looks += 1) {
+      if (await isSame(database.asCopy(), postgres)) return ok('the copy in DATA_DIR is the same');
+      await delay(LOOK_MS);
+    }
+    return failed('the copy in DATA_DIR differs', 'restart the gateway, which compares it');
+  } finally {
+    database.close();
+  }
+}

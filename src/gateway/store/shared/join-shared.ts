@@ -1,0 +1,99 @@
+import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import type { CopyOfShared } from '../sql/database.ts';
+import { DatabaseAway } from '../sql/database-problems.ts';
+import { Postgres } from './postgres.ts';
+import { type Position, Replica } from './replica.ts';
+import { applied, SharedWrites } from './shared-writes.ts';
+
+interface JoinOptions {
+  /** Of the shared database, see {@link Postgres}. */
+  url: string;
+  /** Whether content of its own may become that of an empty shared database. */
+  moves: boolean;
+  log: Log;
+}
+
+/**
+ * Makes a gateway's database a copy of a shared one, and what nobody has used yet a shared one with its content.
+ *
+ * @returns the queue of its writes, which does not follow the changes of others yet
+ * @throws {OperatorError} when it has content of its own, or is the copy of another one; and when the shared database cannot
+ *   be reached and there is no copy yet
+ */
+export async function joinShared(copy: CopyOfShared, { url, moves, log }: JoinOptions): Promise<SharedWrites> {
+  const replica = new Replica(copy.engine);
+  const postgres = new Postgres(url);
+  try {
+    const position = await joined(replica, postgres, { moves, log });
+    return new SharedWrites({ ...copy, replica, postgres, position, log });
+  } catch (error) {
+    await postgres.close();
+    throw error;
+  }
+}
+
+/** Whether a copy has what the shared database has. It is left as it is. */
+export async function isSame({ engine }: CopyOfShared, postgres: Postgres): Promise<boolean> {
+  const replica = new Replica(engine);
+  const { rows } = await postgres.rowsAfter(0);
+  return replica.difference(rows).length === 0;
+}
+
+async function joined(
+  replica: Replica,
+  postgres: Postgres,
+  { moves, log }: Omit<JoinOptions, 'url'>,
+): Promise<Position> {
+  const own = replica.position;
+  try {
+    const head = await postgres.prepare();
+    const shared = head === null ? [] : (await postgres.rowsAfter(0)).rows;
+    // The same content: it was moved just now.
+    const isMove = moves && own === null && (head === null || replica.difference(shared).length === 0);
+    if (!isMove) requireSame(own, head, replica);
+    return head === null ? await filled(replica, postgres) : await copied(replica, postgres);
+  } catch (error) {
+    if (!(error instanceof DatabaseAway)) throw error;
+    const reason = messageOf(error.cause);
+    if (own === null)
+      throw new OperatorError(
+        `the shared database cannot be reached (${reason}): check GATEWAY_DATABASE_URL; the first start needs it`,
+      );
+    log.warn({ reason }, 'shared database does not answer: existing accounts keep working, changes are rejected');
+    return own;
+  }
+}
+
+function requireSame(own: Position | null, head: Position | null, replica: Replica): void {
+  if (own === null) {
+    if (replica.isNew) return;
+    throw new OperatorError(
+      head === null
+        ? 'this gateway has a database of its own, and the shared one is empty: "device-agent gateway migrate" moves it there'
+        : 'this gateway has a database of its own, and the shared one is in use: start it with an empty DATA_DIR',
+      2,
+    );
+  }
+  if (head === null)
+    throw new OperatorError('the shared database is empty, and was not before: restore it from a backup', 2);
+  if (head.cluster === own.cluster) return;
+  throw new OperatorError(
+    'GATEWAY_DATABASE_URL names another shared database than before: correct it, or start with an empty DATA_DIR',
+    2,
+  );
+}
+
+async function filled(replica: Replica, postgres: Postgres): Promise<Position> {
+  const position = await postgres.fill(replica.rows());
+  await applied(replica, [], position);
+  return position;
+}
+
+/** Compares everything: a new version of this program may know rows and columns that were left out so far. */
+async function copied(replica: Replica, postgres: Postgres): Promise<Position> {
+  const { rows, position } = await postgres.rowsAfter(0);
+  if (position === null) throw new OperatorError('the shared database was emptied just now');
+  await applied(replica, replica.difference(rows), position);
+  return position;
+}

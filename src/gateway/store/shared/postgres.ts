@@ -1,0 +1,298 @@
+import { randomUUID } from 'node:crypto';
+import type { Client } from 'pg';
+import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { DatabaseAway } from '../sql/database-problems.ts';
+import type { Position, SharedRow } from './replica.ts';
+
+/** Oldest version of PostgreSQL, as its `server_version_num`. */
+const MIN_SERVER = 140_000;
+const CONNECT_MS = 3_000;
+/** Longest answer to one statement; the connection is given up then. */
+const QUERY_MS = 5_000;
+/** Of the tables below: grows when an older program could not use them. */
+const FORMAT = 1;
+/** Days for which deletions are kept: a gateway that was away for longer copies everything. */
+const KEEP_DAYS = 7;
+
+/**
+ * `rows` has every row of every gateway's tables, as JSON, with the number of the commit that changed it last. `cluster` is one
+ * row, whose number orders all commits.
+ */
+const SCHEMA = `
+  CREATE SCHEMA IF NOT EXISTS device_agent;
+  CREATE TABLE IF NOT EXISTS device_agent.cluster (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id text NOT NULL, format integer NOT NULL, version bigint NOT NULL,
+    forgotten bigint NOT NULL -- deletions up to here are no longer known
+  );
+  CREATE TABLE IF NOT EXISTS device_agent.rows (
+    tbl text NOT NULL, key text NOT NULL,
+    row jsonb, -- null: deleted
+    version bigint NOT NULL, PRIMARY KEY (tbl, key)
+  );
+  CREATE INDEX IF NOT EXISTS rows_by_version ON device_agent.rows (version);
+  CREATE TABLE IF NOT EXISTS device_agent.commits (
+    version bigint PRIMARY KEY, batch text NOT NULL UNIQUE, at timestamptz NOT NULL
+  );
+  CREATE TABLE IF NOT EXISTS device_agent.nodes (
+    id text PRIMARY KEY, address text NOT NULL, build text NOT NULL, applied bigint NOT NULL, renewed timestamptz NOT NULL
+  );`;
+
+/** Any constant: two gateways may create the tables at the same time. */
+const CREATION_LOCK = 7_232_190;
+
+/** A gateway that uses the shared database. */
+export interface Node {
+  readonly id: string;
+  readonly address: string;
+  readonly build: string;
+  /** The change up to which its replica has everything. */
+  readonly applied: number;
+  /** Seconds since it was last heard of, by the database's clock. */
+  readonly silentSeconds: number;
+}
+
+/** The shared database: PostgreSQL, by one connection that is made again when it breaks. */
+export class Postgres {
+  #client: Client | null = null;
+  #connecting: Promise<Client> | null = null;
+  #closed = false;
+
+  /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
+  constructor(private readonly url: string) {}
+
+  /**
+   * Creates the tables where they are missing.
+   *
+   * @returns the position after the last commit; null for a database that nobody has used yet
+   * @throws {DatabaseAway} when it cannot be reached
+   * @throws {OperatorError} when it is too old, or its tables are from a newer version of this program
+   */
+  async prepare(): Promise<Position | null> {
+    const [server] = await this.#query<{ version: string; ready: boolean }>(
+      `SELECT current_setting('server_version_num') AS version, to_regclass('device_agent.nodes') IS NOT NULL AS ready`,
+    );
+    if (Number(server?.version) < MIN_SERVER) throw new OperatorError('PostgreSQL is older than version 14');
+    if (server?.ready !== true)
+      await this.#query(`BEGIN; SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA} COMMIT`);
+    return this.head();
+  }
+
+  /** The position after the last commit; null for a database that nobody has used yet. @throws as {@link prepare} */
+  async head(): Promise<Position | null> {
+    const [head] = await this.#query<{ id: string; format: number; version: string; batch: string }>(
+      'SELECT id, format, cluster.version, batch FROM device_agent.cluster JOIN device_agent.commits USING (version)',
+    );
+    if (!head) return null;
+    if (head.format > FORMAT)
+      throw new OperatorError('the shared database was written by a newer version of this program: use that version');
+    return { cluster: head.id, version: Number(head.version), batch: head.batch };
+  }
+
+  /**
+   * Puts the first content into a database that nobody has used yet.
+   *
+   * @throws {OperatorError} when another gateway was faster
+   */
+  async fill(rows: readonly SharedRow[]): Promise<Position> {
+    const position = { cluster: randomUUID(), version: 1, batch: randomUUID() };
+    const filled = await this.#query(
+      `WITH new AS (
+        INSERT INTO device_agent.cluster VALUES (true, $1, ${FORMAT}, 1, 0) ON CONFLICT DO NOTHING RETURNING version
+      ), content AS (
+        INSERT INTO device_agent.rows SELECT tbl, key, row, version
+        FROM new, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
+      )
+      INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM new RETURNING version`,
+      [position.cluster, JSON.stringify(rows), position.batch],
+    );
+    if (filled.length === 0) throw new OperatorError('another gateway has just begun to use this shared database');
+    return position;
+  }
+
+  /**
+   * Commits rows, if nobody else has committed since.
+   *
+   * @param seen the version up to which the caller knows everything
+   * @param batch random id, the same when a commit is tried again whose answer was lost
+   * @returns the version of the commit; null when somebody else was faster
+   */
+  async commit(seen: number, batch: string, rows: readonly SharedRow[]): Promise<number | null> {
+    // Columns that only newer gateways know keep their values.
+    const [done] = await this.#query<{ version: string }>(
+      `WITH next AS (
+        UPDATE device_agent.cluster SET version = version + 1 WHERE version = $1 RETURNING version
+      ), changed AS (
+        INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
+        FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
+        ON CONFLICT (tbl, key) DO UPDATE SET row = COALESCE(known.row, '{}') || excluded.row, version = excluded.version
+      )
+      INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version`,
+      [seen, JSON.stringify(rows), batch],
+    );
+    return done ? Number(done.version) : this.#versionOf(batch);
+  }
+
+  async #versionOf(batch: string): Promise<number | null> {
+    const sql = 'SELECT version FROM device_agent.commits WHERE batch = $1';
+    const [row] = await this.#query<{ version: string }>(sql, [batch]);
+    return row ? Number(row.version) : null;
+  }
+
+  /** Whether a position is one of this database's past from which all changes since are known. */
+  async continues({ cluster, version, batch }: Position): Promise<boolean> {
+    const rows = await this.#query(
+      `SELECT FROM device_agent.cluster, device_agent.commits
+      WHERE id = $1 AND forgotten <= $2 AND commits.version = $2 AND batch = $3`,
+      [cluster, version, batch],
+    );
+    return rows.length > 0;
+  }
+
+  /** What has changed since a version, 0 for all rows that exist; and the position after it. */
+  async rowsAfter(version: number): Promise<{ rows: SharedRow[]; position: Position | null }> {
+    // One statement sees one state of the database.
+    const found = await this.#query<{ id: string; head: string; batch: string } & SharedRow>(
+      `SELECT id, cluster.version AS head, batch, tbl, key, row
+      FROM device_agent.cluster JOIN device_agent.commits USING (version)
+      LEFT JOIN device_agent.rows ON rows.version > $1 AND (row IS NOT NULL OR $1 > 0)`,
+      [version],
+    );
+    const [first] = found;
+    if (!first) return { rows: [], position: null };
+    const position = { cluster: first.id, version: Number(first.head), batch: first.batch };
+    return { rows: found.flatMap(({ tbl, key, row }) => (tbl === null ? [] : [{ tbl, key, row }])), position };
+  }
+
+  /** Forgets old commits and deletions. */
+  async forget(): Promise<void> {
+    await this.#query(
+      `WITH old AS (
+        SELECT max(version) AS version FROM device_agent.commits WHERE at < now() - interval '${KEEP_DAYS} days'
+      ), cut AS (
+        UPDATE device_agent.cluster SET forgotten = old.version FROM old WHERE old.version > forgotten RETURNING forgotten
+      ), deleted AS (
+        DELETE FROM device_agent.rows USING cut WHERE row IS NULL AND rows.version <= cut.forgotten
+      )
+      DELETE FROM device_agent.commits USING cut, device_agent.cluster
+      WHERE commits.version < cut.forgotten AND commits.version <> cluster.version`,
+    );
+  }
+
+  /**
+   * Makes a gateway the one that serves this database. One that is silent may only be cut off, and serve: it stays the one
+   * until it leaves, or somebody who knows {@link leave}s for it.
+   *
+   * @returns the other one that does so; null when this one does now
+   */
+  async enter({ id, address, build, applied }: Omit<Node, 'silentSeconds'>): Promise<Node | null> {
+    // A lock that is taken in the same statement would come after what that has seen.
+    await this.#query('BEGIN');
+    try {
+      await this.#query('SELECT FROM device_agent.cluster FOR UPDATE');
+      const other = (await this.nodes()).find((node) => node.id !== id);
+      if (other) return other;
+      const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (id) DO UPDATE
+        SET address = excluded.address, build = excluded.build, applied = excluded.applied, renewed = excluded.renewed`;
+      await this.#query(sql, [id, address, build, applied]);
+      return null;
+    } finally {
+      await this.#query('COMMIT');
+    }
+  }
+
+  /** @returns whether the gateway still is the one that serves this database */
+  async renew(id: string, applied: number): Promise<boolean> {
+    const sql = 'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $2 WHERE id = $1 RETURNING id';
+    return (await this.#query(sql, [id, applied])).length > 0;
+  }
+
+  /** @returns whether it was one that serves this database */
+  async leave(id: string): Promise<boolean> {
+    return (await this.#query('DELETE FROM device_agent.nodes WHERE id = $1 RETURNING id', [id])).length > 0;
+  }
+
+  async nodes(): Promise<Node[]> {
+    const rows = await this.#query<{ id: string; address: string; build: string; applied: string; silent: string }>(
+      `SELECT id, address, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
+      FROM device_agent.nodes ORDER BY address, id`,
+    );
+    return rows.map(({ applied, silent, ...node }) => ({
+      ...node,
+      applied: Number(applied),
+      silentSeconds: Number(silent),
+    }));
+  }
+
+  /** The database's version, and how many milliseconds its clock is ahead of this machine's. */
+  async facts(): Promise<{ server: string; clockAheadMs: number }> {
+    const before = Date.now();
+    const [row] = await this.#query<{ server: string; now: string }>(
+      `SELECT current_setting('server_version') AS server, EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS now`,
+    );
+    const now = (before + Date.now()) / 2;
+    return { server: row?.server ?? '', clockAheadMs: Math.round(Number(row?.now) - now) };
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#client?.end().catch(() => {}); // broken already
+  }
+
+  async #query<Row>(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
+    const client = await this.#connect();
+    try {
+      // Without values, several statements may follow each other.
+      const { rows } = await (values.length > 0 ? client.query(sql, [...values]) : client.query(sql));
+      return rows as Row[];
+    } catch (error) {
+      if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
+      this.#drop(client);
+      throw new DatabaseAway(messageOf(error), error);
+    }
+  }
+
+  async #connect(): Promise<Client> {
+    if (this.#closed) throw new DatabaseAway('closed', null);
+    if (this.#client) return this.#client;
+    this.#connecting ??= this.#open().finally(() => {
+      this.#connecting = null;
+    });
+    return this.#connecting;
+  }
+
+  async #open(): Promise<Client> {
+    const { default: pg } = await import('pg');
+    const client = new pg.Client({
+      connectionString: this.url,
+      application_name: 'device-agent gateway',
+      connectionTimeoutMillis: CONNECT_MS,
+      query_timeout: QUERY_MS,
+      statement_timeout: QUERY_MS,
+      keepAlive: true,
+    });
+    client.on('error', () => this.#drop(client));
+    client.on('end', () => this.#drop(client));
+    try {
+      await client.connect();
+    } catch (error) {
+      if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
+      throw new DatabaseAway(messageOf(error), error);
+    }
+    this.#client = client;
+    return client;
+  }
+
+  #drop(client: Client): void {
+    if (this.#client !== client) return;
+    this.#client = null;
+    void client.end().catch(() => {}); // broken already
+  }
+}
+
+/** Whether PostgreSQL has understood and refused, such as a wrong password: another attempt would not help. */
+function isRefusal(error: unknown): boolean {
+  const { severity, code = '' } = error as { severity?: string; code?: string };
+  // Not while it starts or stops, has no connections left, or only reads after a failover.
+  return severity !== undefined && !/^(57P|08|53|25006)/.test(code);
+}

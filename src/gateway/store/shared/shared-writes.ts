@@ -1,0 +1,322 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import type Libsql from 'libsql';
+import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import { Repeats } from '../../../lib/log/repeats.ts';
+import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
+import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
+import type { Node, Postgres } from './postgres.ts';
+import type { Position, Replica, SharedRow } from './replica.ts';
+
+/** How often the shared database is asked for changes of others. */
+const POLL_MS = 500;
+const RETRY_MS = 50;
+/** How often this gateway says that it serves. */
+const RENEW_MS = 2_000;
+/** How often old commits and deletions are forgotten. */
+const FORGET_MS = 3_600_000;
+
+interface SharedWritesOptions {
+  engine: Libsql.Database;
+  file: string;
+  replica: Replica;
+  postgres: Postgres;
+  /** What the replica has; it follows the shared database already. */
+  position: Position;
+  /** Called when the replica has got rows, before their write resolves. Must not throw. */
+  onRows: (rows: readonly SharedRow[]) => void;
+  log: Log;
+}
+
+interface Serving extends Pick<Node, 'id' | 'address' | 'build'> {
+  /** False: the shared database has not answered yet. */
+  hasEntered: boolean;
+  onRemoved: () => void;
+}
+
+/** Waits while another process writes to the replica. @throws the engine's error */
+export async function applied(replica: Replica, rows: readonly SharedRow[], position: Position): Promise<void> {
+  for (;;) {
+    try {
+      replica.apply(rows, position);
+      return;
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+    }
+    await delay(RETRY_MS);
+  }
+}
+
+/**
+ * The writes of a gateway whose database is shared. Pending ones are tried out in its replica, undone, and committed there as
+ * the rows that they change, if nobody else has committed anything that they have not seen; else they are tried again. Others'
+ * commits are taken over twice a second.
+ */
+export class SharedWrites implements WriteQueue {
+  #pending: PendingWrite[] = [];
+  #position: Position;
+  #isRunning = false;
+  #isFlushing = false;
+  #closed = false;
+  /** What is being done with the replica and the connection; one after another. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #timer: NodeJS.Timeout | undefined;
+  #forgetAt = performance.now() + FORGET_MS;
+  #renewAt = performance.now() + RENEW_MS;
+  /** Null: this process only makes changes, for example as a command. */
+  #serving: Serving | null = null;
+  readonly #failures = new Repeats();
+  /** Why the shared database does not answer; null: it does. */
+  #away: DatabaseAway | null = null;
+
+  constructor(private readonly options: SharedWritesOptions) {
+    this.#position = options.position;
+  }
+
+  get postgres(): Postgres {
+    return this.options.postgres;
+  }
+
+  get isRunning(): boolean {
+    return this.#isRunning;
+  }
+
+  /** The change up to which the replica has everything. */
+  get applied(): number {
+    return this.#position.version;
+  }
+
+  add<T>(work: () => T): Promise<T> {
+    return queued(work, (write) => {
+      this.#pending.push(write);
+      if (!this.#isFlushing) void this.#flush();
+    });
+  }
+
+  /**
+   * Makes this the gateway that serves the shared database, which only one may do at a time, and follows the changes of others
+   * until {@link stop}.
+   *
+   * @param onRemoved called when somebody has made place for another gateway
+   * @throws {OperatorError} when another one does
+   */
+  async serve(self: Pick<Node, 'address' | 'build'>, onRemoved: () => void): Promise<void> {
+    const { postgres, replica } = this.options;
+    const node: Serving = { ...self, id: replica.node, hasEntered: false, onRemoved };
+    const enter = async () => {
+      const other = await this.#answered(postgres.enter({ ...node, applied: this.applied }));
+      if (other) throw new OperatorError(isServedBy(other));
+      node.hasEntered = true;
+    };
+    await enter().catch((error: unknown) => {
+      // It was the one that served before, or else it would have no copy.
+      if (!(error instanceof DatabaseAway)) throw error;
+    });
+    this.#serving = node;
+    this.#followSoon();
+  }
+
+  #followSoon(): void {
+    this.#timer = setTimeout(async () => {
+      await this.#inTurn(() => this.#follow()).catch((err: unknown) => {
+        if (err instanceof DatabaseAway) return;
+        const times = this.#failures.timesDue('follow');
+        if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not taken over');
+      });
+      if (!this.#closed) this.#followSoon();
+    }, POLL_MS);
+  }
+
+  async #follow(): Promise<void> {
+    const { postgres } = this.options;
+    await this.#catchUp();
+    const now = performance.now();
+    if (now >= this.#renewAt) {
+      this.#renewAt = now + RENEW_MS;
+      await this.#renew();
+    }
+    if (now < this.#forgetAt) return;
+    this.#forgetAt = now + FORGET_MS;
+    await postgres.forget();
+  }
+
+  async #renew(): Promise<void> {
+    const { postgres } = this.options;
+    const node = this.#serving;
+    if (node === null) return;
+    const { applied } = this;
+    const isEntered = node.hasEntered
+      ? await postgres.renew(node.id, applied)
+      : !(await postgres.enter({ ...node, applied }));
+    if (isEntered) node.hasEntered = true;
+    else node.onRemoved();
+  }
+
+  /** Takes over what others have changed. @throws {DatabaseAway} */
+  refresh(): Promise<void> {
+    return this.#inTurn(() => this.#catchUp());
+  }
+
+  /** Equal for all copies that have the same. */
+  digest(): string {
+    return this.options.replica.digest();
+  }
+
+  /** Makes the copy a database of its own, which keeps everything. */
+  detach(): void {
+    this.options.replica.end();
+  }
+
+  /** Finishes what is pending, makes place for another gateway, and ends the connection. */
+  async stop(): Promise<void> {
+    while (this.#isFlushing || this.#pending.length > 0) await delay(RETRY_MS);
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#turn;
+    const { postgres, log } = this.options;
+    if (this.#serving?.hasEntered)
+      await postgres.leave(this.#serving.id).catch((err: unknown) => log.warn({ err }, 'shared database not left'));
+    await postgres.close();
+  }
+
+  finish(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    for (const write of this.#pending.splice(0)) write.reject(new Error('the database is closed'));
+  }
+
+  async #flush(): Promise<void> {
+    this.#isFlushing = true;
+    // Requests parsed in this turn of the event loop share the commit.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#pending.length > 0 && !this.#closed) {
+      const batch = this.#pending.splice(0, MAX_BATCH);
+      await this.#inTurn(() => this.#commit(batch)).catch((error: unknown) => {
+        const reason = isUnwritable(error) ? DatabaseUnwritable.because(error, this.options.file) : error;
+        for (const write of batch) write.reject(reason);
+      });
+    }
+    this.#isFlushing = false;
+  }
+
+  async #commit(batch: readonly PendingWrite[]): Promise<void> {
+    // It is asked twice a second whether it answers again.
+    if (this.#away && this.#serving) throw this.#away;
+    for (let left = batch; left.length > 0; left = this.#notOverdue(left)) {
+      const tried = await this.#tryOut(left);
+      if (tried === null) continue;
+      const { rows, done } = tried;
+      const position = rows.length === 0 ? this.#position : await this.#send(rows);
+      if (position === null) {
+        await this.#catchUp();
+        left = done;
+        continue;
+      }
+      if (rows.length > 0) await this.#apply(rows, position);
+      for (const write of done) write.settle();
+      return;
+    }
+  }
+
+  /** Those whose work has failed are rejected. @returns null when another process is writing to the replica */
+  async #tryOut(batch: readonly PendingWrite[]): Promise<{ rows: SharedRow[]; done: PendingWrite[] } | null> {
+    const done: PendingWrite[] = [];
+    this.#isRunning = true;
+    try {
+      const rows = this.options.replica.tryOut(() => {
+        for (const write of batch) if (runInSavepoint(this.options.engine, write)) done.push(write);
+      });
+      return { rows, done };
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+    } finally {
+      this.#isRunning = false;
+    }
+    await delay(RETRY_MS);
+    return null;
+  }
+
+  #notOverdue(writes: readonly PendingWrite[]): readonly PendingWrite[] {
+    const now = performance.now();
+    for (const write of writes)
+      if (write.deadline <= now) write.reject(this.#away ?? new DatabaseBusy(this.options.file, null));
+    return writes.filter(({ deadline }) => deadline > now);
+  }
+
+  /** @returns null when somebody else has committed since; @throws {DatabaseAway} */
+  async #send(rows: readonly SharedRow[]): Promise<Position | null> {
+    const { cluster, version: seen } = this.#position;
+    const batch = randomUUID();
+    const send = async () => {
+      const version = await this.options.postgres.commit(seen, batch, rows);
+      return version === null ? null : { cluster, version, batch };
+    };
+    try {
+      return await this.#answered(send());
+    } catch (error) {
+      // The answer may be all that was lost. The same batch is not committed twice.
+      if (error instanceof DatabaseAway) return await this.#answered(send());
+      throw error;
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    const { postgres, replica } = this.options;
+    const { rows, position } = await this.#answered(postgres.rowsAfter(this.#position.version));
+    if (position?.batch === this.#position.batch) return;
+    if (position !== null && position.version > this.#position.version && (await postgres.continues(this.#position))) {
+      await this.#apply(rows, position);
+      return;
+    }
+    // PostgreSQL was put back to an older state, or this gateway was away for too long.
+    const all = await this.#answered(postgres.rowsAfter(0));
+    if (all.position === null || all.position.cluster !== this.#position.cluster)
+      throw new DatabaseUnwritable(
+        'it is not the shared database any more that this gateway has used: restore that one, or restart the gateway',
+        'shared database was replaced',
+      );
+    this.options.log.warn({ commit: all.position.version }, 'everything copied from the shared database');
+    await this.#apply(replica.difference(all.rows), all.position);
+  }
+
+  async #apply(rows: readonly SharedRow[], position: Position): Promise<void> {
+    await applied(this.options.replica, rows, position);
+    this.#position = position;
+    this.options.onRows(rows);
+  }
+
+  async #answered<T>(question: Promise<T>): Promise<T> {
+    const { log } = this.options;
+    try {
+      const answer = await question;
+      if (this.#away) log.info('shared database answers again');
+      this.#away = null;
+      return answer;
+    } catch (error) {
+      if (error instanceof DatabaseAway) {
+        if (!this.#away)
+          log.warn(
+            { reason: messageOf(error.cause) },
+            'shared database does not answer: existing accounts keep working, changes are rejected',
+          );
+        this.#away = error;
+      }
+      throw error;
+    }
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(work);
+    this.#turn = turn.catch(() => {});
+    return turn;
+  }
+}
+
+function isServedBy({ id, address, silentSeconds }: Node): string {
+  const heard = silentSeconds < 60 ? `${Math.round(silentSeconds)} s` : `${Math.round(silentSeconds / 60)} min`;
+  return (
+    `the gateway ${address}, heard of ${heard} ago, serves this shared database: stop it first; if its machine is lost, ` +
+    `run "device-agent gateway nodes remove ${id}"`
+  );
+}

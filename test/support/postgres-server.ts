@@ -1,0 +1,106 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chownSync, existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import pg from 'pg';
+import { freePorts } from './free-ports.ts';
+import type { Missing } from './requirements.ts';
+import { makeFolder } from './temporary-folder.ts';
+import { until } from './until.ts';
+
+/** Where Debian has the programs of each version, which are not in the path. */
+const DEBIAN = '/usr/lib/postgresql';
+/** Nobody: the server refuses to run as root. */
+const UNPRIVILEGED = 65_534;
+
+const programs = foldersOf().find((folder) => existsSync(join(folder, 'initdb'))) ?? null;
+
+export const NO_POSTGRES: Missing = programs === null ? 'PostgreSQL is not installed' : null;
+
+/** A PostgreSQL server of a test's own. Its port stays the same after restarts. */
+export class PostgresServer {
+  #running: ChildProcess | null = null;
+
+  private constructor(
+    private readonly folder: string,
+    private readonly remove: () => void,
+    readonly port: number,
+  ) {}
+
+  static async start(): Promise<PostgresServer> {
+    const [parent, remove] = makeFolder();
+    if (isRoot()) chownSync(parent, UNPRIVILEGED, UNPRIVILEGED);
+    const folder = join(parent, 'pg');
+    const args = ['-D', folder, '-U', 'gateway', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C.UTF-8'];
+    execFileSync(join(programs ?? '', 'initdb'), args, { stdio: 'ignore', ...identity() });
+    const server = new PostgresServer(folder, remove, (await freePorts(1)).first);
+    await server.restart();
+    return server;
+  }
+
+  get address(): string {
+    return `127.0.0.1:${this.port}`;
+  }
+
+  /** @param address of a proxy in front of it */
+  url(address = this.address): string {
+    return `postgres://gateway@${address}/postgres`;
+  }
+
+  /** Runs statements by a connection of its own. */
+  async query<Row>(sql: string, database = 'postgres'): Promise<Row[]> {
+    const client = new pg.Client({ connectionString: this.url().replace(/postgres$/, database) });
+    await client.connect();
+    try {
+      const { rows } = await client.query(sql);
+      return rows as Row[];
+    } finally {
+      await client.end();
+    }
+  }
+
+  async restart(): Promise<void> {
+    await this.kill();
+    // What a power cut would take is no matter here.
+    const args = ['-D', this.folder, '-p', String(this.port), '-k', this.folder, '-c', 'fsync=off'];
+    args.push('-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=40', '-c', 'shared_buffers=16MB');
+    this.#running = spawn(join(programs ?? '', 'postgres'), args, { stdio: 'ignore', ...identity() });
+    await until(() => this.#answers(), 'PostgreSQL to answer', { everyMs: 30 });
+  }
+
+  /** Ends it at once, without finishing anything. */
+  async kill(): Promise<void> {
+    const child = this.#running;
+    this.#running = null;
+    if (child === null || child.exitCode !== null) return;
+    const ended = once(child, 'exit');
+    // Immediate shutdown: killed by SIGKILL, it would leave its workers behind.
+    child.kill('SIGQUIT');
+    await ended;
+  }
+
+  async end(): Promise<void> {
+    await this.kill();
+    this.remove();
+  }
+
+  async #answers(): Promise<boolean> {
+    return this.query('SELECT 1').then(
+      () => true,
+      () => false,
+    );
+  }
+}
+
+function foldersOf(): string[] {
+  const versions = existsSync(DEBIAN) ? readdirSync(DEBIAN).sort((a, b) => Number(b) - Number(a)) : [];
+  return [...versions.map((version) => join(DEBIAN, version, 'bin')), ...(process.env.PATH ?? '').split(':')];
+}
+
+function isRoot(): boolean {
+  return process.geteuid?.() === 0;
+}
+
+function identity(): { uid?: number; gid?: number } {
+  return isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {};
+}
