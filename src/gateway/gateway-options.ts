@@ -1,4 +1,5 @@
 import type { Log } from '../lib/log/log.ts';
+import type { Cidr } from '../lib/network/cidr.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
@@ -25,6 +26,8 @@ export interface GatewayOptions {
   databaseUrl?: string | null;
   /** Called when another gateway is to serve the shared database: this one must end. */
   onRemoved?: () => void;
+  /** Load balancers in front of the gateway; omitted: none. */
+  balancers?: readonly Cidr[];
   /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */
   apiUrl?: string | null;
   /** The CA that certifies reserved domains; omitted: the gateway's own CA. */

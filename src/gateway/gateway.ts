@@ -6,6 +6,7 @@ import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/http/express-app.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import type { Log } from '../lib/log/log.ts';
+import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
 import { VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
@@ -104,6 +105,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       store,
       domains: gatewayDomains(options.domain.toLowerCase()),
       shares: descriptorShares(descriptorLimit()),
+      balancers: new LoadBalancers(options.balancers ?? [], options.log),
       endpoints: new EndpointRegistry(),
       counters: new TrafficCounters(),
       challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() },
@@ -126,6 +128,7 @@ interface Start {
   store: Store;
   domains: DomainSettings;
   shares: DescriptorShares;
+  balancers: LoadBalancers;
   endpoints: EndpointRegistry;
   counters: TrafficCounters;
   challenges: Challenges;
@@ -201,7 +204,7 @@ interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'ser
 }
 
 function createEdge(
-  { options, ca, store, domains, shares, endpoints, counters, challenges, log }: Start,
+  { options, ca, store, domains, shares, balancers, endpoints, counters, challenges, log }: Start,
   { policies, edgeIndex, ...services }: EdgeParts,
 ): EdgeServer {
   const { host, httpPort, httpsPort, acme, edgeLimits } = options;
@@ -220,6 +223,7 @@ function createEdge(
     httpPort,
     httpsPort,
     ...edgeServerLimits(edgeLimits, shares),
+    balancers,
     counters,
     log,
   });

@@ -1,3 +1,4 @@
+import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
@@ -26,13 +27,14 @@ interface SessionParts {
   /** Ports of the edge, which is already listening. */
   ports: { httpPort: number; httpsPort: number };
   shares: DescriptorShares;
+  balancers: LoadBalancers;
   counters: TrafficCounters;
 }
 
 /** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, shares, counters }: SessionParts,
+  { ca, store, domains, endpoints, policies, ports, shares, balancers, counters }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
@@ -54,7 +56,7 @@ export async function startSessions(
       ids,
       policies,
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, shares, counters }, onStop),
+      tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters }, onStop),
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
@@ -62,6 +64,7 @@ export async function startSessions(
     port: options.sessionPort,
     unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
     limits: { ...options.agentLimits, sessions: Math.min(wantedSessions, shares.sessions) },
+    balancers,
     counters,
     log,
   });
@@ -73,11 +76,12 @@ export async function startSessions(
 /** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
-  { endpoints, store, shares, counters }: Pick<SessionParts, 'endpoints' | 'store' | 'shares' | 'counters'>,
+  { endpoints, store, shares, balancers, counters }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'ports'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
   if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, limits, connections: shares.tcpConnections, counters, log });
+  const { tcpConnections: connections } = shares;
+  const opener = new TcpListeners({ host, endpoints, limits, connections, balancers, counters, log });
   onStop(async () => opener.stop());
   return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
 }

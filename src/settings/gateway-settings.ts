@@ -1,3 +1,4 @@
+import type { Cidr } from '../lib/network/cidr.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
@@ -48,6 +49,8 @@ export interface GatewayServerSettings {
   tcpPorts: PortRange | null;
   /** Extra port for agents; null: none. */
   sessionPort: number | null;
+  /** Load balancers, whose connections begin with a PROXY header. */
+  balancers: Cidr[];
   apiUrl: string | null;
   encryptionKey: string | null;
   /** Of the shared database; null: the gateway has one of its own. */
@@ -89,6 +92,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
     tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
+    balancers: values.GATEWAY_LOAD_BALANCERS ?? [],
     apiUrl: values.GATEWAY_API_URL,
     encryptionKey,
     databaseUrl,

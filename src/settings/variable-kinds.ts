@@ -1,4 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
+import { type Cidr, cidrList } from '../lib/network/cidr.ts';
 import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/network/proxy-rules.ts';
 
@@ -161,6 +162,14 @@ function parseHostAndPort(value: string): string {
   if (bracketed !== undefined && !isIPv6(bracketed)) throw new Error('not an IPv6 address in brackets');
   return value.toLowerCase();
 }
+
+export const cidrs = (meaning: string, extras?: Extras): Variable<Cidr[]> =>
+  kind(
+    meaning,
+    'a comma-separated list of IP addresses and CIDRs',
+    (value) => cidrList(value.split(',').map((item) => item.trim())),
+    extras,
+  );
 
 /** A secret, as it may contain a password. */
 export const proxy = (meaning: string, example: string): Variable<ProxyServer> => ({

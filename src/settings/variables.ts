@@ -3,6 +3,7 @@ import type { OwnNamesChoice } from './certificate-settings.ts';
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
+  cidrs,
   count,
   databaseUrl,
   deviceLabel,
@@ -147,6 +148,10 @@ const STANDALONE_GATEWAY = {
   GATEWAY_SESSION_PORT: port('Extra port for agents, which can always connect to connect.<domain> on the HTTPS port', {
     example: '4443',
   }),
+  GATEWAY_LOAD_BALANCERS: cidrs(
+    'Load balancers in front of the gateway: their connections begin with a PROXY header (version 1 or 2), which says who the client is',
+    { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
+  ),
   GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
     otherwise: '`https://api.<domain>` with the HTTPS port',
   }),

@@ -1,6 +1,7 @@
 import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../lib/log/log.ts';
+import type { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls-alpn.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
@@ -51,6 +52,8 @@ export interface EdgeServerOptions {
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
+  /** Left out: there are none in front of the gateway. */
+  balancers?: LoadBalancers;
   counters: TrafficCounters;
   log: Log;
 }
@@ -126,7 +129,9 @@ export class EdgeServer {
         httpsPort: await listen(this.#https, host, httpsPort),
       };
       this.#tlsPorts = [chosen.httpsPort, USUAL_PORT];
-      this.#edges?.openPorts(host, this.#tlsPorts, (socket, route) => this.#mux.accept(socket, route));
+      this.#edges?.openPorts(host, this.#tlsPorts, (socket, route) =>
+        this.#introduce(socket, () => this.#mux.accept(socket, route)),
+      );
       return chosen;
     } catch (error) {
       await this.stop();
@@ -150,8 +155,14 @@ export class EdgeServer {
       noteArrival();
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
-      accept(socket);
+      this.#introduce(socket, accept);
     });
+  }
+
+  #introduce(socket: Socket, accept: (socket: Socket) => void): void {
+    const { balancers } = this.options;
+    if (balancers) balancers.introduce(socket, accept);
+    else accept(socket);
   }
 
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {

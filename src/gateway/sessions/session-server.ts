@@ -2,6 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import type { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
@@ -39,6 +40,7 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   limits?: Partial<AgentLimits> | undefined;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
+  balancers: LoadBalancers;
   counters: TrafficCounters;
 }
 
@@ -79,9 +81,12 @@ export class SessionServer
     this.#refusals = new RefusalLog(options.counters, options.log);
     this.#memory = options.memory ?? new AgentMemory();
     this.#server = createServer((socket) => {
-      this.#secure(socket).catch((error: unknown) => {
-        socket.destroy();
-        options.log.error({ err: error }, 'agent connection failed');
+      noteArrival();
+      options.balancers.introduce(socket, () => {
+        this.#secure(socket).catch((error: unknown) => {
+          socket.destroy();
+          options.log.error({ err: error }, 'agent connection failed');
+        });
       });
     });
   }
@@ -200,7 +205,6 @@ export class SessionServer
   }
 
   async #secure(socket: Socket): Promise<void> {
-    noteArrival();
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
     this.#handshakes.add(handshake);

@@ -85,14 +85,17 @@ export class PendingConnections<T extends PendingConnection> {
 /** A connection with an unfinished TLS handshake. */
 export class PendingHandshake implements PendingConnection {
   readonly address: string;
+  /** Bytes of a load balancer, which came before the client's. */
+  readonly #before: number;
   #request: PendingStage = PendingStage.begun;
 
   constructor(readonly socket: Socket) {
     this.address = socket.remoteAddress ?? '';
+    this.#before = socket.bytesRead - socket.readableLength;
   }
 
   get stage(): PendingStage {
-    return this.socket.bytesRead === 0 ? PendingStage.silent : this.#request;
+    return this.socket.bytesRead === this.#before ? PendingStage.silent : this.#request;
   }
 
   /** Reads as {@link readClientHello} does; the handshake then waits for its turn. */

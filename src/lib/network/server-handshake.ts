@@ -134,10 +134,10 @@ async function handshake(
   if (secured.destroyed) return null;
   // The connection's new owner handles errors from now on.
   secured.off('error', fail);
-  return metered ? withAddresses(secured, socket) : secured;
+  return metered || Object.hasOwn(socket, 'remoteAddress') ? withAddresses(secured, socket) : secured;
 }
 
-/** Node knows the addresses of a connection only when it reads it itself. */
+/** Node knows the addresses of a connection only when it reads it itself, and not those that a load balancer tells. */
 function withAddresses(secured: TLSSocket, socket: Socket): TLSSocket {
   const { remoteAddress, remotePort, remoteFamily, localAddress, localPort } = socket;
   for (const [name, value] of Object.entries({ remoteAddress, remotePort, remoteFamily, localAddress, localPort })) {

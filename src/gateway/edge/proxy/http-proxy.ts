@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
@@ -11,7 +12,6 @@ import {
   TOO_MANY_FORWARDS,
 } from '../connections/connect-phase.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
-import { proxyHeader } from '../connections/proxy-protocol.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { endpointRemoved } from '../http/edge-errors.ts';
 import { answerError, resetConnection } from '../http/error-response.ts';

@@ -1,13 +1,13 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
+import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { ClientConnection, clientTls } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/connect-phase.ts';
 import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
-import { proxyHeader } from '../connections/proxy-protocol.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 

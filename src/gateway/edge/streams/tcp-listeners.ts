@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
+import type { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
 import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
@@ -17,6 +18,7 @@ export interface TcpListenersOptions {
   };
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
+  balancers: LoadBalancers;
   counters: TrafficCounters;
   log: Log;
 }
@@ -41,12 +43,14 @@ export class TcpListeners implements PortOpener {
   }
 
   async open(port: number): Promise<void> {
-    const { host, limits, log } = this.options;
+    const { host, limits, balancers, log } = this.options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
     server.on('connection', (socket) => {
       noteArrival();
-      if (this.#total.take(socket) && slots.take(socket)) this.#serve(socket, port);
+      balancers.introduce(socket, () => {
+        if (this.#total.take(socket) && slots.take(socket)) this.#serve(socket, port);
+      });
     });
     server.listen(port, host);
     await once(server, 'listening');
