@@ -101,6 +101,11 @@ export default defineConfig({
       { extends: true, test: { name: 'alone', include: ALONE, ...PROCESSES, isolate: true } },
       { extends: true, test: { name: 'pages', include: PAGES, ...PROCESSES } },
       { extends: true, test: { name: 'machine', include: MACHINE, ...AFTER_PAGES } },
+      // Clients of the edge that reach another gateway, which passes their connections on.
+      {
+        extends: true,
+        test: { name: 'relayed', include: below(['gateway/edge']), env: { TEST_EDGE: 'relayed' }, ...AFTER_PAGES },
+      },
       {
         extends: true,
         test: { name: 'native', include: NATIVE, env: { TEST_CONNECTOR: 'native' }, ...AFTER_PAGES },

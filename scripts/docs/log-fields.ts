@@ -49,6 +49,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   method: 'HTTP method',
   name: 'server name of the connection',
   names: 'number of names',
+  node: 'id of another gateway',
   offline_s: 'seconds without a session',
   online: 'number of tunnels online',
   operation: 'id of the management request, as in its response’s `Service-Operation-Id`',

@@ -12,6 +12,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
   'removed from the shared database, for another gateway to serve it; exiting':
     'disable the service here, unless this machine is to serve again',
+  'connection not relayed': 'check that the gateway at `address` runs, and the network between them',
   'connection of a load balancer without a PROXY header':
     'let the load balancer send one, or remove its address from GATEWAY_LOAD_BALANCERS',
   'API request failed': 'fix what `reason` names, often the disk',

@@ -8,6 +8,8 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
+import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
+import { type NodePlace, Relays } from '../../src/gateway/edge/relays/relays.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -68,7 +70,8 @@ export class DirectEndpoint implements GatewayEndpoint {
   }
 }
 
-class Directory extends EventEmitter {
+/** Endpoints that tests put online. */
+export class Directory extends EventEmitter {
   readonly byHost = new Map<string, GatewayEndpoint>();
   lookup(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
     const endpoint = this.byHost.get(host);
@@ -82,11 +85,21 @@ class Directory extends EventEmitter {
   }
 }
 
+/** Whether clients reach the edges of all tests through another node of a cluster, which passes their connections on. */
+export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
+const OWNER = 'owner';
+
+function relaysOf(self: string, withName: () => NodePlace | undefined): Relays {
+  return new Relays({ tickets: new RelayTickets('key', self), nodes: { withName }, log: silentLog });
+}
+
 /** An edge on free ports, with endpoints for servers of this process. */
 export class TestEdge {
   httpPort = 0;
   httpsPort = 0;
   readonly ca: LocalCa;
+  /** Another node of a cluster, which clients reach and which serves nothing. */
+  #wrongNode: EdgeServer | null = null;
   readonly #edge: EdgeServer;
   readonly #directory: Directory;
   readonly #dir: string;
@@ -118,19 +131,33 @@ export class TestEdge {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));
     const ca = await openLocalCa(dir, silentLog);
     const endpoints = new Directory();
-    const edge = new EdgeServer({
-      endpoints,
+    const common = {
       ca,
       host: '127.0.0.1',
       httpPort: 0,
       httpsPort: 0,
       counters: new TrafficCounters(),
       log: silentLog,
-      ...options,
-    });
+    };
+    const relays = THROUGH_WRONG_NODE ? { relays: relaysOf(OWNER, () => undefined) } : {};
+    const edge = new EdgeServer({ ...common, endpoints, ...options, ...relays });
     const test = new TestEdge(edge, endpoints, ca, dir);
     Object.assign(test, await edge.start());
+    const { connections: _owners, ...tlsLimits } = options.tlsLimits ?? {};
+    if (THROUGH_WRONG_NODE) await test.#startWrongNode({ ...common, tlsLimits });
     return test;
+  }
+
+  async #startWrongNode(options: Omit<EdgeServerOptions, 'endpoints'>): Promise<void> {
+    const owner = { id: OWNER, host: '127.0.0.1', port: this.httpsPort };
+    const relays = relaysOf('wrong', () => owner);
+    this.#wrongNode = new EdgeServer({
+      ...options,
+      endpoints: new Directory(),
+      counters: new TrafficCounters(),
+      relays,
+    });
+    this.httpsPort = (await this.#wrongNode.start()).httpsPort;
   }
 
   /** Puts an endpoint online for an HTTP server with this handler. */
@@ -176,7 +203,7 @@ export class TestEdge {
   }
 
   async close(): Promise<void> {
-    await this.#edge.stop();
+    await Promise.all([this.#edge.stop(), this.#wrongNode?.stop()]);
     for (const server of this.#upstreams) {
       server.close();
       if ('closeAllConnections' in server) (server as Server).closeAllConnections();

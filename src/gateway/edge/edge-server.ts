@@ -17,6 +17,7 @@ import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
+import type { Relays } from './relays/relays.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { type MessageClasses, ServiceServer } from './service-server.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
@@ -54,6 +55,8 @@ export interface EdgeServerOptions {
   httpsPort: number;
   /** Left out: there are none in front of the gateway. */
   balancers?: LoadBalancers;
+  /** Left out: this gateway is the only one. */
+  relays?: Relays;
   counters: TrafficCounters;
   log: Log;
 }
@@ -183,7 +186,8 @@ export class EdgeServer {
   }
 
   #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, internal: InternalLookup): TlsMux {
-    const { endpoints, services = new Map(), domainOf = () => null, challenges, agents, counters, log } = this.options;
+    const { endpoints, services = new Map(), domainOf = () => null, challenges, agents, relays } = this.options;
+    const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
     const limits = { ...TLS_LIMITS, ...this.options.tlsLimits };
@@ -206,7 +210,7 @@ export class EdgeServer {
       connections,
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges?.tlsAlpn,
-      ...{ agents, services, domainOf, slots, limits, counters, log },
+      ...{ agents, services, domainOf, relays, slots, limits, counters, log },
     });
   }
 

@@ -9,6 +9,7 @@ import {
   answerTlsAlpn,
   type TlsAlpnChallenges,
 } from '../certificates/challenges/challenge-tls-alpn.ts';
+
 import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { HttpClients } from './clients/http-clients.ts';
@@ -21,6 +22,7 @@ import {
 } from './connections/connect-phase.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
+import type { Relays } from './relays/relays.ts';
 import type { StreamProxy } from './streams/stream-proxy.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';
@@ -70,6 +72,8 @@ export interface TlsMuxOptions extends TlsRouteParts {
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
+  /** Left out: this gateway is the only one. */
+  relays: Pick<Relays, 'send' | 'receive' | 'nodes'> | undefined;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: TrafficCounters;
@@ -106,6 +110,8 @@ export class TlsMux {
   /** Of those that are sending their ClientHello, or handshaking as an agent: none counts as a client's yet. */
   readonly #pending: PendingConnections<PendingHandshake>;
   readonly #failures = new Repeats();
+  /** Connections that another node has passed on: they go no further. */
+  readonly #relayed = new WeakSet<Socket>();
 
   constructor(private readonly options: TlsMuxOptions) {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
@@ -142,12 +148,11 @@ export class TlsMux {
     progress: Pick<HelloClient, 'handshakeBegins' | 'handshakeDone'>,
     only: TlsEdgeRoute | undefined,
   ): Promise<void> {
-    const { agents, edges, endpoints, slots } = this.options;
+    const { agents, edges, endpoints, relays, slots } = this.options;
     const { socket } = pending;
     const hello = await pending.readHello();
     if (socket.destroyed) return;
-    // OpenSSL might find a name in it, and routing, certificate and policy would be those of another.
-    if (hello === null) return void socket.end(answerToPlainHttp(socket.read()) ?? DECODE_ERROR);
+    if (hello === null) return this.#serveOther(socket, progress, only);
     const hostName = hostNameOf(hello.serverName);
     const client: HelloClient = { socket, hello, hostName, ...progress };
 
@@ -159,10 +164,28 @@ export class TlsMux {
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
 
+    const elsewhere = this.#relayed.has(socket) ? undefined : relays?.nodes.withName(hostName);
+    if (elsewhere) {
+      progress.handshakeDone();
+      return relays?.send(socket, elsewhere);
+    }
     if (await (only ?? edges)?.serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
+  }
+
+  /** A connection of another node; else, OpenSSL might find a name in it, and routing and policy would be those of another. */
+  async #serveOther(
+    socket: Socket,
+    { handshakeDone }: Pick<HelloClient, 'handshakeDone'>,
+    only: TlsEdgeRoute | undefined,
+  ): Promise<void> {
+    const { relays } = this.options;
+    if (!(await relays?.receive(socket))) return void socket.end(answerToPlainHttp(socket.read()) ?? DECODE_ERROR);
+    handshakeDone();
+    this.#relayed.add(socket);
+    this.accept(socket, only);
   }
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */

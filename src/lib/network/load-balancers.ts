@@ -65,7 +65,7 @@ export class LoadBalancers {
 }
 
 /** What a connection says of its ends from now on. */
-function setAddresses(socket: Socket, { clientIp, clientPort, serverIp, serverPort }: ConnectionEnds): void {
+export function setAddresses(socket: Socket, { clientIp, clientPort, serverIp, serverPort }: ConnectionEnds): void {
   const remoteFamily = clientIp.includes(':') ? 'IPv6' : 'IPv4';
   const known = {
     remoteAddress: clientIp,

@@ -23,6 +23,10 @@ const LOCAL = 0x20;
 const UNKNOWN = 0x00;
 const TCP4 = 0x11;
 const TCP6 = 0x21;
+/** Of this project: a value, and the signature of all bytes before it. */
+const SIGNED = 0xe0;
+const SIGNATURE_OF_IT = 0xe1;
+const VALUE_HEAD_BYTES = 3;
 
 /**
  * The header that tells an upstream which client a connection comes from: its first bytes (HAProxy's PROXY protocol,
@@ -30,6 +34,41 @@ const TCP6 = 0x21;
  */
 export function proxyHeader(version: 1 | 2, ends: ConnectionEnds): Buffer {
   return version === 1 ? textHeader(ends) : binaryHeader(ends);
+}
+
+/** What follows the addresses in version 2: values of types 0xE0 to 0xEF are an application's own (section 2.2.8). */
+export interface ProxyValue {
+  readonly type: number;
+  readonly value: Buffer;
+}
+
+/**
+ * A header of version 2 with a value and its signature, which covers all bytes before it.
+ *
+ * @param sign makes a signature of always the same length
+ */
+export function signedProxyHeader(ends: ConnectionEnds, value: Buffer, sign: (bytes: Buffer) => Buffer): Buffer {
+  const signatureBytes = sign(Buffer.alloc(0)).length;
+  const header = binaryHeader(ends, [encodeValue({ type: SIGNED, value })], VALUE_HEAD_BYTES + signatureBytes);
+  return Buffer.concat([header, encodeValue({ type: SIGNATURE_OF_IT, value: sign(header) })]);
+}
+
+/** @returns the value and what was signed of a header of {@link signedProxyHeader}; null for any other one */
+export function signedValueOf(
+  header: Buffer,
+  { values }: ParsedProxyHeader,
+): { value: Buffer; signature: Buffer; signed: Buffer } | null {
+  const [value, signature, ...rest] = values;
+  if (value?.type !== SIGNED || signature?.type !== SIGNATURE_OF_IT || rest.length > 0) return null;
+  const signed = header.subarray(0, header.length - VALUE_HEAD_BYTES - signature.value.length);
+  return { value: value.value, signature: signature.value, signed };
+}
+
+function encodeValue({ type, value }: ProxyValue): Buffer {
+  const head = Buffer.alloc(VALUE_HEAD_BYTES);
+  head.writeUInt8(type, 0);
+  head.writeUInt16BE(value.length, 1);
+  return Buffer.concat([head, value]);
 }
 
 function textHeader(ends: ConnectionEnds): Buffer {
@@ -40,13 +79,14 @@ function textHeader(ends: ConnectionEnds): Buffer {
   return Buffer.from(`PROXY ${name} ${clientIp} ${serverIp} ${clientPort} ${serverPort}\r\n`, 'latin1');
 }
 
-function binaryHeader(ends: ConnectionEnds): Buffer {
-  const addresses = addressBlock(ends);
+/** @param following bytes of further values that the caller appends */
+function binaryHeader(ends: ConnectionEnds, values: readonly Buffer[] = [], following = 0): Buffer {
+  const content = Buffer.concat([addressBlock(ends), ...values]);
   const rest = Buffer.alloc(4);
   rest.writeUInt8(VERSION_AND_COMMAND, 0);
   rest.writeUInt8(familyOf(ends), 1);
-  rest.writeUInt16BE(addresses.length, 2);
-  return Buffer.concat([SIGNATURE, rest, addresses]);
+  rest.writeUInt16BE(content.length + following, 2);
+  return Buffer.concat([SIGNATURE, rest, content]);
 }
 
 function addressBlock({ clientIp, serverIp, clientPort, serverPort }: ConnectionEnds): Buffer {
@@ -69,6 +109,7 @@ export interface ParsedProxyHeader {
   readonly ends: ConnectionEnds | null;
   /** Bytes of the header. */
   readonly length: number;
+  readonly values: readonly ProxyValue[];
 }
 
 /**
@@ -94,12 +135,12 @@ function parseLine(bytes: Buffer): ParsedProxyHeader | null | undefined {
   if (end + 2 > MAX_LINE) return null;
   const length = end + 2;
   const [, family, clientIp = '', serverIp = '', ...ports] = bytes.toString('latin1', 0, end).split(' ');
-  if (family === 'UNKNOWN') return { ends: null, length };
+  if (family === 'UNKNOWN') return { ends: null, length, values: [] };
   const isAddress = family === 'TCP4' ? isIPv4 : isIPv6;
   const [clientPort, serverPort] = ports.map(portOf);
   const isWellFormed = (family === 'TCP4' || family === 'TCP6') && isAddress(clientIp) && isAddress(serverIp);
   if (!isWellFormed || ports.length !== 2 || clientPort == null || serverPort == null) return null;
-  return { ends: { clientIp, serverIp, clientPort, serverPort }, length };
+  return { ends: { clientIp, serverIp, clientPort, serverPort }, length, values: [] };
 }
 
 function portOf(text: string): number | null {
@@ -113,12 +154,26 @@ function parseBinary(bytes: Buffer): ParsedProxyHeader | null | undefined {
   if ((command !== LOCAL && command !== VERSION_AND_COMMAND) || length > MAX_BINARY) return null;
   if (bytes.length < length) return undefined;
   const width = family === TCP4 ? 4 : 16;
-  if (command === LOCAL || (family !== TCP4 && family !== TCP6)) return { ends: null, length };
+  if (command === LOCAL || (family !== TCP4 && family !== TCP6)) return { ends: null, length, values: [] };
   if (length < FIXED_BYTES + 2 * width + 4) return null;
   const address = (at: number) => ipaddr.fromByteArray([...bytes.subarray(at, at + width)]).toString();
   const portsAt = FIXED_BYTES + 2 * width;
   const clientIp = address(FIXED_BYTES);
   const serverIp = address(FIXED_BYTES + width);
   const [clientPort, serverPort] = [bytes.readUInt16BE(portsAt), bytes.readUInt16BE(portsAt + 2)];
-  return { ends: { clientIp, serverIp, clientPort, serverPort }, length };
+  const values = parseValues(bytes.subarray(portsAt + 4, length));
+  return values && { ends: { clientIp, serverIp, clientPort, serverPort }, length, values };
+}
+
+/** @returns null when they are malformed */
+function parseValues(bytes: Buffer): ProxyValue[] | null {
+  const values: ProxyValue[] = [];
+  for (let at = 0; at < bytes.length; ) {
+    if (at + VALUE_HEAD_BYTES > bytes.length) return null;
+    const end = at + VALUE_HEAD_BYTES + bytes.readUInt16BE(at + 1);
+    if (end > bytes.length) return null;
+    values.push({ type: bytes.readUInt8(at), value: bytes.subarray(at + VALUE_HEAD_BYTES, end) });
+    at = end;
+  }
+  return values;
 }

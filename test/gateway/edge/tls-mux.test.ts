@@ -14,7 +14,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'v
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentConnections } from '../../../src/gateway/edge/tls/agent-connections.ts';
 import { EDGE_TERMINATION } from '../../../src/gateway/endpoints/endpoint.ts';
-import { TestEdge } from '../../support/edge.ts';
+import { TestEdge, THROUGH_WRONG_NODE } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
 import { listening } from '../../support/loopback.ts';
@@ -200,7 +200,8 @@ describe('a connection to the public TLS port', () => {
     expect(agents[2]?.closed).toBe(false);
   });
 
-  it('waits for few handshakes of a network that begins hundreds at once', async () => {
+  // Through another node, the crowd is served while the other client's connection is passed on.
+  it.skipIf(THROUGH_WRONG_NODE)('waits for few handshakes of a network that begins hundreds at once', async () => {
     const edge = await start({});
     const hello = await helloOf({ servername: 'site.localhost' });
     let answered = 0;

@@ -26,10 +26,10 @@ it.each([1, 2] as const)('reads version %i as it was written, however it arrives
     const bytes = Buffer.concat([header, Buffer.from('GET /')]);
     for (let length = 0; length < header.length; length++)
       expect(parseProxyHeader(bytes.subarray(0, length)), String(length)).toBeUndefined();
-    expect(parseProxyHeader(bytes)).toEqual({ ends, length: header.length });
+    expect(parseProxyHeader(bytes)).toEqual({ ends, length: header.length, values: [] });
   }
   const unknown = proxyHeader(version, UNKNOWN);
-  expect(parseProxyHeader(unknown)).toEqual({ ends: null, length: unknown.length });
+  expect(parseProxyHeader(unknown)).toEqual({ ends: null, length: unknown.length, values: [] });
 });
 
 it('reads what balancers add, and their own connections', () => {
@@ -39,8 +39,9 @@ it('reads what balancers add, and their own connections', () => {
   expect(parseProxyHeader(binary('21110013cb007107c000020111d701bbea000401020304'))).toEqual({
     ends: IPV4,
     length: 35,
+    values: [{ type: 0xea, value: Buffer.from([1, 2, 3, 4]) }],
   });
-  expect(parseProxyHeader(binary('2000000c000000000000000000000000'))).toEqual({ ends: null, length: 28 });
+  expect(parseProxyHeader(binary('2000000c000000000000000000000000'))).toMatchObject({ ends: null, length: 28 });
   expect(parseProxyHeader(Buffer.from('PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n'))).toMatchObject({ ends: null });
 });
 

@@ -1,0 +1,64 @@
+import { createHmac, randomUUID, timingSafeEqual } from 'node:crypto';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
+import {
+  type ConnectionEnds,
+  type ParsedProxyHeader,
+  signedProxyHeader,
+  signedValueOf,
+} from '../../../lib/network/proxy-protocol.ts';
+
+interface Ticket {
+  /** Id of the node that it is for. */
+  to: string;
+  /** When it was made, in Unix milliseconds. */
+  at: number;
+  nonce: string;
+}
+
+/** Milliseconds for which a ticket is valid; clocks of nodes may differ by some seconds. */
+const VALID_MS = 15_000;
+/** Nonces that are remembered: more connections than a node is relayed in that time. */
+const MAX_NONCES = 200_000;
+
+/**
+ * Says who the client is of a connection that one node passes on to another. It is the PROXY header of that connection, signed
+ * with a key that all nodes have, for one node, once, and for seconds only.
+ */
+export class RelayTickets {
+  readonly #used = new BoundedMap<string, true>(MAX_NONCES);
+
+  /**
+   * @param key the same for all nodes
+   * @param self id of this node
+   */
+  constructor(
+    private readonly key: string,
+    private readonly self: string,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  /** @returns the header of a connection to another node */
+  issue(ends: ConnectionEnds, to: string): Buffer {
+    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID() };
+    return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
+  }
+
+  /**
+   * @param bytes the header, as it was received
+   * @returns false when it is of nobody who has the key, for another node, too old, or was used before
+   */
+  redeem(bytes: Buffer, header: ParsedProxyHeader): boolean {
+    const parts = signedValueOf(bytes.subarray(0, header.length), header);
+    if (parts === null || header.ends === null) return false;
+    const expected = this.#sign(parts.signed);
+    if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return false;
+    const { to, at, nonce } = JSON.parse(parts.value.toString()) as Ticket;
+    if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return false;
+    this.#used.set(nonce, true);
+    return true;
+  }
+
+  #sign(bytes: Buffer): Buffer {
+    return createHmac('sha256', this.key).update(bytes).digest();
+  }
+}

@@ -1,0 +1,66 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { expect, it, onTestFinished } from 'vitest';
+import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
+import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
+import { type NodePlace, Relays } from '../../../../src/gateway/edge/relays/relays.ts';
+import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
+import { Directory, TestEdge } from '../../../support/edge.ts';
+import { getPublic } from '../../../support/gateway.ts';
+import { recordingLog } from '../../../support/silent-log.ts';
+
+/** Nodes that serve nothing, and believe that the next one serves every name. */
+async function circle(count: number) {
+  const edge = await TestEdge.start();
+  onTestFinished(() => edge.close());
+  const { ca } = edge;
+  const { log, lines } = recordingLog();
+  const places: NodePlace[] = [];
+  for (let at = 0; at < count; at++) {
+    const nodes = { withName: () => places[(at + 1) % count] };
+    const relays = new Relays({ tickets: new RelayTickets('key', String(at)), nodes, log });
+    const node = new EdgeServer({
+      ...{
+        endpoints: new Directory(),
+        ca,
+        host: '127.0.0.1',
+        httpPort: 0,
+        httpsPort: 0,
+        counters: new TrafficCounters(),
+        log,
+      },
+      relays,
+    });
+    onTestFinished(() => node.stop());
+    places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });
+  }
+  const ask = () => getPublic({ httpsPort: places[0]?.port ?? 0, sessionCa: ca.caPem }, 'https://a.localhost/');
+  return { places, ask, lines };
+}
+
+it('nodes that are wrong about each other make no circle', async () => {
+  const { ask } = await circle(2);
+  expect((await ask()).status).toBe(404);
+});
+
+it('a client of a node that is gone is disconnected at once, and the log says so', async () => {
+  const { places, ask, lines } = await circle(2);
+  Object.assign(places[1] ?? {}, { port: 1 });
+  await expect(ask()).rejects.toThrow();
+  expect(lines.find(({ msg }) => msg === 'connection not relayed')).toMatchObject({
+    node: '1',
+    address: '127.0.0.1:1',
+    reason: expect.stringContaining('ECONNREFUSED'),
+  });
+});
+
+it('a stranger who has seen the header of a node cannot use it', async () => {
+  const { places } = await circle(1);
+  const ends = { clientIp: '127.0.0.1', clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
+  const stranger = connect(places[0]?.port ?? 0, '127.0.0.1');
+  await once(stranger, 'connect');
+  stranger.write(new RelayTickets('another key', '0').issue(ends, '0'));
+  // A fatal alert, as for everything that is no ClientHello.
+  expect(Buffer.from(await text(stranger), 'latin1').subarray(0, 1)).toEqual(Buffer.from([0x15]));
+});
