@@ -8,6 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { inTurn } from '../../lib/http/requests-in-turn.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 
@@ -57,10 +58,13 @@ export async function startServer(
     keepAliveTimeout: idleMs,
     requireHostHeader: false,
   });
-  server.on('request', (req, res) => {
-    replaceInvalidTarget(req);
-    app(req, res);
-  });
+  server.on(
+    'request',
+    inTurn((req, res) => {
+      replaceInvalidTarget(req);
+      app(req, res);
+    }),
+  );
   server.headersTimeout = headersMs;
   server.requestTimeout = requestMs;
   server.maxConnections = connections;

@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
 import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { inTurn } from '../../lib/http/requests-in-turn.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
@@ -18,14 +19,9 @@ import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
-/** Requests that a client may send ahead of an answer: none that is known sends more than one. */
-const MAX_AHEAD = 32;
-
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
   readonly #server: Server;
-  /** Of connections with an unanswered request, the requests that follow it. */
-  readonly #following = new WeakMap<Socket, (() => void)[]>();
 
   /** @param names the services by lower-case hostname */
   constructor(
@@ -49,36 +45,10 @@ export class ServiceServer {
     answerProtocolErrors(this.#server, (status, message) => new ApiError(status, 'ERR_NGROK_3004', message));
     // Node enforces its timeouts only once the server is listening.
     this.#server.emit('listening');
-    this.#server.on('request', (req, res) => this.#inTurn(req, res));
-  }
-
-  /**
-   * Serves the requests of a connection one after another. Node would hand over at once what a client sends ahead: thousands of
-   * requests, whatever delays their answers. It also reads on while a body is read, so a client that sends too many is cut off.
-   */
-  #inTurn(req: IncomingMessage, res: ServerResponse): void {
-    const { socket } = req;
-    const following = this.#following.get(socket);
-    const start = () => {
-      res.once('close', () => this.#serveNext(socket));
-      this.#serve(req, res);
-    };
-    if (following) {
-      if (following.push(start) > MAX_AHEAD) socket.destroy();
-      else socket.pause();
-    } else {
-      this.#following.set(socket, []);
-      start();
-    }
-  }
-
-  #serveNext(socket: Socket): void {
-    const following = this.#following.get(socket) ?? [];
-    const next = following.shift();
-    if (next === undefined || socket.destroyed) this.#following.delete(socket);
-    else next();
-    // The body of the last one may still have to be read.
-    if (following.length === 0) socket.resume();
+    this.#server.on(
+      'request',
+      inTurn((req, res) => this.#serve(req, res)),
+    );
   }
 
   #serve(req: IncomingMessage, res: ServerResponse): void {

@@ -11,6 +11,7 @@ import { OperatorError } from '../../../src/lib/errors.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { settle, until } from '../../support/until.ts';
 
 const LOOPBACK: Listen = { host: '127.0.0.1', port: 0 };
 
@@ -192,4 +193,31 @@ it.each([
   for (const mark of marks) writeFileSync(join(root, mark), '');
   for (const name of interfaces) mkdirSync(join(root, 'sys/class/net', name), { recursive: true });
   expect(hasContainerNetwork(root)).toBe(expected);
+});
+
+it('requests that a client sends ahead wait for their turn, and too many end its connection', async () => {
+  const held: http.ServerResponse[] = [];
+  const server = await start((_req, res) => void held.push(res));
+  const send = (count: number) => {
+    const socket = net.connect(server.port ?? 0, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    socket.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(count));
+    return socket;
+  };
+  const two = send(2);
+  for (const answer of ['first', 'second']) {
+    await until(() => held.length > 0, 'a request');
+    // The next one would be here by now.
+    await settle();
+    expect(held).toHaveLength(1);
+    held.pop()?.end(answer);
+    await until(() => two.readableLength > 0 || held.length > 0, 'the answer');
+  }
+  let answers = '';
+  for await (const bytes of two) {
+    answers += String(bytes);
+    if (/first[\s\S]*second/.test(answers)) break;
+  }
+  await once(send(100), 'close');
+  expect(held).toHaveLength(1);
 });
