@@ -55,6 +55,8 @@ export class DurableFile<T> implements Adapter<T> {
   #text: string | null = null;
   /** Whether a failed write may have left another text. */
   #uncertain = false;
+  /** Whether the last write failed: the next one shows whether the disk can be written, even with the same text. */
+  #hasFailed = false;
   /** The state of a file that a read-only disk kept from being restored; the first write restores it. */
   #unrestored: Exclude<Found<T>, { state: 'good' }> | null = null;
 
@@ -92,15 +94,17 @@ export class DurableFile<T> implements Adapter<T> {
   /** Resolves when the data is on the disk, twice; writes nothing when it already is. */
   async write(data: T): Promise<void> {
     const text = this.options.codec.encode(data);
-    if (text === this.#text && !this.#uncertain) return;
+    if (text === this.#text && !this.#uncertain && !this.#hasFailed) return;
     if (this.#unrestored) await this.#recover(this.#unrestored);
     this.#unrestored = null;
     try {
       await this.#replace([this.options.path, this.#backupPath], text);
     } catch (error) {
+      this.#hasFailed = true;
       await this.#undo();
       throw error;
     }
+    this.#hasFailed = false;
     this.#text = text;
   }
 

@@ -6,6 +6,9 @@ import { AgentError } from '../errors/agent-error.ts';
 import type { Tunnel } from './tunnel.ts';
 import { type StoredTunnels, TUNNELS_VERSION } from './tunnels-file.ts';
 
+/** After a change that could not be written, how often it is tried whether the disk can be written again. */
+const RETRY_MS = 60_000;
+
 interface Change {
   apply(tunnels: Map<string, Tunnel>): void;
   resolve(): void;
@@ -22,8 +25,12 @@ export class TunnelStore {
   #waiting: Change[] = [];
   #writing: Promise<void> | null = null;
   #failure: AgentError | null = null;
+  #retry: NodeJS.Timeout | undefined;
 
-  constructor(adapter: Adapter<StoredTunnels>) {
+  constructor(
+    adapter: Adapter<StoredTunnels>,
+    private readonly retryMs = RETRY_MS,
+  ) {
     this.#db = new Low(adapter, { version: TUNNELS_VERSION, tunnels: [] });
   }
 
@@ -37,7 +44,7 @@ export class TunnelStore {
     return [...this.#tunnels.values()];
   }
 
-  /** Why the last change could not be written; null when it was. */
+  /** Why the last change could not be written; null when it was, or when the disk can be written again. */
   get failure(): AgentError | null {
     return this.#failure;
   }
@@ -67,6 +74,12 @@ export class TunnelStore {
     });
   }
 
+  /** Writes what is on the disk already: the operator looks at the failure until it is mended. */
+  #tryAgainLater(): void {
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => void this.#change(() => {}).catch(() => {}), this.retryMs).unref(); // see failure
+  }
+
   async #writeAll(): Promise<void> {
     while (this.#waiting.length > 0) {
       const changes = this.#waiting.splice(0);
@@ -80,9 +93,11 @@ export class TunnelStore {
         const refusal = new AgentError('ERR_AGENT_NOT_PERSISTED', message, { cause: error });
         this.#failure = refusal;
         for (const change of changes) change.reject(refusal);
+        this.#tryAgainLater();
         continue;
       }
       this.#failure = null;
+      clearTimeout(this.#retry);
       this.#tunnels = next;
       for (const change of changes) change.resolve();
     }

@@ -188,6 +188,18 @@ describe('a disk that accepts no writes', () => {
 });
 
 describe('a write that fails', () => {
+  it('is followed by one that fails too while the disk does, with the same text as before', async () => {
+    const files = new PowerCutFiles();
+    const file = on(files);
+    await file.write([1]);
+    files.failure = { operation: 'write', code: 'ENOSPC' };
+    await expect(file.write([1, 2])).rejects.toThrow('ENOSPC');
+    await expect(file.write([1])).rejects.toThrow('ENOSPC');
+    files.failure = null;
+    await file.write([1]);
+    expect(await on(files).read()).toEqual([1]);
+  });
+
   it.each(['write', 'sync', 'rename', 'syncFolder'])('in %s leaves the old content on the disk', async (operation) => {
     const files = new PowerCutFiles();
     const file = on(files);

@@ -9,6 +9,7 @@ import { type StoredTunnels, tunnelsCodec } from '../../../src/agent/tunnels/tun
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
 
 const tunnel = (id: string): Tunnel => ({
   id,
@@ -49,6 +50,23 @@ const openStore = async (path: string) => {
 };
 
 describe('changes', () => {
+  it('that could not be written are a failure until the disk can be written again, without another change', async () => {
+    const adapter = new SteeredAdapter();
+    const store = new TunnelStore(adapter, 1);
+    const saved = store.save(tunnel('a'));
+    const refused = expect(saved).rejects.toThrow('disk full');
+    await adapter.end(new Error('disk full'));
+    await refused;
+    for (const [retry, error] of [new Error('still full'), undefined].entries()) {
+      expect(store.failure).not.toBeNull();
+      await until(() => adapter.written.length === retry + 2, 'another attempt');
+      await adapter.end(error);
+    }
+    expect(store.failure).toBeNull();
+    expect(adapter.written).toEqual([['a'], [], []]);
+    expect(store.list()).toEqual([]);
+  });
+
   it('share the next write when they arrive during one, and resolve once durable', async () => {
     const adapter = new SteeredAdapter();
     const store = new TunnelStore(adapter);
