@@ -138,10 +138,10 @@ function askHttp2(host: string, wanted: Wanted): Promise<void> {
 /** Starts the session of an agent, and ends it at once: those of SDKs stay until their heartbeats are missed. */
 async function startSession(port: number): Promise<void> {
   const life = { from: '127.0.4.9', signal: AbortSignal.timeout(PATIENCE_MS) };
-  const { socket } = await HostileAgent.open({ ...life, target: { sessionPort: port, authtoken } });
+  const { socket, answer } = await HostileAgent.open({ ...life, target: { sessionPort: port, authtoken } });
   const isOpen = !socket.destroyed;
   socket.destroy();
-  if (!isOpen) throw new Error('session refused');
+  if (!isOpen) throw new Error(`session refused ${/ERR_\w+/.exec(answer)?.[0] ?? 'without an answer'}`);
 }
 
 interface Kind {

@@ -15,6 +15,8 @@ export class HostileAgent implements FrameHandler {
   readonly #answers = new Map<number, { text: string; resolve: (text: string) => void }>();
   readonly #writer = new FrameWriter();
   readonly #timer: NodeJS.Timeout;
+  /** What its authentication was answered; empty without an answer. */
+  answer = '';
 
   private constructor(
     readonly socket: TLSSocket,
@@ -34,7 +36,7 @@ export class HostileAgent implements FrameHandler {
   /** Opens a session at a port for agents, or at the HTTPS port. */
   static async open(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
     const agent = await HostileAgent.#connect(life, onClient);
-    await agent.#authenticate(life);
+    agent.answer = await agent.#authenticate(life);
     return agent;
   }
 
