@@ -21,12 +21,16 @@ const MAX_DISPLACED = 8;
 const DISPLACED_MS = 5000;
 /** Milliseconds for which the room that was made for a client network is kept for it. */
 const PROMISE_MS = 1000;
-/** Streams at which those that have just ended go on to count: the SDK drops its session beyond 512. */
+/** Streams that have ended, and all of them with these, at which the agent is asked whether it still counts the ended ones. */
+const MANY_ENDS = 64;
 const NEARLY_FULL = AGENT_LIMITS.connections - 64;
 /** Milliseconds that an agent which does not echo a heartbeat has for reading what was sent before. */
 const READ_MS = 5000;
-/** Milliseconds in which an agent that has read a reset notices it where the stream is used. */
+/** Milliseconds in which an agent that has read a reset notices it where the stream is used; a busy one takes longer. */
 const NOTICE_RESET_MS = 250;
+/** The same as a multiple of the time in which it has answered, and at most. */
+const NOTICE_RESET_FACTOR = 3;
+const NOTICE_RESET_MOST_MS = 2_000;
 /** Milliseconds in which some stream has to be accepted while others wait. */
 const STUCK_MS = 10_000;
 /** Milliseconds without a byte after which a client that has ended its side makes room for others. */
@@ -67,7 +71,7 @@ export class StreamGate implements GatedChannelObserver {
   /** Networks for which room was made, and until when it is theirs, in milliseconds of `performance.now()`. */
   readonly #promised = new Map<string, number>();
   readonly #displaced = new Set<GatedChannel>();
-  /** Streams that the gateway has reset or both sides have ended a moment ago, and that the SDK may still count. */
+  /** Streams that the gateway has reset or both sides have ended, and that the SDK may still count. */
   readonly #leaving = { resets: 0, ends: 0 };
   /** Those of them that no heartbeat has followed yet. */
   #unconfirmed = { resets: 0, ends: 0 };
@@ -92,6 +96,7 @@ export class StreamGate implements GatedChannelObserver {
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
     const network = clientNetwork(client);
+    this.#confirmLeaving();
     if (this.#taken(network) >= this.limit) {
       this.#watchAbandoned();
       if (!this.#cutLeft()) this.#makeRoom(lane, network);
@@ -167,7 +172,7 @@ export class StreamGate implements GatedChannelObserver {
   closed(stream: GatedChannel): void {
     if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countLeaving('resets');
-    else if (stream.stage !== 'waiting' && this.#mayCountEnd(stream)) this.#countLeaving('ends');
+    else if (stream.stage !== 'waiting' && !stream.connection.peerHonoursReset) this.#countLeaving('ends');
     this.#counted.delete(stream);
     this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
@@ -246,24 +251,29 @@ export class StreamGate implements GatedChannelObserver {
     return taken;
   }
 
-  /** Whether the agent counts a stream that has just ended, and few are left. One of this project reads in order. */
-  #mayCountEnd({ connection }: GatedChannel): boolean {
-    return !connection.peerHonoursReset && this.streams >= NEARLY_FULL;
-  }
-
   /** Streams that the agent counts, as far as is known here. */
   get streams(): number {
     return this.#counted.size + this.#leaving.resets + this.#leaving.ends;
   }
 
   /**
-   * The SDK counts a stream until the task that forwards it has noticed that it was reset, or has run after its end.
-   * Hundreds may end at once.
+   * The SDK counts a stream until the task that forwards it has noticed that it was reset, or has run after its end, and drops
+   * its session at 512. Hundreds may end at once, on a device that is busy for long.
    */
   #countLeaving(kind: 'resets' | 'ends'): void {
     this.#leaving[kind] += 1;
     this.#unconfirmed[kind] += 1;
-    if (!this.#confirming) void this.#confirm();
+    this.#confirmLeaving();
+  }
+
+  #confirmLeaving(): void {
+    if (this.#mustConfirm && !this.#confirming) void this.#confirm();
+  }
+
+  /** Ends are confirmed many at a time: it takes two heartbeats. */
+  get #mustConfirm(): boolean {
+    const { resets, ends } = this.#unconfirmed;
+    return resets > 0 || ends >= MANY_ENDS || (ends > 0 && this.streams >= NEARLY_FULL);
   }
 
   /**
@@ -272,14 +282,19 @@ export class StreamGate implements GatedChannelObserver {
    */
   async #confirm(): Promise<void> {
     this.#confirming = true;
-    while (this.#unconfirmed.resets + this.#unconfirmed.ends > 0) {
+    while (this.#mustConfirm) {
       const { resets, ends } = this.#unconfirmed;
       this.#unconfirmed = { resets: 0, ends: 0 };
+      const askedAt = performance.now();
       if (await this.user.beat(READ_MS)) await this.user.beat(READ_MS);
       this.#leaving.ends -= ends;
-      setTimeout(() => {
-        this.#leaving.resets -= resets;
-      }, NOTICE_RESET_MS).unref();
+      const busyMs = Math.min(NOTICE_RESET_MOST_MS, NOTICE_RESET_FACTOR * (performance.now() - askedAt));
+      setTimeout(
+        () => {
+          this.#leaving.resets -= resets;
+        },
+        Math.max(NOTICE_RESET_MS, busyMs),
+      ).unref();
     }
     this.#confirming = false;
   }

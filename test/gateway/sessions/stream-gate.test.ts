@@ -249,7 +249,30 @@ describe('StreamGate', () => {
     await settle();
     expect(open).toThrow(StreamsExhausted);
     vi.advanceTimersByTime(250);
+    // It took long to answer, and so to notice.
+    expect(open).toThrow(StreamsExhausted);
+    vi.advanceTimersByTime(1_750);
     open();
+  });
+
+  it('goes on counting all that have ended: a busy agent may not have noticed hundreds', async () => {
+    const { gate, user, peer, lane, opened } = setUp();
+    const echo = gateOf();
+    user.beat.mockImplementation(() => echo.opened.then(() => true));
+    for (let round = 0; round < 9; round++) {
+      const streams = Array.from({ length: 20 }, () => gate.open(lane, PREAMBLE, CLIENT));
+      await until(() => opened().length === 20 * (round + 1), 'the streams');
+      for (const stream of streams) stream.end();
+      for (const id of opened().slice(-20)) peer.sendData(id, 'an answer', { fin: true });
+      await until(() => lane.streams.size === 0, 'the ends');
+    }
+    const open = () => gate.open(lane, PREAMBLE, CLIENT);
+    for (let count = 0; count < 320; count++) open();
+    expect(open).toThrow(StreamsExhausted);
+    echo.open();
+    await settle();
+    for (let count = 0; count < 180; count++) open();
+    expect(open).toThrow(StreamsExhausted);
   });
 
   it('goes on counting streams that end when few are left, until the agent has echoed two heartbeats', async () => {
