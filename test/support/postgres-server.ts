@@ -31,7 +31,7 @@ export class PostgresServer {
     const [parent, remove] = makeFolder();
     if (isRoot()) chownSync(parent, UNPRIVILEGED, UNPRIVILEGED);
     const folder = join(parent, 'pg');
-    const args = ['-D', folder, '-U', 'gateway', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C.UTF-8'];
+    const args = ['-D', folder, '-U', 'gateway', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C'];
     execFileSync(join(programs ?? '', 'initdb'), args, { stdio: 'ignore', ...identity() });
     const server = new PostgresServer(folder, remove, (await freePorts(1)).first);
     await server.restart();

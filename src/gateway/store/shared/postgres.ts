@@ -9,6 +9,8 @@ const MIN_SERVER = 140_000;
 const CONNECT_MS = 3_000;
 /** Longest answer to one statement; the connection is given up then. */
 const QUERY_MS = 5_000;
+/** The same where the statement has everything in it. */
+const WHOLE_MS = 120_000;
 /** Of the tables below: grows when an older program could not use them. */
 const FORMAT = 1;
 /** Days for which deletions are kept: a gateway that was away for longer copies everything. */
@@ -105,6 +107,7 @@ export class Postgres {
       )
       INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM new RETURNING version`,
       [position.cluster, JSON.stringify(rows), position.batch],
+      WHOLE_MS,
     );
     if (filled.length === 0) throw new OperatorError('another gateway has just begun to use this shared database');
     return position;
@@ -157,6 +160,7 @@ export class Postgres {
       FROM device_agent.cluster JOIN device_agent.commits USING (version)
       LEFT JOIN device_agent.rows ON rows.version > $1 AND (row IS NOT NULL OR $1 > 0)`,
       [version],
+      version === 0 ? WHOLE_MS : QUERY_MS,
     );
     const [first] = found;
     if (!first) return { rows: [], position: null };
@@ -239,11 +243,12 @@ export class Postgres {
     await this.#client?.end().catch(() => {}); // broken already
   }
 
-  async #query<Row>(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
+  async #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
     const client = await this.#connect();
     try {
       // Without values, several statements may follow each other.
-      const { rows } = await (values.length > 0 ? client.query(sql, [...values]) : client.query(sql));
+      const query = { text, ...(values.length > 0 && { values: [...values] }), query_timeout: answerMs };
+      const { rows } = await client.query(query);
       return rows as Row[];
     } catch (error) {
       if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
@@ -267,8 +272,6 @@ export class Postgres {
       connectionString: this.url,
       application_name: 'device-agent gateway',
       connectionTimeoutMillis: CONNECT_MS,
-      query_timeout: QUERY_MS,
-      statement_timeout: QUERY_MS,
       keepAlive: true,
     });
     client.on('error', () => this.#drop(client));
@@ -276,7 +279,6 @@ export class Postgres {
     try {
       await client.connect();
     } catch (error) {
-      if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
       throw new DatabaseAway(messageOf(error), error);
     }
     this.#client = client;
@@ -290,7 +292,7 @@ export class Postgres {
   }
 }
 
-/** Whether PostgreSQL has understood and refused, such as a wrong password: another attempt would not help. */
+/** Whether PostgreSQL has understood a statement and refused it: another attempt would not help. */
 function isRefusal(error: unknown): boolean {
   const { severity, code = '' } = error as { severity?: string; code?: string };
   // Not while it starts or stops, has no connections left, or only reads after a failover.
