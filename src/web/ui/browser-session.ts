@@ -12,6 +12,7 @@ const RETRY_MS = 2_000;
 export class BrowserSession<Access extends { access: string }> {
   readonly #access = signal<Access | null>(null);
   readonly #problem = signal<ApiProblem | null>(null);
+  #isSigningOut = false;
   readonly #isEnded = signal(false);
 
   /**
@@ -78,7 +79,8 @@ export class BrowserSession<Access extends { access: string }> {
     const next = await this.#ask();
     if (next === null) return false;
     const isSignedIn = next.access === 'signed-in';
-    this.#isEnded.value = !isSignedIn && (this.#isEnded.value || this.#access.value?.access === 'signed-in');
+    const wasSignedIn = this.#access.value?.access === 'signed-in' && !this.#isSigningOut;
+    this.#isEnded.value = !isSignedIn && (this.#isEnded.value || wasSignedIn);
     this.#access.value = next;
     return true;
   }
@@ -103,11 +105,13 @@ export class BrowserSession<Access extends { access: string }> {
 
   /** @param everywhere ends the sessions of other browsers too */
   async signOut(everywhere: boolean): Promise<void> {
+    // It does not end unexpectedly. Live connections are cut before the answer comes, and then ask.
+    this.#isSigningOut = true;
     await call('DELETE', everywhere ? this.allPath : this.path).catch(() => {});
     const before = this.#access.value;
-    // It does not end unexpectedly.
     this.#access.value = null;
     if (!(await this.refresh())) this.#access.value = before;
+    this.#isSigningOut = false;
   }
 
   /** @param before the fragment where the page was */
