@@ -105,7 +105,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       store,
       domains: gatewayDomains(options.domain.toLowerCase()),
       shares: descriptorShares(descriptorLimit()),
-      balancers: new LoadBalancers(options.balancers ?? [], options.log),
+      balancers: options.balancers?.length ? new LoadBalancers(options.balancers, options.log) : null,
       endpoints: new EndpointRegistry(),
       counters: new TrafficCounters(),
       challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() },
@@ -128,7 +128,7 @@ interface Start {
   store: Store;
   domains: DomainSettings;
   shares: DescriptorShares;
-  balancers: LoadBalancers;
+  balancers: LoadBalancers | null;
   endpoints: EndpointRegistry;
   counters: TrafficCounters;
   challenges: Challenges;

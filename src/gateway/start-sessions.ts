@@ -27,7 +27,7 @@ interface SessionParts {
   /** Ports of the edge, which is already listening. */
   ports: { httpPort: number; httpsPort: number };
   shares: DescriptorShares;
-  balancers: LoadBalancers;
+  balancers: LoadBalancers | null;
   counters: TrafficCounters;
 }
 

@@ -6,9 +6,8 @@ import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
+import { inTurn, replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
-import { inTurn } from '../../lib/http/requests-in-turn.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 

@@ -1,7 +1,7 @@
 import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../lib/log/log.ts';
-import type { LoadBalancers } from '../../lib/network/load-balancers.ts';
+import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls-alpn.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
@@ -54,7 +54,7 @@ export interface EdgeServerOptions {
   httpPort: number;
   httpsPort: number;
   /** Left out: there are none in front of the gateway. */
-  balancers?: LoadBalancers;
+  balancers?: LoadBalancers | null;
   /** Left out: this gateway is the only one. */
   relays?: Relays;
   counters: TrafficCounters;
@@ -133,7 +133,7 @@ export class EdgeServer {
       };
       this.#tlsPorts = [chosen.httpsPort, USUAL_PORT];
       this.#edges?.openPorts(host, this.#tlsPorts, (socket, route) =>
-        this.#introduce(socket, () => this.#mux.accept(socket, route)),
+        this.#behindBalancers((client) => this.#mux.accept(client, route))(socket),
       );
       return chosen;
     } catch (error) {
@@ -154,18 +154,17 @@ export class EdgeServer {
   }
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
+    const identified = this.#behindBalancers(accept);
     return createServer({ allowHalfOpen, noDelay: true }, (socket) => {
       noteArrival();
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
-      this.#introduce(socket, accept);
+      identified(socket);
     });
   }
 
-  #introduce(socket: Socket, accept: (socket: Socket) => void): void {
-    const { balancers } = this.options;
-    if (balancers) balancers.introduce(socket, accept);
-    else accept(socket);
+  #behindBalancers(accept: (client: Socket) => void): (socket: Socket) => void {
+    return LoadBalancers.before(this.options.balancers ?? null, accept);
   }
 
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {

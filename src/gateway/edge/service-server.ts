@@ -8,9 +8,8 @@ import {
 } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
-import { replaceInvalidTarget } from '../../lib/http/express-app.ts';
+import { inTurn, replaceInvalidTarget } from '../../lib/http/express-app.ts';
 import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
-import { inTurn } from '../../lib/http/requests-in-turn.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';

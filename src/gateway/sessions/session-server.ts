@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import type { LoadBalancers } from '../../lib/network/load-balancers.ts';
+import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
@@ -40,7 +40,7 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   limits?: Partial<AgentLimits> | undefined;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
-  balancers: LoadBalancers;
+  balancers: LoadBalancers | null;
   counters: TrafficCounters;
 }
 
@@ -80,14 +80,15 @@ export class SessionServer
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
     this.#memory = options.memory ?? new AgentMemory();
+    const identified = LoadBalancers.before(options.balancers, (socket) => {
+      this.#secure(socket).catch((error: unknown) => {
+        socket.destroy();
+        options.log.error({ err: error }, 'agent connection failed');
+      });
+    });
     this.#server = createServer((socket) => {
       noteArrival();
-      options.balancers.introduce(socket, () => {
-        this.#secure(socket).catch((error: unknown) => {
-          socket.destroy();
-          options.log.error({ err: error }, 'agent connection failed');
-        });
-      });
+      identified(socket);
     });
   }
 

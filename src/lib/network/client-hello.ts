@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { peek } from './peek.ts';
 
 /** The parts of a TLS ClientHello that routing needs. */
 export interface ClientHello {
@@ -24,22 +25,7 @@ const RANDOM_BYTES = 32;
  * @returns null when it is not a ClientHello, or the connection ended before it was complete
  */
 export function readClientHello(socket: Socket): Promise<ClientHello | null> {
-  return new Promise((resolve) => {
-    let received = Buffer.alloc(0);
-    const parse = () => {
-      const chunk: Buffer | null = socket.read();
-      if (chunk === null) return;
-      received = Buffer.concat([received, chunk]);
-      const hello = parseClientHello(received);
-      if (hello === undefined) return;
-      socket.off('readable', parse).off('end', end).off('close', closed);
-      socket.unshift(received);
-      resolve(hello);
-    };
-    const end = () => socket.destroy();
-    const closed = () => resolve(null);
-    socket.on('readable', parse).on('end', end).on('close', closed);
-  });
+  return peek(socket, parseClientHello);
 }
 
 /**

@@ -3,6 +3,7 @@ import type { Log } from '../log/log.ts';
 import { Repeats } from '../log/repeats.ts';
 import type { Cidr } from './cidr.ts';
 import { parseAddress } from './ip-address.ts';
+import { peek } from './peek.ts';
 import { type ConnectionEnds, parseProxyHeader } from './proxy-protocol.ts';
 
 /** Milliseconds that a load balancer has for its header, which it sends at once. */
@@ -20,40 +21,31 @@ export class LoadBalancers {
     private readonly log: Log,
   ) {}
 
-  /** Calls `accept` once the client of a connection is known: at once, unless a load balancer has opened it. */
-  introduce(socket: Socket, accept: (socket: Socket) => void): void {
-    if (this.#isOurs(socket)) this.#readHeader(socket, accept);
-    else accept(socket);
+  /** @returns what to do with a connection, whose client `accept` then sees; without load balancers, `accept` itself */
+  static before(balancers: LoadBalancers | null, accept: (socket: Socket) => void): (socket: Socket) => void {
+    if (balancers === null) return accept;
+    return (socket) => {
+      if (balancers.#isOurs(socket)) void balancers.#readHeader(socket, accept);
+      else accept(socket);
+    };
   }
 
   #isOurs({ remoteAddress = '' }: Socket): boolean {
-    if (this.ranges.length === 0) return false;
     const address = parseAddress(remoteAddress);
     return address !== null && this.ranges.some((range) => range.contains(address));
   }
 
-  #readHeader(socket: Socket, accept: (socket: Socket) => void): void {
-    let received: Buffer = Buffer.alloc(0);
-    const late = setTimeout(() => this.#refuse(socket), HEADER_MS);
-    const gone = () => clearTimeout(late);
+  async #readHeader(socket: Socket, accept: (socket: Socket) => void): Promise<void> {
     // An error is followed by 'close'.
-    const failed = () => {};
-    const leave = () => socket.destroy();
-    const read = () => {
-      const chunk: Buffer | null = socket.read();
-      if (chunk === null) return;
-      received = Buffer.concat([received, chunk]);
-      const header = parseProxyHeader(received);
-      if (header === undefined) return;
-      clearTimeout(late);
-      socket.off('readable', read).off('end', leave).off('close', gone);
-      if (header === null) return this.#refuse(socket);
-      if (header.ends) setAddresses(socket, header.ends);
-      if (received.length > header.length) socket.unshift(received.subarray(header.length));
-      accept(socket);
-      socket.off('error', failed);
-    };
-    socket.on('readable', read).on('end', leave).on('close', gone).on('error', failed);
+    socket.on('error', () => {});
+    const late = setTimeout(() => this.#refuse(socket), HEADER_MS);
+    const header = await peek(socket, parseProxyHeader);
+    clearTimeout(late);
+    if (socket.destroyed) return;
+    if (header === null) return this.#refuse(socket);
+    socket.read(header.length);
+    if (header.ends) setAddresses(socket, header.ends);
+    accept(socket);
   }
 
   #refuse(socket: Socket): void {

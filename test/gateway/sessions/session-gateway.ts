@@ -17,7 +17,6 @@ import { SessionServer, type SessionServerOptions } from '../../../src/gateway/s
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
-import { LoadBalancers } from '../../../src/lib/network/load-balancers.ts';
 import { makeDataDir, SESSION_NAMES } from '../../support/gateway.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
@@ -57,7 +56,7 @@ export class SessionGateway {
         tcpPorts: null,
       }),
       issueCertificate: () => ca.issue(SESSION_NAMES),
-      balancers: new LoadBalancers([], silentLog),
+      balancers: null,
       host: '127.0.0.1',
       port,
       counters: new TrafficCounters(),

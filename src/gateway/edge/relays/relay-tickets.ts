@@ -48,7 +48,7 @@ export class RelayTickets {
    * @returns false when it is of nobody who has the key, for another node, too old, or was used before
    */
   redeem(bytes: Buffer, header: ParsedProxyHeader): boolean {
-    const parts = signedValueOf(bytes.subarray(0, header.length), header);
+    const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return false;
     const expected = this.#sign(parts.signed);
     if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return false;

@@ -4,6 +4,7 @@ import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
+import { peek } from '../../../lib/network/peek.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
@@ -85,27 +86,15 @@ export class Relays {
    * @param socket has received something that is no ClientHello, which is unread
    * @returns whether it is a node's; if not, nothing of it is read
    */
-  receive(socket: Socket): Promise<boolean> {
-    return new Promise((resolve) => {
-      let received: Buffer = Buffer.alloc(0);
-      const done = (isNodes: boolean) => {
-        socket.off('readable', read).off('end', leave).off('close', leave);
-        resolve(isNodes);
-      };
-      const leave = () => done(false);
-      const read = () => {
-        const chunk: Buffer | null = socket.read();
-        if (chunk !== null) received = Buffer.concat([received, chunk]);
-        const header = parseProxyHeader(received);
-        if (header === undefined) return;
-        const isNodes = header !== null && this.options.tickets.redeem(received, header);
-        if (isNodes && header.ends) setAddresses(socket, header.ends);
-        const rest = isNodes ? received.subarray(header.length) : received;
-        if (rest.length > 0) socket.unshift(rest);
-        done(isNodes);
-      };
-      socket.on('readable', read).on('end', leave).on('close', leave);
-      read();
-    });
+  async receive(socket: Socket): Promise<boolean> {
+    const header = await peek(socket, parseProxyHeader);
+    if (header === null || socket.destroyed) return false;
+    const bytes: Buffer = socket.read(header.length);
+    if (!this.options.tickets.redeem(bytes, header)) {
+      socket.unshift(bytes);
+      return false;
+    }
+    if (header.ends) setAddresses(socket, header.ends);
+    return true;
   }
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
-import type { LoadBalancers } from '../../../lib/network/load-balancers.ts';
+import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
 import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
@@ -18,7 +18,7 @@ export interface TcpListenersOptions {
   };
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
-  balancers: LoadBalancers;
+  balancers: LoadBalancers | null;
   counters: TrafficCounters;
   log: Log;
 }
@@ -46,11 +46,12 @@ export class TcpListeners implements PortOpener {
     const { host, limits, balancers, log } = this.options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
+    const identified = LoadBalancers.before(balancers, (client) => {
+      if (this.#total.take(client) && slots.take(client)) this.#serve(client, port);
+    });
     server.on('connection', (socket) => {
       noteArrival();
-      balancers.introduce(socket, () => {
-        if (this.#total.take(socket) && slots.take(socket)) this.#serve(socket, port);
-      });
+      identified(socket);
     });
     server.listen(port, host);
     await once(server, 'listening');
