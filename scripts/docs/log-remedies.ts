@@ -5,7 +5,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'remove AGENT_HOST unless the network is trusted',
   'shared database does not answer: existing accounts keep working, changes are rejected':
     'check PostgreSQL and the network; `device-agent gateway doctor` says more',
-  'changes of the shared database not taken over': 'check the disk; report it as a bug when it repeats',
+  'changes of the shared database not applied': 'check the disk; report it as a bug when it repeats',
   'everything copied from the shared database':
     'if PostgreSQL was not restored and the gateway not away for a week: check PostgreSQL',
   'shared database not left': 'before another machine serves it: `device-agent gateway nodes remove`',

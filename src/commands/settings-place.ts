@@ -100,7 +100,7 @@ export async function withStore<T>(location: StoreLocation, work: (store: Store)
   const { expectGateway, openForChanges } = await import('../gateway/store/open-gateway-store.ts');
   // A machine that has none yet may be given the shared one.
   if ((location.databaseUrl ?? null) === null) expectGateway(location);
-  const { store, close } = await openForChanges(location, 'refuse', await createLog('silent', 'json'));
+  const { store, close } = await openForChanges(location, { older: 'refuse', log: await createLog('silent', 'json') });
   try {
     return await work(store);
   } finally {

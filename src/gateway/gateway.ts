@@ -85,8 +85,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
     { dataDir, encryptionKey, databaseUrl },
-    'upgrade',
-    options.log,
+    { older: 'upgrade', log: options.log },
   );
   const { unwritable } = store.database;
   if (unwritable !== null) {

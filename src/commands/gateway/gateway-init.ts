@@ -189,7 +189,7 @@ async function firstApiKey(settings: GatewayServerSettings, service: string[] | 
     if (service !== null) return null;
     await createData(settings);
   }
-  const { store, close } = await openForChanges(settings, 'refuse', await createLog('silent', 'json'));
+  const { store, close } = await openForChanges(settings, { older: 'refuse', log: await createLog('silent', 'json') });
   try {
     if (store.apiKeys.page(null, 1).length > 0) return 'exists';
     const { row, token } = await store.database.write(() => issueApiKey(store, { description: 'gateway init' }));
@@ -206,7 +206,7 @@ async function createData(settings: GatewayServerSettings): Promise<void> {
     const ca = join(settings.dataDir, 'gateway');
     const log = await createLog('silent', 'json');
     if (settings.databaseUrl === null) await openLocalCa(ca, log);
-    const { store, close } = await openForChanges(settings, 'upgrade', log);
+    const { store, close } = await openForChanges(settings, { older: 'upgrade', log });
     if (settings.databaseUrl !== null) await openSharedCa(ca, store, log);
     await close();
   } finally {

@@ -38,7 +38,10 @@ async function moveTo(settings: GatewayServerSettings, url: string): Promise<voi
   if (databaseUrl !== null)
     throw new OperatorError('GATEWAY_DATABASE_URL is set: this gateway’s data is shared already', 2);
   const log = await createLog('silent', 'json');
-  const { store, close } = await openForChanges({ ...settings, databaseUrl: url, moves: true }, 'upgrade', log);
+  const { store, close } = await openForChanges(
+    { ...settings, databaseUrl: url },
+    { older: 'upgrade', moves: true, log },
+  );
   try {
     await openSharedCa(join(dataDir, 'gateway'), store, log);
   } finally {
@@ -54,7 +57,10 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   if (settings.databaseUrl === null) throw new OperatorError('set GATEWAY_DATABASE_URL, as for the gateway itself', 2);
   const [node] = lost ? [] : await withPostgres(settings, (postgres) => postgres.nodes());
   if (node) throw new OperatorError(`the gateway ${node.address} serves the shared database: stop it first`);
-  const { shared, close } = await openForChanges(settings, 'upgrade', await createLog('silent', 'json'));
+  const { shared, close } = await openForChanges(settings, {
+    older: 'upgrade',
+    log: await createLog('silent', 'json'),
+  });
   try {
     if (!lost) await shared?.refresh();
     shared?.detach();

@@ -1,15 +1,12 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import { openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
-import { isSame } from '../../gateway/store/shared/join-shared.ts';
+import { openGatewayDatabase, requireSameKey } from '../../gateway/store/open-gateway-store.ts';
+import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
 import { Postgres } from '../../gateway/store/shared/postgres.ts';
 import { DatabaseAway } from '../../gateway/store/sql/database-problems.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 
-/** A running gateway takes changes over twice a second. */
-const LOOKS = 3;
-const LOOK_MS = 400;
 /** Certificates, authtokens and histories have times of both clocks. */
 const MAX_CLOCK_MS = 2_000;
 
@@ -24,7 +21,7 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
       Math.abs(clockAheadMs) < MAX_CLOCK_MS
         ? ok('its clock agrees with this one')
         : failed(`its clock is ${seconds} s ${clockAheadMs > 0 ? 'ahead' : 'behind'}`, 'synchronize both clocks (NTP)');
-    return [ok(`PostgreSQL ${server} answers`), clock, await copyResult(settings, postgres)];
+    return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, postgres))];
   } catch (error) {
     if (error instanceof DatabaseAway)
       return [
@@ -37,17 +34,21 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
   }
 }
 
-async function copyResult(settings: GatewayServerSettings, postgres: Postgres): Promise<Result> {
-  if ((await postgres.head()) === null) return skipped('it is empty: the first start of a gateway fills it');
+/** Opening the database of a running gateway changes nothing in it. */
+async function copyResults(settings: GatewayServerSettings, postgres: Postgres): Promise<Result[]> {
+  if ((await postgres.head()) === null) return [skipped('it is empty: the first start of a gateway fills it')];
   const database = openGatewayDatabase(settings);
   try {
     if (!database.isReplica)
-      return failed('DATA_DIR has a database of its own', 'move it: device-agent gateway migrate');
-    for (let looks = 0; looks < LOOKS; looks += 1) {
-      if (await isSame(database.asCopy(), postgres)) return ok('the copy in DATA_DIR is the same');
-      await delay(LOOK_MS);
-    }
-    return failed('the copy in DATA_DIR differs', 'restart the gateway, which compares it');
+      return [failed('DATA_DIR has a database of its own', 'move it: device-agent gateway migrate')];
+    requireSameKey(database, new SecretsBox(parseKey(settings.encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY')));
+    const isSame = await isSameSoon(database.replicaParts(), postgres);
+    return [
+      ok('the encryption key is the right one'),
+      isSame
+        ? ok('the copy in DATA_DIR is the same')
+        : failed('the copy in DATA_DIR differs', 'restart the gateway, which compares it'),
+    ];
   } finally {
     database.close();
   }

@@ -16,8 +16,6 @@ export interface StoreLocation {
   encryptionKey: string | null;
   /** Of the shared database, of which the one in the folder is a copy; null: it is a database of its own. */
   databaseUrl?: string | null;
-  /** Whether what it has may become the content of an empty shared database; omitted: only a new one's. */
-  moves?: boolean;
 }
 
 /**
@@ -33,6 +31,13 @@ export function openGatewayStore(
   return openStore(file, box, Date.now, older);
 }
 
+interface ChangeOptions {
+  older: 'upgrade' | 'refuse';
+  /** Whether what it has may become the content of an empty shared database; omitted: only a new one's. */
+  moves?: boolean;
+  log: Log;
+}
+
 /**
  * Opens the store of a gateway like {@link openGatewayStore}, for changes that go to its shared database if it has one.
  *
@@ -41,14 +46,13 @@ export function openGatewayStore(
  */
 export async function openForChanges(
   location: StoreLocation,
-  older: 'upgrade' | 'refuse',
-  log: Log,
+  { older, moves = false, log }: ChangeOptions,
 ): Promise<{ store: Store; shared: SharedWrites | null; close: () => Promise<void> }> {
   const { file, box } = openFolder(location);
   const database = openDatabase(file, older);
   let shared: SharedWrites | null = null;
   try {
-    shared = await shareDatabase(database, location, log);
+    shared = await shareDatabase(database, location.databaseUrl ?? null, { moves, log });
     const store = storeOn(database, box);
     if (shared !== null) await checkEncryptionKey(store);
     return { store, shared, close: () => closed(database, shared) };
@@ -60,12 +64,12 @@ export async function openForChanges(
 
 async function shareDatabase(
   database: Database,
-  { databaseUrl: url = null, moves = false }: StoreLocation,
-  log: Log,
+  url: string | null,
+  { moves, log }: Required<Pick<ChangeOptions, 'moves' | 'log'>>,
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');
-    const shared = await joinShared(database.asCopy(), { url, moves, log });
+    const shared = await joinShared(database.replicaParts(), { url, moves, log });
     database.writeTo(shared);
     return shared;
   }
@@ -86,12 +90,16 @@ async function closed(database: Database, shared: SharedWrites | null): Promise<
 const KEY_CHECK = 'encryption_key';
 
 async function checkEncryptionKey({ database, box }: Store): Promise<void> {
+  requireSameKey(database, box);
+  if (database.fact(KEY_CHECK) !== null) return;
+  const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
+  await database.write(() => database.setFact(KEY_CHECK, sealed));
+}
+
+/** @throws {OperatorError} unless it is the encryption key that the shared database is used with, as far as it says */
+export function requireSameKey(database: Database, box: SecretsBox): void {
   const known = database.fact(KEY_CHECK);
-  if (known === null) {
-    const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
-    await database.write(() => database.setFact(KEY_CHECK, sealed));
-    return;
-  }
+  if (known === null) return;
   try {
     box.open(Buffer.from(known, 'base64'), KEY_CHECK);
   } catch (cause) {

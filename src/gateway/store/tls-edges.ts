@@ -31,7 +31,7 @@ export class TlsEdges extends Table<typeof edgeColumns> {
   constructor(database: Database) {
     super(database, 'tls_edges', edgeColumns);
     this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
-    database.onRowTaken((table, id) => {
+    database.onRowApplied((table, id) => {
       if (table !== 'tls_edges') return;
       this.#mayServe = true;
       this.#touched.add(id);

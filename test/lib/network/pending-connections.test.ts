@@ -1,7 +1,9 @@
+import type { Socket } from 'node:net';
 import { expect, it } from 'vitest';
 import {
   type PendingConnection,
   PendingConnections,
+  PendingHandshake,
   PendingStage,
 } from '../../../src/lib/network/pending-connections.ts';
 
@@ -54,6 +56,14 @@ it('a connection that has just come is not taken for a silent one, unless its ne
   const [old, fresh] = [begun(ONE), silent(OTHER)];
   for (const connection of [old, begun(THIRD), fresh, silent(OTHER), silent('192.0.2.9')]) pending.add(connection);
   expect(dropped).toEqual([old, fresh]);
+});
+
+it('a connection is silent until its client has sent something, after what a load balancer has said of it', () => {
+  const socket = { remoteAddress: ONE, bytesRead: 28, readableLength: 0 };
+  const handshake = new PendingHandshake(socket as Socket);
+  expect(handshake.stage).toBe(PendingStage.silent);
+  socket.bytesRead += 1;
+  expect(handshake.stage).toBe(PendingStage.begun);
 });
 
 it('a connection that was dropped or deleted counts no more', () => {

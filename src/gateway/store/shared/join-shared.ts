@@ -1,6 +1,7 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import type { CopyOfShared } from '../sql/database.ts';
+import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import { Postgres } from './postgres.ts';
 import { type Position, Replica } from './replica.ts';
@@ -21,7 +22,7 @@ interface JoinOptions {
  * @throws {OperatorError} when it has content of its own, or is the copy of another one; and when the shared database cannot
  *   be reached and there is no copy yet
  */
-export async function joinShared(copy: CopyOfShared, { url, moves, log }: JoinOptions): Promise<SharedWrites> {
+export async function joinShared(copy: ReplicaParts, { url, moves, log }: JoinOptions): Promise<SharedWrites> {
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
   try {
@@ -33,11 +34,18 @@ export async function joinShared(copy: CopyOfShared, { url, moves, log }: JoinOp
   }
 }
 
-/** Whether a copy has what the shared database has. It is left as it is. */
-export async function isSame({ engine }: CopyOfShared, postgres: Postgres): Promise<boolean> {
+/** A running gateway applies changes twice a second. */
+const LOOKS = 3;
+const LOOK_MS = 400;
+
+/** Whether a replica has what the shared database has, or has it in a moment. It is left as it is. */
+export async function isSameSoon({ engine }: ReplicaParts, postgres: Postgres): Promise<boolean> {
   const replica = new Replica(engine);
-  const { rows } = await postgres.rowsAfter(0);
-  return replica.difference(rows).length === 0;
+  for (let looks = 0; looks < LOOKS; looks += 1) {
+    if (replica.difference((await postgres.rowsAfter(0)).rows).length === 0) return true;
+    await delay(LOOK_MS);
+  }
+  return false;
 }
 
 async function joined(
@@ -47,12 +55,16 @@ async function joined(
 ): Promise<Position> {
   const own = replica.position;
   try {
-    const head = await postgres.prepare();
-    const shared = head === null ? [] : (await postgres.rowsAfter(0)).rows;
+    await postgres.prepare();
+    const { rows, position } = await postgres.rowsAfter(0);
+    const difference = position === null ? [] : replica.difference(rows);
     // The same content: it was moved just now.
-    const isMove = moves && own === null && (head === null || replica.difference(shared).length === 0);
-    if (!isMove) requireSame(own, head, replica);
-    return head === null ? await filled(replica, postgres) : await copied(replica, postgres);
+    const isMove = moves && own === null && difference.length === 0;
+    if (!isMove) requireSame(own, position, replica);
+    if (position === null) return await filled(replica, postgres);
+    // Everything is compared: a new version of this program may know rows and columns that were left out so far.
+    await applied(replica, difference, position);
+    return position;
   } catch (error) {
     if (!(error instanceof DatabaseAway)) throw error;
     const reason = messageOf(error.cause);
@@ -87,13 +99,5 @@ function requireSame(own: Position | null, head: Position | null, replica: Repli
 async function filled(replica: Replica, postgres: Postgres): Promise<Position> {
   const position = await postgres.fill(replica.rows());
   await applied(replica, [], position);
-  return position;
-}
-
-/** Compares everything: a new version of this program may know rows and columns that were left out so far. */
-async function copied(replica: Replica, postgres: Postgres): Promise<Position> {
-  const { rows, position } = await postgres.rowsAfter(0);
-  if (position === null) throw new OperatorError('the shared database was emptied just now');
-  await applied(replica, replica.difference(rows), position);
   return position;
 }

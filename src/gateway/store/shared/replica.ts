@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type Libsql from 'libsql';
+import { REPLICA_TABLE } from '../sql/database.ts';
 import { bind, type SqlValue } from '../sql/sql-engine.ts';
 
 /** A value of a column as JSON has it: bytes in base64, marked by the column's type. */
@@ -30,9 +31,6 @@ interface TableShape {
   readonly key: readonly string[];
 }
 
-/** Own table of a replica, in one row; its existence makes a database a replica. */
-const POSITION = 'replica';
-
 /**
  * The copy of a shared database in this gateway's own one. Rows are written as they were sent, without the effects of foreign
  * keys: what a deletion takes with it was sent, too.
@@ -53,15 +51,15 @@ export class Replica {
 
   /** Null: it follows no shared database yet. */
   get position(): Position | null {
-    const known = this.engine.prepare('SELECT 1 FROM sqlite_master WHERE name = ?').all([POSITION]);
+    const known = this.engine.prepare('SELECT 1 FROM sqlite_master WHERE name = ?').all([REPLICA_TABLE]);
     if (known.length === 0) return null;
-    const [row] = this.engine.prepare(`SELECT cluster, version, batch FROM ${POSITION}`).all([]) as Position[];
+    const [row] = this.engine.prepare(`SELECT cluster, version, batch FROM ${REPLICA_TABLE}`).all([]) as Position[];
     return row ? { cluster: row.cluster, version: Number(row.version), batch: row.batch } : null;
   }
 
   /** Identifies the gateway whose copy this is, however often it starts. */
   get node(): string {
-    const [row] = this.engine.prepare(`SELECT node FROM ${POSITION}`).all([]) as { node: string }[];
+    const [row] = this.engine.prepare(`SELECT node FROM ${REPLICA_TABLE}`).all([]) as { node: string }[];
     return row?.node ?? '';
   }
 
@@ -87,7 +85,7 @@ export class Replica {
     }
   }
 
-  /** Takes over what has become of rows. Tables and columns of a newer version are left out. */
+  /** Applies what has become of rows. Tables and columns of a newer version are left out. */
   apply(rows: readonly SharedRow[], position: Position): void {
     // Has no effect inside a transaction.
     this.engine.exec('PRAGMA foreign_keys = OFF');
@@ -107,7 +105,7 @@ export class Replica {
 
   /** Makes it a database of its own again, which keeps everything. */
   end(): void {
-    this.engine.exec(`DROP TABLE ${POSITION}`);
+    this.engine.exec(`DROP TABLE ${REPLICA_TABLE}`);
   }
 
   /** What has to be applied to have these rows and no others. */
@@ -148,10 +146,10 @@ export class Replica {
 
   #setPosition({ cluster, version, batch }: Position): void {
     const columns = 'cluster TEXT NOT NULL, version INTEGER NOT NULL, batch TEXT NOT NULL, node TEXT NOT NULL';
-    this.engine.exec(`CREATE TABLE IF NOT EXISTS ${POSITION} (${columns}) STRICT`);
-    const update = this.engine.prepare(`UPDATE ${POSITION} SET cluster = ?, version = ?, batch = ?`);
+    this.engine.exec(`CREATE TABLE IF NOT EXISTS ${REPLICA_TABLE} (${columns}) STRICT`);
+    const update = this.engine.prepare(`UPDATE ${REPLICA_TABLE} SET cluster = ?, version = ?, batch = ?`);
     if (update.run([cluster, version, batch]).changes > 0) return;
-    const insert = `INSERT INTO ${POSITION} VALUES (?, ?, ?, lower(hex(randomblob(8))))`;
+    const insert = `INSERT INTO ${REPLICA_TABLE} VALUES (?, ?, ?, lower(hex(randomblob(8))))`;
     this.engine.prepare(insert).run([cluster, version, batch]);
   }
 
@@ -160,8 +158,9 @@ export class Replica {
     for (const { tbl, key } of rows) {
       const table = this.#tables.get(tbl);
       if (!table) continue;
-      const where = table.key.map((column) => `${column} IS ?`).join(' AND ');
-      this.engine.prepare(`DELETE FROM ${tbl} WHERE ${where}`).run(parametersOf(table, table.key, keyRow(table, key)));
+      this.engine
+        .prepare(`DELETE FROM ${tbl} WHERE ${isRow(table)}`)
+        .run(parametersOf(table, table.key, keyRow(table, key)));
     }
     for (const { tbl, row } of rows) {
       const table = this.#tables.get(tbl);
@@ -175,8 +174,7 @@ export class Replica {
   #row(tbl: string, key: string): SharedRow['row'] {
     const table = this.#tables.get(tbl);
     if (!table) return null;
-    const where = table.key.map((column) => `${column} IS ?`).join(' AND ');
-    const sql = `SELECT ${[...table.columns.keys()].join(', ')} FROM ${tbl} WHERE ${where}`;
+    const sql = `SELECT ${[...table.columns.keys()].join(', ')} FROM ${tbl} WHERE ${isRow(table)}`;
     const parameters = parametersOf(table, table.key, keyRow(table, key));
     const [values] = this.engine.prepare(sql).raw().all(parameters) as unknown[][];
     return values ? toJson(table, values) : null;
@@ -186,7 +184,7 @@ export class Replica {
 function tablesOf(engine: Libsql.Database): TableShape[] {
   const sql =
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> ? ORDER BY name";
-  const names = engine.prepare(sql).raw().all([POSITION]) as [string][];
+  const names = engine.prepare(sql).raw().all([REPLICA_TABLE]) as [string][];
   return names.map(([name]) => {
     const columns = engine.prepare(`PRAGMA table_info(${name})`).all([]) as {
       name: string;
@@ -212,6 +210,11 @@ function triggersOf(table: TableShape): string[] {
   const on = (event: string, notes: string) =>
     `CREATE TEMP TRIGGER note_${event}_${table.name} AFTER ${event} ON ${table.name} BEGIN ${notes} END`;
   return [on('INSERT', note('new')), on('UPDATE', note('old') + note('new')), on('DELETE', note('old'))];
+}
+
+/** The condition that a row has a key. `IS` compares null, too. */
+function isRow({ key }: TableShape): string {
+  return key.map((column) => `${column} IS ?`).join(' AND ');
 }
 
 function keyRow(table: TableShape, key: string): Record<string, JsonValue> {

@@ -1,19 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type Libsql from 'libsql';
-import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
 import type { Node, Postgres } from './postgres.ts';
 import type { Position, Replica, SharedRow } from './replica.ts';
+import { ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
 const POLL_MS = 500;
 const RETRY_MS = 50;
-/** How often this gateway says that it serves. */
-const RENEW_MS = 2_000;
 /** How often old commits and deletions are forgotten. */
 const FORGET_MS = 3_600_000;
 
@@ -27,12 +26,6 @@ interface SharedWritesOptions {
   /** Called when the replica has got rows, before their write resolves. Must not throw. */
   onRows: (rows: readonly SharedRow[]) => void;
   log: Log;
-}
-
-interface Serving extends Pick<Node, 'id' | 'address' | 'build'> {
-  /** False: the shared database has not answered yet. */
-  hasEntered: boolean;
-  onRemoved: () => void;
 }
 
 /** Waits while another process writes to the replica. @throws the engine's error */
@@ -51,21 +44,21 @@ export async function applied(replica: Replica, rows: readonly SharedRow[], posi
 /**
  * The writes of a gateway whose database is shared. Pending ones are tried out in its replica, undone, and committed there as
  * the rows that they change, if nobody else has committed anything that they have not seen; else they are tried again. Others'
- * commits are taken over twice a second.
+ * commits are applied twice a second.
  */
 export class SharedWrites implements WriteQueue {
   #pending: PendingWrite[] = [];
   #position: Position;
   #isRunning = false;
-  #isFlushing = false;
+  /** Sends what is pending; null: nothing is. */
+  #flushing: Promise<void> | null = null;
   #closed = false;
   /** What is being done with the replica and the connection; one after another. */
   #turn: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #forgetAt = performance.now() + FORGET_MS;
-  #renewAt = performance.now() + RENEW_MS;
   /** Null: this process only makes changes, for example as a command. */
-  #serving: Serving | null = null;
+  #serving: ServingNode | null = null;
   readonly #failures = new Repeats();
   /** Why the shared database does not answer; null: it does. */
   #away: DatabaseAway | null = null;
@@ -90,70 +83,47 @@ export class SharedWrites implements WriteQueue {
   add<T>(work: () => T): Promise<T> {
     return queued(work, (write) => {
       this.#pending.push(write);
-      if (!this.#isFlushing) void this.#flush();
+      this.#flushing ??= this.#flush();
     });
   }
 
   /**
-   * Makes this the gateway that serves the shared database, which only one may do at a time, and follows the changes of others
-   * until {@link stop}.
+   * Makes this the gateway that serves the shared database, and follows the changes of others until {@link stop}.
    *
    * @param onRemoved called when somebody has made place for another gateway
    * @throws {OperatorError} when another one does
    */
   async serve(self: Pick<Node, 'address' | 'build'>, onRemoved: () => void): Promise<void> {
     const { postgres, replica } = this.options;
-    const node: Serving = { ...self, id: replica.node, hasEntered: false, onRemoved };
-    const enter = async () => {
-      const other = await this.#answered(postgres.enter({ ...node, applied: this.applied }));
-      if (other) throw new OperatorError(isServedBy(other));
-      node.hasEntered = true;
-    };
-    await enter().catch((error: unknown) => {
-      // It was the one that served before, or else it would have no copy.
-      if (!(error instanceof DatabaseAway)) throw error;
-    });
-    this.#serving = node;
+    const serving = new ServingNode(postgres, { ...self, id: replica.node }, onRemoved);
+    await serving.enter(this.applied);
+    this.#serving = serving;
     this.#followSoon();
   }
 
   #followSoon(): void {
     this.#timer = setTimeout(async () => {
-      await this.#inTurn(() => this.#follow()).catch((err: unknown) => {
-        if (err instanceof DatabaseAway) return;
-        const times = this.#failures.timesDue('follow');
-        if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not taken over');
+      await this.#inTurn(() => this.#follow()).catch((error: unknown) => {
+        if (!(error instanceof DatabaseAway)) this.#reportNotApplied(error);
       });
       if (!this.#closed) this.#followSoon();
     }, POLL_MS);
   }
 
+  #reportNotApplied(err: unknown): void {
+    const times = this.#failures.timesDue('apply');
+    if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not applied');
+  }
+
   async #follow(): Promise<void> {
-    const { postgres } = this.options;
     await this.#catchUp();
-    const now = performance.now();
-    if (now >= this.#renewAt) {
-      this.#renewAt = now + RENEW_MS;
-      await this.#renew();
-    }
-    if (now < this.#forgetAt) return;
-    this.#forgetAt = now + FORGET_MS;
-    await postgres.forget();
+    await this.#serving?.renewWhenDue(this.applied);
+    if (performance.now() < this.#forgetAt) return;
+    this.#forgetAt = performance.now() + FORGET_MS;
+    await this.options.postgres.forget();
   }
 
-  async #renew(): Promise<void> {
-    const { postgres } = this.options;
-    const node = this.#serving;
-    if (node === null) return;
-    const { applied } = this;
-    const isEntered = node.hasEntered
-      ? await postgres.renew(node.id, applied)
-      : !(await postgres.enter({ ...node, applied }));
-    if (isEntered) node.hasEntered = true;
-    else node.onRemoved();
-  }
-
-  /** Takes over what others have changed. @throws {DatabaseAway} */
+  /** Applies what others have changed. @throws {DatabaseAway} */
   refresh(): Promise<void> {
     return this.#inTurn(() => this.#catchUp());
   }
@@ -170,13 +140,12 @@ export class SharedWrites implements WriteQueue {
 
   /** Finishes what is pending, makes place for another gateway, and ends the connection. */
   async stop(): Promise<void> {
-    while (this.#isFlushing || this.#pending.length > 0) await delay(RETRY_MS);
+    await this.#flushing;
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#turn;
     const { postgres, log } = this.options;
-    if (this.#serving?.hasEntered)
-      await postgres.leave(this.#serving.id).catch((err: unknown) => log.warn({ err }, 'shared database not left'));
+    await this.#serving?.leave().catch((err: unknown) => log.warn({ err }, 'shared database not left'));
     await postgres.close();
   }
 
@@ -187,7 +156,6 @@ export class SharedWrites implements WriteQueue {
   }
 
   async #flush(): Promise<void> {
-    this.#isFlushing = true;
     // Requests parsed in this turn of the event loop share the commit.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#pending.length > 0 && !this.#closed) {
@@ -197,7 +165,8 @@ export class SharedWrites implements WriteQueue {
         for (const write of batch) write.reject(reason);
       });
     }
-    this.#isFlushing = false;
+    // Synchronous with the check above, so that later writes are sent by another call.
+    this.#flushing = null;
   }
 
   async #commit(batch: readonly PendingWrite[]): Promise<void> {
@@ -213,7 +182,8 @@ export class SharedWrites implements WriteQueue {
         left = done;
         continue;
       }
-      if (rows.length > 0) await this.#apply(rows, position);
+      // It is durable. A copy that cannot be written gets it later, and accepts no further change before.
+      if (rows.length > 0) await this.#apply(rows, position).catch((error: unknown) => this.#reportNotApplied(error));
       for (const write of done) write.settle();
       return;
     }
@@ -311,12 +281,4 @@ export class SharedWrites implements WriteQueue {
     this.#turn = turn.catch(() => {});
     return turn;
   }
-}
-
-function isServedBy({ id, address, silentSeconds }: Node): string {
-  const heard = silentSeconds < 60 ? `${Math.round(silentSeconds)} s` : `${Math.round(silentSeconds / 60)} min`;
-  return (
-    `the gateway ${address}, heard of ${heard} ago, serves this shared database: stop it first; if its machine is lost, ` +
-    `run "device-agent gateway nodes remove ${id}"`
-  );
 }

@@ -26,11 +26,14 @@ const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
 const MEMORY_FOLDER = '/dev/shm';
 
-/** What makes a database the copy of a shared one. */
-export interface CopyOfShared {
+/** Of a replica of a shared database, in one row; its existence makes a database a replica. */
+export const REPLICA_TABLE = 'replica';
+
+/** What the code needs that makes a database the replica of a shared one. */
+export interface ReplicaParts {
   engine: Libsql.Database;
   file: string;
-  /** To be called with rows that it has taken over. */
+  /** To be called with rows that were applied. */
   onRows: (rows: readonly { tbl: string; key: string }[]) => void;
 }
 
@@ -47,7 +50,7 @@ export class Database {
   #closed = false;
   #commits = 0;
   readonly #afterCommit = new Set<() => void>();
-  readonly #onRowTaken = new Set<(table: string, id: string) => void>();
+  readonly #onRowApplied = new Set<(table: string, id: string) => void>();
   readonly changes = new ChangedRows();
   /** Of the database and its log, as they were opened. */
   #inodes = '';
@@ -138,23 +141,22 @@ export class Database {
     this.#afterCommit.add(listener);
   }
 
-  /** Calls the listener for each row that was taken over from a shared database, before those of {@link onCommit}. */
-  onRowTaken(listener: (table: string, id: string) => void): void {
-    this.#onRowTaken.add(listener);
+  /** Calls the listener for each row that was applied from a shared database, before those of {@link onCommit}. */
+  onRowApplied(listener: (table: string, id: string) => void): void {
+    this.#onRowApplied.add(listener);
   }
 
-  /** Whether this is a copy of a shared database. */
+  /** Whether this is a replica of a shared database. */
   get isReplica(): boolean {
-    return this.get("SELECT 1 FROM sqlite_master WHERE name = 'replica'") !== null;
+    return this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [REPLICA_TABLE]) !== null;
   }
 
-  /** What the code needs that makes this a copy of a shared database. */
-  asCopy(): CopyOfShared {
-    const onRows: CopyOfShared['onRows'] = (rows) => {
+  replicaParts(): ReplicaParts {
+    const onRows: ReplicaParts['onRows'] = (rows) => {
       for (const { tbl, key } of rows) {
         const id = String((JSON.parse(key) as unknown[])[0]);
         this.changes.add(tbl, id);
-        for (const listener of this.#onRowTaken) listener(tbl, id);
+        for (const listener of this.#onRowApplied) listener(tbl, id);
       }
       this.#committed();
     };

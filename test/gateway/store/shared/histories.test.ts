@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest';
 import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
+import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
 import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
-import { DatabaseAway } from '../../../../src/gateway/store/sql/database-problems.ts';
+import { DatabaseAway, DatabaseUnwritable } from '../../../../src/gateway/store/sql/database-problems.ts';
 import type { Store } from '../../../../src/gateway/store/store.ts';
 import { issueCredential } from '../../../../src/gateway/store/tokens.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
@@ -31,7 +32,10 @@ interface SharedStore {
 
 /** A store on the shared database, with a folder of its own. */
 async function openAt(databaseUrl: string, dataDir = temporaryFolder()): Promise<SharedStore> {
-  const opened = await openForChanges({ dataDir, encryptionKey: KEY, databaseUrl }, 'upgrade', silentLog);
+  const opened = await openForChanges(
+    { dataDir, encryptionKey: KEY, databaseUrl },
+    { older: 'upgrade', log: silentLog },
+  );
   if (opened.shared === null) throw new Error('it has no shared database');
   let isOpen = true;
   const close = async () => {
@@ -156,6 +160,23 @@ it.each(Array.from({ length: HISTORIES }, (_, count) => FIRST + count))(
   },
 );
 
+it('a change that the copy has no room for was made, and is there later', unless(NO_POSTGRES), async () => {
+  const { store, shared } = await openAt(at(await newDatabase()));
+  const add = (id: string) =>
+    store.database.write(() => store.botUsers.insert({ id, created_at: store.now(), name: id, active: true }));
+  const full = vi.spyOn(Replica.prototype, 'apply').mockImplementation(() => {
+    throw Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+  });
+  await add('bot_1');
+  // It would be one that does not know the first.
+  await expect(add('bot_2')).rejects.toThrow(DatabaseUnwritable);
+  expect(store.botUsers.get('bot_1')).toBeNull();
+  full.mockRestore();
+  await shared.refresh();
+  expect(store.botUsers.where('id > ?', ['']).map(({ id }) => id)).toEqual(['bot_1']);
+  await add('bot_2');
+});
+
 it('a shared database that was put back to an older state is followed from there', unless(NO_POSTGRES), async () => {
   const name = await newDatabase();
   const [one, two] = [await openAt(at(name)), await openAt(at(name))];
@@ -216,13 +237,15 @@ it(
 it('refuses what would lose or mix data', unless(NO_POSTGRES), async () => {
   const name = await newDatabase();
   const dataDir = temporaryFolder();
-  const open = (location: object) =>
-    openForChanges({ dataDir, encryptionKey: KEY, ...location }, 'upgrade', silentLog).then(({ close }) => close());
-  const own = await openForChanges({ dataDir, encryptionKey: KEY }, 'upgrade', silentLog);
+  const open = async (location: object, moves = false) => {
+    const options = { older: 'upgrade', moves, log: silentLog } as const;
+    await (await openForChanges({ dataDir, encryptionKey: KEY, ...location }, options)).close();
+  };
+  const own = await openForChanges({ dataDir, encryptionKey: KEY }, { older: 'upgrade', log: silentLog });
   await own.store.database.write(() => issueCredential(own.store, { acl: [] }));
   await own.close();
   await expect(open({ databaseUrl: at(name) })).rejects.toThrow(/of its own, and the shared one is empty/);
-  await open({ databaseUrl: at(name), moves: true });
+  await open({ databaseUrl: at(name) }, true);
   await open({ databaseUrl: at(name) });
   await expect(open({})).rejects.toThrow(/set GATEWAY_DATABASE_URL, or run "device-agent gateway migrate --to sqlite"/);
   await expect(open({ databaseUrl: at(await newDatabase()) })).rejects.toThrow(/is empty, and was not before/);
