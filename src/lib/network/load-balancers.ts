@@ -2,8 +2,8 @@ import type { Socket } from 'node:net';
 import type { Log } from '../log/log.ts';
 import { Repeats } from '../log/repeats.ts';
 import type { Cidr } from './cidr.ts';
+import { peek } from './client-hello.ts';
 import { parseAddress } from './ip-address.ts';
-import { peek } from './peek.ts';
 import { type ConnectionEnds, parseProxyHeader } from './proxy-protocol.ts';
 
 /** Milliseconds that a load balancer has for its header, which it sends at once. */
