@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { closeOf } from './until.ts';
 
 /** RFC 9113, section 6. */
 export const Frame = {
@@ -162,7 +163,7 @@ export class RawHttp2 {
 
   /** Waits until the server closes the connection. */
   async closed(): Promise<void> {
-    if (!this.socket.destroyed) await once(this.socket, 'close');
+    await closeOf(this.socket);
   }
 
   /** The outcome of a stream: its reset code or its response. */

@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import { setTimeout as delay, setImmediate as tick } from 'node:timers/promises';
 
 interface Patience {
@@ -39,6 +40,11 @@ export async function within<T>(promise: Promise<T>, what: string, ms = 30_000):
     abort.abort();
     late.catch(() => {});
   }
+}
+
+/** Resolves when a socket has closed, however its peer ended it. */
+export async function closeOf(socket: Duplex): Promise<void> {
+  if (!socket.closed) await new Promise<void>((resolve) => socket.once('close', () => resolve()));
 }
 
 /** Resolves after ten turns of the event loop, when pending work in this process has finished. */

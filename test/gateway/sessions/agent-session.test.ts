@@ -14,6 +14,7 @@ import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-r
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { makeDataDir } from '../../support/gateway.ts';
 import { selfSigned } from '../../support/self-signed.ts';
+import { closeOf } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
@@ -497,7 +498,7 @@ describe('a hostile or broken agent', () => {
     const socket = await gateway.rawClient();
     socket.write(bytes);
     socket.resume();
-    await once(socket, 'close');
+    await closeOf(socket);
     expect(await gateway.get('fine.localhost')).toContain('still here');
   });
 
@@ -517,7 +518,7 @@ describe('a hostile or broken agent', () => {
     const agent = await rawAgent(gateway);
     expect((await agent.call(0, {})).Error).toMatch(/ERR_NGROK_109$/);
     agent.call(0, auth(gateway)).catch(() => {});
-    await once(agent.peer.socket, 'close');
+    await closeOf(agent.peer.socket);
     expect([...gateway.server.sessions]).toEqual([]);
   });
 
@@ -526,7 +527,7 @@ describe('a hostile or broken agent', () => {
     const agent = await rawAgent(gateway);
     expect(await agent.call(StreamType.serverInfo, {})).toMatchObject({ Region: expect.any(String) });
     const started = performance.now();
-    await once(agent.peer.socket, 'close');
+    await closeOf(agent.peer.socket);
     expect(performance.now() - started).toBeLessThan(8000);
   });
 
@@ -674,7 +675,7 @@ it('an unexpected error about one connection closes that one, and no other', asy
   gateway.server.accept = () => {
     throw new Error('a bug');
   };
-  await once((await gateway.rawClient()).resume(), 'close');
+  await closeOf((await gateway.rawClient()).resume());
   gateway.server.accept = accept;
   await gateway.agent().connect();
 });

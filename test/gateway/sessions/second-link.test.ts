@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
-import { settle, until } from '../../support/until.ts';
+import { closeOf, settle, until } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 
@@ -73,7 +73,7 @@ it.each([
   const gateway = await SessionGateway.start();
   const { agent, request } = await session(gateway);
   const other = await rawAgent(gateway);
-  const closed = once(other.peer.socket, 'close');
+  const closed = closeOf(other.peer.socket);
   const asked = await request();
   expect((await other.call(StreamType.link, { ...asked, ...wrong })).Error).toMatch(/ERR_NGROK_/);
   other.call(StreamType.link, asked).catch(() => {});
@@ -96,7 +96,7 @@ it('a third connection replaces the link that has been silent for longer', async
   const gateway = await SessionGateway.start();
   const { agent, attached } = await session(gateway);
   const first = await attached();
-  const replaced = once(first.peer.socket, 'close');
+  const replaced = closeOf(first.peer.socket);
   const second = await attached();
   await replaced;
   expect([agent, second].map(({ peer }) => peer.socket.destroyed)).toEqual([false, false]);
@@ -188,7 +188,7 @@ describe('a session with two links', () => {
 
   it('ends with both links when the gateway ends it', async () => {
     const { first, second, gateway } = await linked();
-    const closed = [first, second].map(({ peer }) => once(peer.socket, 'close'));
+    const closed = [first, second].map(({ peer }) => closeOf(peer.socket));
     for (const one of gateway.server.sessions) one.end(new Error('over'));
     await Promise.all(closed);
   });
@@ -198,7 +198,7 @@ describe('a session with two links', () => {
     const [live] = gateway.server.sessions;
     const [listener] = live?.listeners ?? [];
     live?.stopListener({ id: listener?.id ?? '' }, 'revoked', 'ERR_NGROK_300');
-    const closed = once(second.peer.socket, 'close');
+    const closed = closeOf(second.peer.socket);
     first.peer.socket.destroy();
     await closed;
     expect(sessions()).toBe(0);
@@ -275,7 +275,7 @@ describe('a session with two links', () => {
     const before = streamsOf(first).length;
     both.open();
     await until(() => streamsOf(first).length > before, 'a stream on the first link, as nothing is on its way');
-    const ended = once(second.peer.socket, 'close');
+    const ended = closeOf(second.peer.socket);
     const [id] = streamsOf(second) as [number];
     second.peer.sendReset(id);
     await closed(stream);
@@ -291,7 +291,7 @@ it('at the limit, an authtoken with several second links leaves one to another a
   const links: RawAgent[] = [];
   for (const { attached } of greedy) links.push(await attached());
   const modest = await session(gateway, BOTH, await otherToken(gateway));
-  const ended = once(links[1]?.peer.socket as Socket, 'close');
+  const ended = closeOf(links[1]?.peer.socket as Socket);
   await modest.attached();
   await ended;
   expect([links[0]?.peer.socket.destroyed, [...gateway.server.sessions].length]).toEqual([false, 3]);

@@ -1,10 +1,10 @@
 import { X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { startTestGateway } from '../../support/gateway.ts';
+import { closeOf } from '../../support/until.ts';
 import { EdgeScene } from './edge-scene.ts';
 
 let scene: EdgeScene;
@@ -338,5 +338,5 @@ it('connections without a ClientHello or host name reach no edge', async () => {
   const socket = await scene.connect('', { servername: '' });
   socket.write('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
   expect(await text(socket)).toContain('ERR_NGROK_3200');
-  await once(socket, 'close').catch(() => {});
+  await closeOf(socket);
 });

@@ -8,6 +8,7 @@ import { directDial } from '../../../../src/lib/network/dial.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { silentLog } from '../../../support/silent-log.ts';
+import { closeOf } from '../../../support/until.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -29,7 +30,7 @@ it('closes when the agent stops', async () => {
   const client = connect(port, host);
   await once(client, 'connect');
   relay.close();
-  await once(client, 'close');
+  await closeOf(client);
   const [error] = await once(connect(port, host), 'error');
   expect(error.code).toBe('ECONNREFUSED');
 });

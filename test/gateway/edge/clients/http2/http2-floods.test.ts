@@ -58,9 +58,8 @@ const times = (count: number, make: (at: number) => Buffer) => Array.from({ leng
 /** Sends repeatedly until the gateway closes the connection. */
 async function flood(raw: RawHttp2, frames: (round: number) => Buffer[], rounds: number): Promise<void> {
   for (let round = 0; round < rounds && !raw.socket.destroyed; round++) {
-    if (!raw.socket.write(Buffer.concat(frames(round)))) {
-      await Promise.race([once(raw.socket, 'drain'), once(raw.socket, 'close')]);
-    }
+    // Called with an error, too, when the gateway closes the connection meanwhile.
+    await new Promise((sent) => raw.socket.write(Buffer.concat(frames(round)), sent));
   }
   await raw.closed();
 }
