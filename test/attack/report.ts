@@ -47,8 +47,8 @@ export function attackReport(outcome: Outcome): string {
 \`npm run attack -- ${outcome.minutes} --report\` writes this chapter. A gateway with a heap of ${outcome.heapMib} MiB, ${outcome.descriptors} file
 descriptors and one core is attacked by clients, by connections without an authtoken to the session port, by a tenant with a valid authtoken, and by
 a broken upstream, all at once. Honest clients and agents work beside them, from other addresses. The run is withstood when none
-of their requests fails, 99 % of each kind are answered within ${MAX_P99_MS / 1000} s, and no session of theirs ends. Honest clients at an
-attacker's address share what that address may use, so theirs may fail.
+of their requests fails, 99 % of each kind are answered within ${MAX_P99_MS / 1000} s, and no session of theirs ends. An agent that is refused
+tries again after a second, once. Honest clients at an attacker's address share what that address may use, so theirs may fail.
 
 Run on ${outcome.date} for ${outcome.minutes} minutes: ${isWithstood(outcome) ? 'withstood' : 'not withstood'}. Honest sessions lost: ${sessionsLost.length}${sessionsLost.length > 0 ? ` (${[...new Set(sessionsLost)].join(', ')})` : ''}. Peaks of the
 gateway: ${peaks.rssMib} MiB resident, ${peaks.descriptors} descriptors. It ran for ${percent(core.used)} of the time; for ${percent(core.waited)} it had to wait for its core, which
