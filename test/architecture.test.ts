@@ -74,6 +74,7 @@ const ARROWS: Record<string, string[]> = {
     'traffic-policy',
     'settings',
   ],
+  'gateway/cluster': [`${EDGE}/relays`, 'gateway/endpoints', 'gateway/store', 'agent-protocol'],
   'gateway/tls-edges': [
     EDGE,
     `${EDGE}/connections`,
@@ -93,7 +94,9 @@ const ARROWS: Record<string, string[]> = {
     'agent-protocol',
     'traffic-policy',
   ],
+  [`${EDGE}/relays`]: [`${EDGE}/connections`, `${EDGE}/http`],
   [`${EDGE}/streams`]: [
+    `${EDGE}/relays`,
     `${EDGE}/upstreams`,
     `${EDGE}/connections`,
     `${EDGE}/tls`,

@@ -12,6 +12,12 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
   'removed from the shared database, for another gateway to serve it; exiting':
     'disable the service here, unless this machine is to serve again',
+  'other gateways not told what is online': 'check PostgreSQL; it is repeated every few seconds',
+  'endpoint stopped': 'none, if its agent is online at another gateway; else fix what `reason` names',
+  'primary node not chosen': 'check PostgreSQL; it is repeated every second',
+  'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
+  'agent command not passed on': 'check PostgreSQL, then give the command again',
+  'tcp port of another gateway not opened': 'free the port on this machine',
   'connection not relayed': 'check that the gateway at `address` runs, and the network between them',
   'connection of a load balancer without a PROXY header':
     'let the load balancer send one, or remove its address from GATEWAY_LOAD_BALANCERS',

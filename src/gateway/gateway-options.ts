@@ -24,6 +24,8 @@ export interface GatewayOptions {
   encryptionKey?: string | null;
   /** Of the shared PostgreSQL database; omitted: the gateway has a database of its own. */
   databaseUrl?: string | null;
+  /** `host:port` at which other gateways reach the HTTPS port of this one; omitted: it serves the shared database alone. */
+  nodeAddress?: string | null;
   /** Called when another gateway is to serve the shared database: this one must end. */
   onRemoved?: () => void;
   /** Load balancers in front of the gateway; omitted: none. */

@@ -19,6 +19,7 @@ import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
+import { Cluster } from './cluster/cluster.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
 import { type GatewayPlace, joinOrigin } from './devices/gateway-place.ts';
@@ -80,7 +81,7 @@ export interface Gateway {
 
 /** @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
-  const { dataDir, encryptionKey = null, databaseUrl = null } = options;
+  const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null } = options;
   const folder = join(dataDir, 'gateway');
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
@@ -97,7 +98,16 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   try {
     const ca = localCa ?? (await openSharedCa(folder, store, options.log));
     await checkCompanionFiles(store, ca, options.log);
-    await shared?.serve({ address: hostname(), build: VERSION }, options.onRemoved ?? (() => {}));
+    const endpoints = new EndpointRegistry();
+    const cluster =
+      shared && nodeAddress !== null ? new Cluster({ store, self: shared.node, endpoints, log: options.log }) : null;
+    await shared?.serve(
+      { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
+      {
+        onRemoved: options.onRemoved ?? (() => {}),
+        ...(cluster && { onNodes: (...nodes) => cluster.update(...nodes) }),
+      },
+    );
     const parts = await startParts({
       options,
       ca,
@@ -105,7 +115,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       domains: gatewayDomains(options.domain.toLowerCase()),
       shares: descriptorShares(descriptorLimit()),
       balancers: options.balancers?.length ? new LoadBalancers(options.balancers, options.log) : null,
-      endpoints: new EndpointRegistry(),
+      endpoints,
+      cluster,
       counters: new TrafficCounters(),
       challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() },
       ipPolicies: ipPolicyRules(store),
@@ -129,6 +140,8 @@ interface Start {
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
   endpoints: EndpointRegistry;
+  /** Null: this gateway is the only one. */
+  cluster: Cluster | null;
   counters: TrafficCounters;
   challenges: Challenges;
   ipPolicies: PolicyPorts['ipPolicies'];
@@ -137,7 +150,7 @@ interface Start {
 }
 
 async function startParts(start: Start) {
-  const { options, store, domains, endpoints, counters, ipPolicies, log, onStop } = start;
+  const { options, store, domains, endpoints, cluster, counters, ipPolicies, log, onStop } = start;
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
@@ -146,17 +159,23 @@ async function startParts(start: Start) {
   const agents = new AgentConnections(connectHost(domains.baseDomain));
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
-  const edge = createEdge(start, { policies, edgeIndex, agents, services, serviceMessages });
+  const relays = cluster?.relays({
+    hasEdge: (name) => edgeIndex.hasHost(name),
+    isService: (name) => services.has(name),
+  });
+  const edge = createEdge(start, { policies, edgeIndex, agents, services, serviceMessages, relays: relays ?? null });
   const ports = await edge.start();
   onStop(() => edge.stop());
-  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports }, onStop);
+  if (cluster) onStop(() => cluster.stop());
+  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports, relays }, onStop);
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
-  const sightings = new DeviceSightings(store, log);
+  const sightings = new DeviceSightings(store, log, undefined, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
-  const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
+  const here = new LiveAgents(sessions, endpoints, log);
+  const live = new LiveWithEdges(cluster?.start(here, sessions) ?? here, edgeIndex);
   const dnsServers = acme?.resolvers ?? null;
   const signInCodes = new OneTimeCodes();
   const wakeCertificateRenewal = renewal.wake;
@@ -197,7 +216,7 @@ function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPol
   });
 }
 
-interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages'> {
+interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages' | 'relays'> {
   policies: EndpointPolicies;
   edgeIndex: TlsEdgeIndex;
 }

@@ -2,8 +2,10 @@ import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
+import type { Cluster } from './cluster/cluster.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
+import type { Relays } from './edge/relays/relays.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import { connectHost, type DomainSettings, tcpHost } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -29,12 +31,15 @@ interface SessionParts {
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
   counters: TrafficCounters;
+  /** Null: this gateway is the only one. */
+  cluster: Cluster | null;
+  relays: Relays | undefined;
 }
 
 /** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, shares, balancers, counters }: SessionParts,
+  { ca, store, domains, endpoints, policies, ports, shares, balancers, counters, cluster, relays }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
@@ -44,7 +49,8 @@ export async function startSessions(
   const names = new SiteNameGrants({
     store,
     isOnlineElsewhere: (hostname, credentialId) =>
-      endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId),
+      endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId) ||
+      cluster?.isNameOfOther(hostname, credentialId) === true,
     refuseName: (hostname) => acl.refuseName(hostname),
     log,
   });
@@ -56,7 +62,8 @@ export async function startSessions(
       ids,
       policies,
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters }, onStop),
+      tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
+      leases: cluster?.leases ?? null,
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
@@ -76,12 +83,31 @@ export async function startSessions(
 /** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
-  { endpoints, store, shares, balancers, counters }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'ports'>,
+  {
+    endpoints,
+    store,
+    shares,
+    balancers,
+    counters,
+    cluster,
+    relays,
+  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'ports'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
   if (range === null) return null;
   const { tcpConnections: connections } = shares;
-  const opener = new TcpListeners({ host, endpoints, limits, connections, balancers, counters, log });
+  const opener = new TcpListeners({
+    host,
+    endpoints,
+    limits,
+    connections,
+    relays: relays ?? null,
+    balancers,
+    counters,
+    log,
+  });
   onStop(async () => opener.stop());
+  if (relays) relays.accept.tcp = (client, port) => opener.accept(client, port);
+  cluster?.openPorts(opener);
   return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
 }

@@ -55,6 +55,8 @@ export interface GatewayServerSettings {
   encryptionKey: string | null;
   /** Of the shared database; null: the gateway has one of its own. */
   databaseUrl: string | null;
+  /** `host:port` at which other gateways of the shared database reach this one; null: it serves alone. */
+  nodeAddress: string | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
   acme: AcmeSettings | null;
   /** DNS server for the challenges of wildcard domains; null: none. */
@@ -83,6 +85,8 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
   const { GATEWAY_DATABASE_URL: databaseUrl, GATEWAY_ENCRYPTION_KEY: encryptionKey } = values;
   if (databaseUrl !== null && encryptionKey === null)
     problems.push('GATEWAY_DATABASE_URL: requires GATEWAY_ENCRYPTION_KEY, the same for all that use the database');
+  if (values.GATEWAY_NODE_ADDRESS !== null && databaseUrl === null)
+    problems.push('GATEWAY_NODE_ADDRESS: requires GATEWAY_DATABASE_URL, the same for all gateways');
   return {
     dataDir: path(values.DATA_DIR ?? ''),
     log: logSettings(values),
@@ -96,6 +100,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     apiUrl: values.GATEWAY_API_URL,
     encryptionKey,
     databaseUrl,
+    nodeAddress: values.GATEWAY_NODE_ADDRESS,
     acme: acmeSettings(values, path, problems),
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),

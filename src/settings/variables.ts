@@ -142,6 +142,10 @@ const STANDALONE_GATEWAY = {
     'Shared PostgreSQL database that has the gateway’s data; DATA_DIR then only has a copy. Requires GATEWAY_ENCRYPTION_KEY',
     { otherwise: 'a database in DATA_DIR', example: 'postgres://gateway:secret@db.example.com/gateway' },
   ),
+  GATEWAY_NODE_ADDRESS: hostAndPort(
+    'Where the other gateways of the shared database reach the HTTPS port of this one: it serves together with them. Requires GATEWAY_DATABASE_URL',
+    { otherwise: 'it serves alone', example: '10.0.0.11:443' },
+  ),
   GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
     default: '127.0.0.1',
   }),

@@ -89,8 +89,9 @@ export class Directory extends EventEmitter {
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
 const OWNER = 'owner';
 
-function relaysOf(self: string, withName: () => NodePlace | undefined): Relays {
-  return new Relays({ tickets: new RelayTickets('key', self), nodes: { withName }, log: silentLog });
+function relaysOf(self: string, owner: () => NodePlace | undefined): Relays {
+  const nodes = { withName: owner, withHttpName: owner, withTcpPort: owner, primary: owner() };
+  return new Relays({ tickets: new RelayTickets('key', self), nodes, log: silentLog });
 }
 
 /** An edge on free ports, with endpoints for servers of this process. */
@@ -144,7 +145,8 @@ export class TestEdge {
     const test = new TestEdge(edge, endpoints, ca, dir);
     Object.assign(test, await edge.start());
     const { connections: _owners, ...tlsLimits } = options.tlsLimits ?? {};
-    if (THROUGH_WRONG_NODE) await test.#startWrongNode({ ...common, tlsLimits });
+    const { connections: _clients, ...httpLimits } = options.httpLimits ?? {};
+    if (THROUGH_WRONG_NODE) await test.#startWrongNode({ ...common, tlsLimits, httpLimits });
     return test;
   }
 
@@ -157,7 +159,7 @@ export class TestEdge {
       counters: new TrafficCounters(),
       relays,
     });
-    this.httpsPort = (await this.#wrongNode.start()).httpsPort;
+    Object.assign(this, await this.#wrongNode.start());
   }
 
   /** Puts an endpoint online for an HTTP server with this handler. */

@@ -14,6 +14,8 @@ interface CertificateRenewalSettings {
 }
 
 interface ProvisioningParts extends IssuerParts {
+  /** Of several gateways that share a database, one renews. Null: this gateway is the only one. */
+  cluster: { readonly primary: { whileSelf(start: () => () => Promise<void>): void } } | null;
   log: Log;
 }
 
@@ -34,19 +36,31 @@ export async function startCertificateRenewal(
   dnsPort: number | null;
   wake: () => void;
 }> {
-  const { store, domains, log } = parts;
+  const { store, domains, cluster, log } = parts;
   const dnsPort = challengeDns && (await startChallengeDns(challengeDns, parts, onStop));
   const issuer = chooseIssuer(acme, parts);
+  const running = new Set<() => void>();
   const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
-    const provisioner = new CertificateRenewal({ store, domains: table, issuer, clock: systemClock, log });
-    provisioner.start();
-    onStop(() => provisioner.stop());
-    return provisioner;
+    const start = () => {
+      const renewal = new CertificateRenewal({ store, domains: table, issuer, clock: systemClock, log });
+      const wake = () => renewal.wake();
+      renewal.start();
+      running.add(wake);
+      return () => {
+        running.delete(wake);
+        return renewal.stop();
+      };
+    };
+    if (cluster === null) onStop(start());
+    else cluster.primary.whileSelf(start);
   };
-  const provisioner = provision(store.reservedDomains);
+  provision(store.reservedDomains);
   const names = ownNames(acme?.ownNames ?? 'none', domains, dnsPort !== null);
   if (await claimNames(names, acme?.directoryUrl ?? '', parts)) provision(store.ownDomains);
-  return { dnsPort, wake: () => provisioner.wake() };
+  const wake = () => {
+    for (const each of running) each();
+  };
+  return { dnsPort, wake };
 }
 
 async function startChallengeDns(

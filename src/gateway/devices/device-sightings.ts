@@ -42,12 +42,15 @@ export class DeviceSightings {
     private readonly store: Store,
     private readonly log: Log,
     private readonly clock: Clock = systemClock,
+    /** Whether an authtoken has a session at another gateway; null: there is no other one. */
+    private readonly isElsewhere: ((credentialId: string) => boolean) | null = null,
   ) {}
 
   /** Records what a gateway that was killed could not, then watches the sessions. */
   async start(sessions: DeviceSessions): Promise<void> {
     const { database, devices } = this.store;
-    if (devices.areLeftOnline()) await this.#commit(() => database.write(() => devices.endSightings()));
+    if (this.isElsewhere === null && devices.areLeftOnline())
+      await this.#commit(() => database.write(() => devices.endSightings()));
     sessions.on('added', (session) => this.#came(session));
     sessions.on('removed', (session) => this.#went(session));
     for (const session of sessions.sessions) this.#came(session);
@@ -84,7 +87,7 @@ export class DeviceSightings {
       return;
     }
     this.#online.delete(id);
-    this.#note(id, session, false);
+    if (!this.isElsewhere?.(session.credential.id)) this.#note(id, session, false);
   }
 
   #note(id: string, { agent, address, silentMs }: DeviceSession, online: boolean): void {

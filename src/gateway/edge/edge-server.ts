@@ -17,7 +17,7 @@ import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
-import type { Relays } from './relays/relays.ts';
+import type { NodePlace, Relays } from './relays/relays.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { type MessageClasses, ServiceServer } from './service-server.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
@@ -56,7 +56,7 @@ export interface EdgeServerOptions {
   /** Left out: there are none in front of the gateway. */
   balancers?: LoadBalancers | null;
   /** Left out: this gateway is the only one. */
-  relays?: Relays;
+  relays?: Relays | null;
   counters: TrafficCounters;
   log: Log;
 }
@@ -175,13 +175,36 @@ export class EdgeServer {
       closeIdle: (choice) => closeLongestIdle(choice, clients),
       progressTimeout: limits.progressTimeout,
     });
-    return this.#listener(true, (socket) => {
+    const serve = (socket: Socket) => {
+      connections.opened(socket);
+      clients.accept(socket);
+    };
+    const { relays } = this.options;
+    const accept = (socket: Socket) => {
       if (!slots.take(socket)) return;
       slots.expectProgress(socket);
       counters.connected(socket, 'http');
-      connections.opened(socket);
-      clients.accept(socket);
-    });
+      if (relays) void this.#relayOr(serve, socket, relays.nodeForHttp(socket, limits.headersTimeout));
+      else serve(socket);
+    };
+    if (relays) relays.accept.http = accept;
+    return this.#listener(true, accept);
+  }
+
+  /** Serves a connection here, unless another node serves what its first request is for. */
+  async #relayOr(
+    serve: (socket: Socket) => void,
+    socket: Socket,
+    elsewhere: Promise<NodePlace | undefined>,
+  ): Promise<void> {
+    const ignore = () => {};
+    // An error is followed by 'close'.
+    socket.on('error', ignore);
+    const node = await elsewhere;
+    if (socket.destroyed) return;
+    if (node) return this.options.relays?.send(socket, node, 'http');
+    socket.off('error', ignore);
+    serve(socket);
   }
 
   #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, internal: InternalLookup): TlsMux {
@@ -209,7 +232,8 @@ export class EdgeServer {
       connections,
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges?.tlsAlpn,
-      ...{ agents, services, domainOf, relays, slots, limits, counters, log },
+      ...{ agents, services, domainOf, slots, limits, counters, log },
+      relays: relays ?? undefined,
     });
   }
 

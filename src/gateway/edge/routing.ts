@@ -11,6 +11,7 @@ import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-
 import { hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
+import type { Relays } from './relays/relays.ts';
 
 export interface RoutingOptions {
   endpoints: EndpointDirectory;
@@ -19,6 +20,8 @@ export interface RoutingOptions {
   counters: TrafficCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
+  /** Left out: this gateway is the only one. */
+  relays?: Pick<Relays, 'nodes'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -60,8 +63,15 @@ export class Routing {
     }
     const secure = scheme === 'http' ? (endpoints.peek('https', host) ?? endpoints.peek('tls', host)) : undefined;
     if (secure) redirect(req, res, host, secure.port);
-    else answerError(req, res, unknownHost(host));
+    else answerError(req, res, this.#isElsewhere(req.socket, scheme, host) ? misdirected(host) : unknownHost(host));
     return null;
+  }
+
+  /** Another node serves it: a client that uses a connection for several hosts then opens one for this host. */
+  #isElsewhere(socket: Socket, scheme: Scheme, host: string): boolean {
+    const nodes = this.options.relays?.nodes;
+    if (scheme === 'http') return nodes?.withHttpName(host) !== undefined;
+    return !isNamed(socket, host) && nodes?.withName(host) !== undefined;
   }
 
   #reportClosed(feed: RequestFeed, req: ClientRequest, endpoint: GatewayEndpoint): void {

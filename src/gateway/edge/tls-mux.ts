@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import type { ClientHello } from '../../lib/network/client-hello.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import {
   ACME_TLS_PROTOCOL,
@@ -22,7 +23,7 @@ import {
 } from './connections/connect-phase.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
-import type { Relays } from './relays/relays.ts';
+import type { NodePlace, Relays } from './relays/relays.ts';
 import type { StreamProxy } from './streams/stream-proxy.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';
@@ -73,7 +74,7 @@ export interface TlsMuxOptions extends TlsRouteParts {
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
   /** Left out: this gateway is the only one. */
-  relays: Pick<Relays, 'send' | 'receive' | 'nodes'> | undefined;
+  relays: Relays | undefined;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: TrafficCounters;
@@ -110,8 +111,6 @@ export class TlsMux {
   /** Of those that are sending their ClientHello, or handshaking as an agent: none counts as a client's yet. */
   readonly #pending: PendingConnections<PendingHandshake>;
   readonly #failures = new Repeats();
-  /** Connections that another node has passed on: they go no further. */
-  readonly #relayed = new WeakSet<Socket>();
 
   constructor(private readonly options: TlsMuxOptions) {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
@@ -164,10 +163,10 @@ export class TlsMux {
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
 
-    const elsewhere = this.#relayed.has(socket) ? undefined : relays?.nodes.withName(hostName);
+    const elsewhere = relays?.isRelayed(socket) ? undefined : this.#elsewhere(client);
     if (elsewhere) {
       progress.handshakeDone();
-      return relays?.send(socket, elsewhere);
+      return relays?.send(socket, elsewhere, 'tls');
     }
     if (await (only ?? edges)?.serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
@@ -181,16 +180,21 @@ export class TlsMux {
     { handshakeDone }: Pick<HelloClient, 'handshakeDone'>,
     only: TlsEdgeRoute | undefined,
   ): Promise<void> {
-    const { relays } = this.options;
-    if (!(await relays?.receive(socket))) return void socket.end(answerToPlainHttp(socket.read()) ?? DECODE_ERROR);
+    const service = await this.options.relays?.receive(socket);
+    if (!service) return void socket.end(answerToPlainHttp(socket.read()) ?? DECODE_ERROR);
     handshakeDone();
-    this.#relayed.add(socket);
-    this.accept(socket, only);
+    if (service === 'tls') this.accept(socket, only);
+  }
+
+  /** The node that a connection is passed on to; undefined: this one serves it, or none does. */
+  #elsewhere({ hello, hostName }: HelloClient): NodePlace | undefined {
+    const nodes = this.options.relays?.nodes;
+    return isValidation(hello) ? nodes?.primary : nodes?.withName(hostName);
   }
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
   #answerValidation({ socket, hello }: HelloClient): boolean {
-    if (hello.protocols.length !== 1 || hello.protocols[0] !== ACME_TLS_PROTOCOL) return false;
+    if (!isValidation(hello)) return false;
     const context = this.options.challenges?.context(hello.serverName);
     if (context === undefined) return false;
     answerTlsAlpn(socket, context);
@@ -259,4 +263,8 @@ export class TlsMux {
     const failures = this.#failures.timesDue('TLS connection');
     if (failures !== null) this.options.log.error({ err: error, failures }, 'TLS connection failed');
   }
+}
+
+function isValidation({ protocols }: ClientHello): boolean {
+  return protocols.length === 1 && protocols[0] === ACME_TLS_PROTOCOL;
 }

@@ -50,7 +50,7 @@ export class EndpointClaims {
     authorize(owner, address, isWanted);
     if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
     const [holder] = this.#conflicting(owner, address, pooled);
-    if (holder) throw alreadyOnline(holder, owner, pooled);
+    if (holder) throw onlineHere(holder, owner, pooled);
   }
 
   /**
@@ -144,7 +144,7 @@ function isOtherConnection(holder: OnlineEndpoint, claimant: EndpointOwner, { pr
 async function takeOver(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): Promise<void> {
   const session = holder.owner;
   const ours = session.credential.id === claimant.credential.id && session !== claimant;
-  if (!ours || (await session.isAlive())) throw alreadyOnline(holder, claimant, pooled);
+  if (!ours || (await session.isAlive())) throw onlineHere(holder, claimant, pooled);
   session.end(new Error('agent unresponsive: another session of its authtoken bound the endpoint'));
 }
 
@@ -152,15 +152,28 @@ function authoritiesOf({ tls }: OnlineEndpoint): string {
   return tls?.clientAuthorities.join('\n') ?? '';
 }
 
-function alreadyOnline(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): RpcError {
-  const url = urlOf(holder);
-  if (!haveOneOwner(holder.owner.credential, claimant.credential)) {
+function onlineHere(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): RpcError {
+  const isOurs = haveOneOwner(holder.owner.credential, claimant.credential);
+  return alreadyOnline({ url: urlOf(holder), pooled: holder.pooled, isOurs }, pooled);
+}
+
+/**
+ * Why an endpoint cannot be bound.
+ *
+ * @param holder the one that is online at its address; `isOurs`: with an authtoken of the same owner
+ * @param pooled whether the new one may share its address
+ */
+export function alreadyOnline(
+  { url, pooled: isPooled, isOurs }: { url: string; pooled: boolean; isOurs: boolean },
+  pooled: boolean,
+): RpcError {
+  if (!isOurs) {
     return new RpcError(
       'ERR_NGROK_334',
       `the endpoint ${url} is already online with an authtoken of another owner; only authtokens of one bot user can share a URL`,
     );
   }
-  if (pooled === holder.pooled) {
+  if (pooled === isPooled) {
     return new RpcError(
       'ERR_NGROK_334',
       `the endpoint ${url} is already online; only pooled endpoints can share a URL`,

@@ -129,6 +129,12 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return Object.values(this.#named).flatMap((pools) => pools.get(host)?.members ?? []);
   }
 
+  /** Whether endpoints are online at exactly this name or wildcard, for clients of a port. */
+  isAt(port: 'http' | 'tls', name: string): boolean {
+    if (port === 'http') return this.#named.http.has(name);
+    return this.#named.https.has(name) || this.#named.tls.has(name);
+  }
+
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);
     return this.holders({

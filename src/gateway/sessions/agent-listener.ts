@@ -20,7 +20,9 @@ import type {
 } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
+import { timestamp } from '../store/store.ts';
 import type { AgentInfo } from './agent-info.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
@@ -195,6 +197,33 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
 
   get binding(): Binding {
     return bindingOf(this);
+  }
+
+  /** As the management API shows it. */
+  view(): LiveEndpoint {
+    const { owner } = this;
+    return {
+      id: this.publicId,
+      type: 'ephemeral',
+      proto: this.protocol,
+      host: this.host,
+      port: this.port,
+      url: this.url,
+      createdAt: timestamp(this.boundAt.getTime()),
+      updatedAt: timestamp(this.updatedAt.getTime()),
+      metadata: this.metadata,
+      description: this.description,
+      name: this.name,
+      tunnelId: this.tunnelId,
+      sessionId: owner.id,
+      edgeId: null,
+      credentialId: owner.credential.id,
+      ownerId: owner.credential.ownerId,
+      upstreamUrl: this.forwardsTo,
+      poolingEnabled: this.pooled,
+      internal: this.internal,
+      traffic: this.traffic,
+    };
   }
 
   /** Undefined: only edges have a type (`EdgeType` 0 in ngrok's Go SDK). */

@@ -23,9 +23,21 @@ import {
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
+
+/** Has addresses leased from other gateways of a cluster. */
+export interface AddressLeases {
+  /**
+   * The endpoint then has to go online, or not to; `settle` says that this is decided.
+   *
+   * @throws {RpcError} when another gateway has its address
+   */
+  take(endpoint: LiveEndpoint): Promise<void>;
+  settle(publicId: string): void;
+}
 
 export interface EndpointBinderOptions {
   endpoints: EndpointRegistry;
@@ -33,6 +45,8 @@ export interface EndpointBinderOptions {
   policies: EndpointPolicies;
   addresses: AddressSettings;
   tcpPorts: TcpPortAllocator | null;
+  /** Left out: this gateway is the only one. */
+  leases?: AddressLeases | null;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -76,17 +90,33 @@ export class EndpointBinder {
     try {
       const target = { ...address, url: urlOf(address), payer: owner.credential.id, frame: demands.frame };
       const policy = await this.#compile(text, target);
-      // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
-      this.#claims.check(owner, claim, extra.PoolingEnabled);
       const endpoint = this.#endpoint(owner, address, request, options, demands, policy);
-      this.#claims.checkPool(endpoint);
-      hold(endpoint);
-      this.options.endpoints.add(endpoint);
+      await this.#leased(endpoint, () => {
+        // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
+        this.#claims.check(owner, claim, extra.PoolingEnabled);
+        this.#claims.checkPool(endpoint);
+        hold(endpoint);
+        this.options.endpoints.add(endpoint);
+      });
       if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();
       throw error;
+    }
+  }
+
+  /** Goes on with an endpoint whose address no other gateway has. */
+  async #leased(endpoint: BoundEndpoint, goOn: () => void): Promise<void> {
+    const { leases, endpoints } = this.options;
+    if (!leases) return goOn();
+    await leases.take(endpoint.view());
+    try {
+      if (endpoints.hasId(endpoint.publicId))
+        throw new RpcError('ERR_NGROK_741', 'the endpoint id came online meanwhile; try again');
+      goOn();
+    } finally {
+      leases.settle(endpoint.publicId);
     }
   }
 

@@ -11,7 +11,7 @@ import type {
   SessionCommand,
 } from '../endpoints/live-view.ts';
 import { timestamp } from '../store/store.ts';
-import { type BoundEndpoint, LabeledTunnel } from './agent-listener.ts';
+import { LabeledTunnel } from './agent-listener.ts';
 import type { AgentSession } from './agent-session.ts';
 import type { Listener } from './session-listeners.ts';
 import type { SessionServer } from './session-server.ts';
@@ -53,9 +53,7 @@ export class LiveAgents implements LiveView {
   }
 
   endpoints(): readonly LiveEndpoint[] {
-    return this.#online().flatMap(([session, listener]) =>
-      listener instanceof LabeledTunnel ? [] : [showEndpoint(session, listener)],
-    );
+    return this.#online().flatMap(([, listener]) => (listener instanceof LabeledTunnel ? [] : [listener.view()]));
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
@@ -83,6 +81,15 @@ export class LiveAgents implements LiveView {
     }
   }
 
+  /** Takes an endpoint offline, and tells its agent why. */
+  stopEndpoint(id: string, message: string, code: string): void {
+    const [found] = this.#online().filter(([, { publicId }]) => publicId === id);
+    if (!found) return;
+    const [session, listener] = found;
+    session.stopListener(listener, message, code);
+    this.log.warn({ session: session.id, id, reason: message }, 'endpoint stopped');
+  }
+
   #end(session: AgentSession): void {
     const reason = 'the authtoken was revoked';
     for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');
@@ -97,32 +104,6 @@ export class LiveAgents implements LiveView {
         .map((each): [AgentSession, Listener] => [session, each]),
     );
   }
-}
-
-function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpoint {
-  const boundAt = timestamp(endpoint.boundAt.getTime());
-  return {
-    id: endpoint.publicId,
-    type: 'ephemeral',
-    proto: endpoint.protocol,
-    host: endpoint.host,
-    port: endpoint.port,
-    url: endpoint.url,
-    createdAt: boundAt,
-    updatedAt: timestamp(endpoint.updatedAt.getTime()),
-    metadata: endpoint.metadata,
-    description: endpoint.description,
-    name: endpoint.name,
-    tunnelId: endpoint.tunnelId,
-    sessionId: session.id,
-    edgeId: null,
-    credentialId: session.credential.id,
-    ownerId: session.credential.ownerId,
-    upstreamUrl: endpoint.forwardsTo,
-    poolingEnabled: endpoint.pooled,
-    internal: endpoint.internal,
-    traffic: endpoint.traffic,
-  };
 }
 
 /** Stops listeners that the session's credential no longer allows, or whose domain is no longer reserved. */

@@ -47,6 +47,11 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     return undefined;
   }
 
+  /** Whether an edge has exactly this name or wildcard at any port. */
+  hasHost(host: string): boolean {
+    return this.#hosts.has(host);
+  }
+
   /** Whether an edge serves a name at any port. */
   hasName(name: string): boolean {
     return coveringNames(name).some((host) => this.#hosts.has(host));

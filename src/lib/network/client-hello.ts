@@ -22,9 +22,14 @@ const RANDOM_BYTES = 32;
  * Parses what a connection begins with, and leaves its bytes unread.
  *
  * @param parse called with all bytes so far; undefined: it needs more
- * @returns what `parse` returns; null when the connection ended before
+ * @param late aborts when it has taken too long
+ * @returns what `parse` returns; null when the connection ended before, or it took too long
  */
-export function peek<T>(socket: Socket, parse: (bytes: Buffer) => T | null | undefined): Promise<T | null> {
+export function peek<T>(
+  socket: Socket,
+  parse: (bytes: Buffer) => T | null | undefined,
+  late?: AbortSignal,
+): Promise<T | null> {
   return new Promise((resolve) => {
     let received: Buffer = Buffer.alloc(0);
     const read = () => {
@@ -32,14 +37,17 @@ export function peek<T>(socket: Socket, parse: (bytes: Buffer) => T | null | und
       if (chunk === null) return;
       received = Buffer.concat([received, chunk]);
       const found = parse(received);
-      if (found === undefined) return;
+      if (found !== undefined) finish(found);
+    };
+    const finish = (found: T | null) => {
       socket.off('readable', read).off('end', end).off('close', closed);
-      socket.unshift(received);
+      if (received.length > 0) socket.unshift(received);
       resolve(found);
     };
     const end = () => socket.destroy();
     const closed = () => resolve(null);
     socket.on('readable', read).on('end', end).on('close', closed);
+    late?.addEventListener('abort', () => !socket.destroyed && finish(null), { once: true });
   });
 }
 

@@ -4,7 +4,7 @@ import { Repeats } from '../log/repeats.ts';
 import type { Cidr } from './cidr.ts';
 import { peek } from './client-hello.ts';
 import { parseAddress } from './ip-address.ts';
-import { type ConnectionEnds, parseProxyHeader } from './proxy-protocol.ts';
+import { type ConnectionEnds, parseProxyHeader, signedValueOf } from './proxy-protocol.ts';
 
 /** Milliseconds that a load balancer has for its header, which it sends at once. */
 const HEADER_MS = 5_000;
@@ -43,8 +43,10 @@ export class LoadBalancers {
     clearTimeout(late);
     if (socket.destroyed) return;
     if (header === null) return this.#refuse(socket);
-    socket.read(header.length);
-    if (header.ends) setAddresses(socket, header.ends);
+    const bytes: Buffer = socket.read(header.length);
+    // Another gateway may have an address of these ranges; its header is for who can check it.
+    if (signedValueOf(bytes, header) !== null) socket.unshift(bytes);
+    else if (header.ends) setAddresses(socket, header.ends);
     accept(socket);
   }
 

@@ -7,12 +7,16 @@ import {
   signedValueOf,
 } from '../../../lib/network/proxy-protocol.ts';
 
+/** What a relayed connection is for: the port of that name, or a tcp endpoint's port. */
+export type RelayedPort = 'tls' | 'http' | number;
+
 interface Ticket {
   /** Id of the node that it is for. */
   to: string;
   /** When it was made, in Unix milliseconds. */
   at: number;
   nonce: string;
+  port: RelayedPort;
 }
 
 /** Milliseconds for which a ticket is valid; clocks of nodes may differ by some seconds. */
@@ -38,24 +42,25 @@ export class RelayTickets {
   ) {}
 
   /** @returns the header of a connection to another node */
-  issue(ends: ConnectionEnds, to: string): Buffer {
-    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID() };
+  issue(ends: ConnectionEnds, to: string, port: RelayedPort = 'tls'): Buffer {
+    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID(), port };
     return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
   }
 
   /**
    * @param bytes the header, as it was received
-   * @returns false when it is of nobody who has the key, for another node, too old, or was used before
+   * @returns what the connection is for; null when it is of nobody who has the key, for another node, too old, or was used
+   *   before
    */
-  redeem(bytes: Buffer, header: ParsedProxyHeader): boolean {
+  redeem(bytes: Buffer, header: ParsedProxyHeader): RelayedPort | null {
     const parts = signedValueOf(bytes, header);
-    if (parts === null || header.ends === null) return false;
+    if (parts === null || header.ends === null) return null;
     const expected = this.#sign(parts.signed);
-    if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return false;
-    const { to, at, nonce } = JSON.parse(parts.value.toString()) as Ticket;
-    if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return false;
+    if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
+    const { to, at, nonce, port } = JSON.parse(parts.value.toString()) as Ticket;
+    if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
-    return true;
+    return port;
   }
 
   #sign(bytes: Buffer): Buffer {

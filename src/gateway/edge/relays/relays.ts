@@ -10,7 +10,8 @@ import { withDeadline } from '../../../lib/time/deadline.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
-import type { RelayTickets } from './relay-tickets.ts';
+import { hostNameOf } from '../http/headers.ts';
+import type { RelayedPort, RelayTickets } from './relay-tickets.ts';
 
 /** Another gateway of the cluster. */
 export interface NodePlace {
@@ -20,15 +21,30 @@ export interface NodePlace {
   readonly port: number;
 }
 
-/** What other nodes serve. */
+/** The nodes that serve what this one does not; undefined: none does. */
 export interface OtherNodes {
-  /** The node that serves a name over TLS which this one does not; undefined: none does. */
+  /** Over TLS. */
   withName(host: string): NodePlace | undefined;
+  /** On the port for plain HTTP. */
+  withHttpName(host: string): NodePlace | undefined;
+  withTcpPort(port: number): NodePlace | undefined;
+  /** The one that obtains certificates, and answers for them. */
+  readonly primary: NodePlace | undefined;
+}
+
+/** Takes connections that other nodes have passed on. */
+export interface RelayedConnections {
+  http(client: Socket): void;
+  tcp(client: Socket, port: number): void;
 }
 
 /** Milliseconds in which a node has to accept a connection; nodes are close to each other. */
 const CONNECT_MS = 1_000;
 const KEEP_ALIVE_MS = 10_000;
+/** Clients name the host early. One that does not within so many bytes is served here. */
+const MAX_HEAD = 16_384;
+/** RFC 8555, 8.3. */
+const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
 /**
  * Passes connections on to the node that serves them, as they are: TLS, policies and limits are that node's. No connection is
@@ -36,6 +52,9 @@ const KEEP_ALIVE_MS = 10_000;
  */
 export class Relays {
   readonly #failures = new Repeats();
+  readonly #relayed = new WeakSet<Socket>();
+  /** Set by the parts that serve them. */
+  readonly accept: Partial<RelayedConnections> = {};
 
   constructor(private readonly options: { tickets: RelayTickets; nodes: OtherNodes; log: Log }) {}
 
@@ -43,10 +62,32 @@ export class Relays {
     return this.options.nodes;
   }
 
+  /** Whether another node has passed a connection on: it goes no further. */
+  isRelayed(client: Socket): boolean {
+    return this.#relayed.has(client);
+  }
+
+  /**
+   * The node that a connection to the port for plain HTTP is for, by its first request.
+   *
+   * @param client nothing of it has been read, nor is it by this
+   * @param patienceMs for the first request to name its host
+   */
+  async nodeForHttp(client: Socket, patienceMs: number): Promise<NodePlace | undefined> {
+    if (this.isRelayed(client)) return undefined;
+    const { nodes } = this.options;
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), patienceMs);
+    const request = await peek(client, parseHead, late.signal);
+    clearTimeout(timer);
+    if (request === null) return undefined;
+    return request.target.startsWith(VALIDATION_PATH) ? nodes.primary : nodes.withHttpName(hostNameOf(request.host));
+  }
+
   /** @param client nothing of it has been read */
-  send(client: Socket, node: NodePlace): void {
+  send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
-    this.#send(client, node).catch((error: unknown) => {
+    this.#send(client, node, port).catch((error: unknown) => {
       const times = this.#failures.timesDue(node.id);
       const { id, host, port } = node;
       if (times !== null)
@@ -58,7 +99,7 @@ export class Relays {
     });
   }
 
-  async #send(client: Socket, { id, host, port }: NodePlace): Promise<void> {
+  async #send(client: Socket, { id, host, port }: NodePlace, wanted: RelayedPort): Promise<void> {
     const link = connect({
       host,
       port,
@@ -76,7 +117,7 @@ export class Relays {
     }
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id));
+    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, wanted));
     pipeBoth(client, link);
   }
 
@@ -84,17 +125,39 @@ export class Relays {
    * Takes a connection of another node: from now on, its client is who that node says.
    *
    * @param socket has received something that is no ClientHello, which is unread
-   * @returns whether it is a node's; if not, nothing of it is read
+   * @returns whether it is a node's and over TLS, so that its ClientHello comes next; or whether it has been taken care of. If
+   *   it is not a node's, nothing of it is read
    */
-  async receive(socket: Socket): Promise<boolean> {
+  async receive(socket: Socket): Promise<'tls' | 'served' | null> {
     const header = await peek(socket, parseProxyHeader);
-    if (header === null || socket.destroyed) return false;
+    if (header === null || socket.destroyed) return null;
     const bytes: Buffer = socket.read(header.length);
-    if (!this.options.tickets.redeem(bytes, header)) {
+    const port = this.options.tickets.redeem(bytes, header);
+    if (port === null) {
       socket.unshift(bytes);
-      return false;
+      return null;
     }
     if (header.ends) setAddresses(socket, header.ends);
-    return true;
+    this.#relayed.add(socket);
+    if (port === 'tls') return port;
+    socket.allowHalfOpen = true;
+    if (port === 'http') this.accept.http?.(socket);
+    else this.accept.tcp?.(socket, port);
+    return 'served';
   }
+}
+
+/**
+ * Target and host of an HTTP/1.1 request.
+ *
+ * @returns undefined when they have not arrived yet; null when it is no request, or names no host
+ */
+function parseHead(bytes: Buffer): { target: string; host: string } | null | undefined {
+  const text = bytes.toString('latin1', 0, MAX_HEAD).replace(/^(?:\r?\n)+/, '');
+  if (!/^[!-~]*(?:[ \r]|$)/.test(text)) return null;
+  const end = /\r?\n\r?\n/.exec(text);
+  const head = end ? text.slice(0, end.index + end[0].length) : text;
+  const host = /\nhost:[ \t]*([^\r\n]*)\r?\n/i.exec(head)?.[1];
+  if (host === undefined) return end || bytes.length >= MAX_HEAD ? null : undefined;
+  return { target: head.split(' ', 2)[1] ?? '', host: host.trim() };
 }

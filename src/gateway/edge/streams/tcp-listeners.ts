@@ -8,6 +8,7 @@ import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../e
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { resetConnection } from '../http/error-response.ts';
+import type { Relays } from '../relays/relays.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
@@ -18,6 +19,8 @@ export interface TcpListenersOptions {
   };
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
+  /** Left out: this gateway is the only one. */
+  relays?: Relays | null;
   balancers: LoadBalancers | null;
   counters: TrafficCounters;
   log: Log;
@@ -26,9 +29,17 @@ export interface TcpListenersOptions {
 /** Concurrent connections on each port; see {@link ConnectionSlots}. */
 const MAX_CONNECTIONS = 8192;
 
-/** The public ports of tcp endpoints. Each is open while a session holds it. */
+interface OpenPort {
+  readonly server: Server;
+  readonly listening: Promise<unknown>;
+  accept(client: Socket): void;
+  /** How many want it to be open. */
+  holders: number;
+}
+
+/** The public ports of tcp endpoints. Each is open while an endpoint has it, here or at another node. */
 export class TcpListeners implements PortOpener {
-  readonly #servers = new Map<number, Server>();
+  readonly #ports = new Map<number, OpenPort>();
   readonly #clients = new Set<Socket>();
   readonly #total: ConnectionSlots;
   readonly #streams: StreamProxy;
@@ -43,30 +54,57 @@ export class TcpListeners implements PortOpener {
   }
 
   async open(port: number): Promise<void> {
+    const opened = this.#ports.get(port) ?? this.#listen(port);
+    this.#ports.set(port, opened);
+    opened.holders += 1;
+    try {
+      await opened.listening;
+    } catch (error) {
+      if (this.#ports.get(port) === opened) this.#ports.delete(port);
+      throw error;
+    }
+  }
+
+  #listen(port: number): OpenPort {
     const { host, limits, balancers, log } = this.options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
-    const identified = LoadBalancers.before(balancers, (client) => {
+    const accept = (client: Socket) => {
       if (this.#total.take(client) && slots.take(client)) this.#serve(client, port);
-    });
+    };
+    const identified = LoadBalancers.before(balancers, accept);
     server.on('connection', (socket) => {
       noteArrival();
       identified(socket);
     });
     server.listen(port, host);
-    await once(server, 'listening');
-    server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));
-    this.#servers.set(port, server);
+    const listening = once(server, 'listening').then(() => {
+      server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));
+    });
+    return { server, listening, accept, holders: 0 };
   }
 
+  /** Takes back one {@link open}. */
   close(port: number): void {
-    this.#servers.get(port)?.close();
-    this.#servers.delete(port);
+    const opened = this.#ports.get(port);
+    if (opened === undefined) return;
+    opened.holders -= 1;
+    if (opened.holders > 0) return;
+    opened.server.close();
+    this.#ports.delete(port);
+  }
+
+  /** Takes a connection that another node has passed on. */
+  accept(client: Socket, port: number): void {
+    const opened = this.#ports.get(port);
+    if (opened) opened.accept(client);
+    else resetConnection(client);
   }
 
   stop(): void {
     this.options.endpoints.off('removed', this.#onRemoved);
-    for (const port of [...this.#servers.keys()]) this.close(port);
+    for (const { server } of this.#ports.values()) server.close();
+    this.#ports.clear();
     for (const client of this.#clients) client.destroy();
   }
 
@@ -75,8 +113,11 @@ export class TcpListeners implements PortOpener {
     client.once('close', () => this.#clients.delete(client));
     // An error is followed by 'close'.
     client.on('error', () => {});
-    const endpoint = this.options.endpoints.onTcpPort(port);
+    const { endpoints, relays } = this.options;
+    const endpoint = endpoints.onTcpPort(port);
+    const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
     if (endpoint) this.#streams.serve(client, endpoint);
+    else if (elsewhere) relays?.send(client, elsewhere, port);
     else resetConnection(client);
   }
 }

@@ -37,7 +37,8 @@ const SCHEMA = `
     version bigint PRIMARY KEY, batch text NOT NULL UNIQUE, at timestamptz NOT NULL
   );
   CREATE TABLE IF NOT EXISTS device_agent.nodes (
-    id text PRIMARY KEY, address text NOT NULL, build text NOT NULL, applied bigint NOT NULL, renewed timestamptz NOT NULL
+    id text PRIMARY KEY, address text NOT NULL, alone boolean NOT NULL, build text NOT NULL, applied bigint NOT NULL,
+    renewed timestamptz NOT NULL
   );`;
 
 /** Any constant: two gateways may create the tables at the same time. */
@@ -46,7 +47,10 @@ const CREATION_LOCK = 7_232_190;
 /** A gateway that uses the shared database. */
 export interface Node {
   readonly id: string;
+  /** `host:port` at which other nodes reach it; its host name when it serves alone. */
   readonly address: string;
+  /** Whether no other gateway may serve the same database. */
+  readonly alone: boolean;
   readonly build: string;
   /** The change up to which its replica has everything. */
   readonly applied: number;
@@ -184,28 +188,29 @@ export class Postgres {
   }
 
   /**
-   * Makes a gateway the one that serves this database. One that is silent may only be cut off, and serve: it stays the one
+   * Makes a gateway one that serves this database, or the one. One that is silent may only be cut off, and serve: it stays one
    * until it leaves, or somebody who knows {@link leave}s for it.
    *
-   * @returns the other one that does so; null when this one does now
+   * @returns another one that is in its way, as one of them serves alone; null when this one serves now
    */
-  async enter({ id, address, build, applied }: Omit<Node, 'silentSeconds'>): Promise<Node | null> {
+  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds'>): Promise<Node | null> {
     // A lock that is taken in the same statement would come after what that has seen.
     await this.#query('BEGIN');
     try {
       await this.#query('SELECT FROM device_agent.cluster FOR UPDATE');
-      const other = (await this.nodes()).find((node) => node.id !== id);
+      const other = (await this.nodes()).find((node) => node.id !== id && (alone || node.alone));
       if (other) return other;
-      const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (id) DO UPDATE
-        SET address = excluded.address, build = excluded.build, applied = excluded.applied, renewed = excluded.renewed`;
-      await this.#query(sql, [id, address, build, applied]);
+      const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
+        DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
+        applied = excluded.applied, renewed = excluded.renewed`;
+      await this.#query(sql, [id, address, alone, build, applied]);
       return null;
     } finally {
       await this.#query('COMMIT');
     }
   }
 
-  /** @returns whether the gateway still is the one that serves this database */
+  /** @returns whether the gateway still is one that serves this database */
   async renew(id: string, applied: number): Promise<boolean> {
     const sql = 'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $2 WHERE id = $1 RETURNING id';
     return (await this.#query(sql, [id, applied])).length > 0;
@@ -217,8 +222,10 @@ export class Postgres {
   }
 
   async nodes(): Promise<Node[]> {
-    const rows = await this.#query<{ id: string; address: string; build: string; applied: string; silent: string }>(
-      `SELECT id, address, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
+    const rows = await this.#query<
+      Pick<Node, 'id' | 'address' | 'alone' | 'build'> & { applied: string; silent: string }
+    >(
+      `SELECT id, address, alone, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
       FROM device_agent.nodes ORDER BY address, id`,
     );
     return rows.map(({ applied, silent, ...node }) => ({

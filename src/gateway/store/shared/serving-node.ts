@@ -2,55 +2,81 @@ import { OperatorError } from '../../../lib/errors.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { Node, Postgres } from './postgres.ts';
 
-/** How often a gateway says that it serves. */
-const RENEW_MS = 2_000;
+/** How often a gateway says that it serves, in milliseconds. */
+export const RENEW_MS = 2_000;
 
-/** This gateway as the one that serves a shared database, which only one may do at a time. */
+/** What a gateway is told about those that serve its shared database. */
+export interface ServingEvents {
+  /** Somebody has made place for another gateway: this one must end. */
+  onRemoved(): void;
+  /**
+   * Left out: it serves alone.
+   *
+   * @param nodes all that serve it
+   * @param askedAt when they were asked for, in milliseconds of `performance.now()`
+   */
+  onNodes?(nodes: readonly Node[], askedAt: number): void;
+}
+
+/** This gateway as one that serves a shared database, alone or with others. */
 export class ServingNode {
   /** False: the shared database has not answered yet. */
   #hasEntered = false;
-  #renewAt = performance.now() + RENEW_MS;
+  #renewAt: number;
+  /** What the others know that it has applied. */
+  #told = 0;
 
-  /** @param onRemoved called when somebody has made place for another gateway */
   constructor(
     private readonly postgres: Postgres,
-    private readonly self: Pick<Node, 'id' | 'address' | 'build'>,
-    private readonly onRemoved: () => void,
-  ) {}
+    private readonly self: Pick<Node, 'id' | 'address' | 'alone' | 'build'>,
+    private readonly events: ServingEvents,
+    private readonly renewMs: number,
+  ) {
+    this.#renewAt = performance.now() + renewMs;
+  }
 
   /**
    * @param applied the change up to which it has everything
-   * @throws {OperatorError} when another gateway serves the database
+   * @throws {OperatorError} when another gateway is in its way
    */
   async enter(applied: number): Promise<void> {
     try {
       const other = await this.postgres.enter({ ...this.self, applied });
       if (other) throw new OperatorError(isServedBy(other));
       this.#hasEntered = true;
+      await this.#showNodes(performance.now());
     } catch (error) {
-      // It was the one that served before, or else it would have no copy. It asks again.
+      // It served before, or else it would have no copy. It asks again.
       if (!(error instanceof DatabaseAway)) throw error;
     }
   }
 
-  /** Says every 2 s that it serves. @throws {DatabaseAway} */
+  /** Says every 2 s that it serves, and at once which changes it has applied. @throws {DatabaseAway} */
   async renewWhenDue(applied: number): Promise<void> {
-    if (performance.now() < this.#renewAt) return;
-    this.#renewAt = performance.now() + RENEW_MS;
+    const hasNews = !this.self.alone && applied !== this.#told;
+    if (performance.now() < this.#renewAt && !hasNews) return;
+    const askedAt = performance.now();
+    this.#renewAt = askedAt + this.renewMs;
     if (!this.#hasEntered) this.#hasEntered = (await this.postgres.enter({ ...this.self, applied })) === null;
     else this.#hasEntered = await this.postgres.renew(this.self.id, applied);
-    if (!this.#hasEntered) this.onRemoved();
+    if (!this.#hasEntered) return this.events.onRemoved();
+    this.#told = applied;
+    await this.#showNodes(askedAt);
   }
 
   async leave(): Promise<void> {
     if (this.#hasEntered) await this.postgres.leave(this.self.id);
+  }
+
+  async #showNodes(askedAt: number): Promise<void> {
+    if (this.events.onNodes) this.events.onNodes(await this.postgres.nodes(), askedAt);
   }
 }
 
 function isServedBy({ id, address, silentSeconds }: Node): string {
   const heard = silentSeconds < 60 ? `${Math.round(silentSeconds)} s` : `${Math.round(silentSeconds / 60)} min`;
   return (
-    `the gateway ${address}, heard of ${heard} ago, serves this shared database: stop it first; if its machine is lost, ` +
-    `run "device-agent gateway nodes remove ${id}"`
+    `the gateway ${address}, heard of ${heard} ago, serves this shared database: stop it first; if its machine is lost, run ` +
+    `"device-agent gateway nodes remove ${id}"; to serve it together, set GATEWAY_NODE_ADDRESS for both`
   );
 }

@@ -8,7 +8,7 @@ import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } 
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
 import type { Node, Postgres } from './postgres.ts';
 import type { Position, Replica, SharedRow } from './replica.ts';
-import { ServingNode } from './serving-node.ts';
+import { RENEW_MS, type ServingEvents, ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
 const POLL_MS = 500;
@@ -75,6 +75,11 @@ export class SharedWrites implements WriteQueue {
     return this.#isRunning;
   }
 
+  /** Identifies this gateway among those that use the shared database. */
+  get node(): string {
+    return this.options.replica.node;
+  }
+
   /** The change up to which the replica has everything. */
   get applied(): number {
     return this.#position.version;
@@ -88,14 +93,17 @@ export class SharedWrites implements WriteQueue {
   }
 
   /**
-   * Makes this the gateway that serves the shared database, and follows the changes of others until {@link stop}.
+   * Makes this a gateway that serves the shared database, and follows the changes of others until {@link stop}.
    *
-   * @param onRemoved called when somebody has made place for another gateway
-   * @throws {OperatorError} when another one does
+   * @throws {OperatorError} when another one is in its way
    */
-  async serve(self: Pick<Node, 'address' | 'build'>, onRemoved: () => void): Promise<void> {
-    const { postgres, replica } = this.options;
-    const serving = new ServingNode(postgres, { ...self, id: replica.node }, onRemoved);
+  async serve(
+    self: Pick<Node, 'address' | 'alone' | 'build'>,
+    events: ServingEvents,
+    renewMs = RENEW_MS,
+  ): Promise<void> {
+    const { postgres } = this.options;
+    const serving = new ServingNode(postgres, { ...self, id: this.node }, events, renewMs);
     await serving.enter(this.applied);
     this.#serving = serving;
     this.#followSoon();
@@ -171,9 +179,12 @@ export class SharedWrites implements WriteQueue {
 
   async #commit(batch: readonly PendingWrite[]): Promise<void> {
     // It is asked twice a second whether it answers again.
-    if (this.#away && this.#serving) throw this.#away;
-    for (let left = batch; left.length > 0; left = this.#notOverdue(left)) {
+    if (this.#away && this.#serving) throw new DatabaseAway(messageOf(this.#away.cause), this.#away.cause, true);
+    const busy = new DatabaseBusy(this.options.file, null);
+    let delayed: Error = busy;
+    for (let left = batch; left.length > 0; left = this.#notOverdue(left, delayed)) {
       const tried = await this.#tryOut(left);
+      delayed = tried === null ? busy : new DatabaseAway('others were faster for 5 s', null, true);
       if (tried === null) continue;
       const { rows, done } = tried;
       const position = rows.length === 0 ? this.#position : await this.#send(rows);
@@ -207,10 +218,9 @@ export class SharedWrites implements WriteQueue {
     return null;
   }
 
-  #notOverdue(writes: readonly PendingWrite[]): readonly PendingWrite[] {
+  #notOverdue(writes: readonly PendingWrite[], reason: Error): readonly PendingWrite[] {
     const now = performance.now();
-    for (const write of writes)
-      if (write.deadline <= now) write.reject(this.#away ?? new DatabaseBusy(this.options.file, null));
+    for (const write of writes) if (write.deadline <= now) write.reject(this.#away ?? reason);
     return writes.filter(({ deadline }) => deadline > now);
   }
 

@@ -31,7 +31,12 @@ export class DatabaseUnwritable extends OperatorError {
 
 /** The shared database does not answer: if the change took effect, it was the last one. A retry may succeed. */
 export class DatabaseAway extends OperatorError {
-  constructor(reason: string, cause: unknown) {
+  /** @param isUntried whether the change was not even sent: it did not take effect */
+  constructor(
+    reason: string,
+    cause: unknown,
+    readonly isUntried = false,
+  ) {
     super(`the shared database does not answer (${reason}); try again when it does`, 1, { cause });
   }
 }

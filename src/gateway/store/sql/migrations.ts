@@ -295,4 +295,31 @@ const MIGRATIONS: readonly string[] = [
   -- Whether a device is online; left set by a gateway that was killed.
   ALTER TABLE devices ADD COLUMN online INTEGER NOT NULL DEFAULT 0 CHECK (online IN (0, 1));
   `,
+  `
+  -- What is online at each of several gateways that share the database.
+  CREATE TABLE online (
+    key TEXT PRIMARY KEY NOT NULL,
+    node TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    -- Refers to nothing: it counts until its node has taken it offline, also when the authtoken is deleted.
+    credential_id TEXT NOT NULL,
+    owner_id TEXT,
+    -- The address that it occupies; null: none.
+    place TEXT,
+    protocol TEXT NOT NULL,
+    pooled INTEGER NOT NULL CHECK (pooled IN (0, 1)),
+    -- Whether its authtoken has the address elsewhere now.
+    taken INTEGER NOT NULL CHECK (taken IN (0, 1)),
+    view TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX online_by_node ON online (node);
+  CREATE INDEX online_by_place ON online (place);
+  -- Commands to agents, for the nodes that have their sessions.
+  CREATE TABLE agent_commands (
+    id TEXT PRIMARY KEY NOT NULL,
+    node TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    command TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

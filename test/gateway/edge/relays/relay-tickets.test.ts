@@ -16,23 +16,24 @@ function setUp(key = 'key') {
 }
 
 it('a node believes another one, once', () => {
-  const { two, redeem, issue } = setUp();
+  const { clock, two, redeem, issue } = setUp();
   const bytes = issue();
   expect(parseProxyHeader(bytes)?.ends).toEqual(ENDS);
-  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toBe(true);
-  expect(redeem(two, bytes)).toBe(false);
+  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toBe('tls');
+  expect(redeem(two, bytes)).toBeNull();
+  expect(redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', 20_001))).toBe(20_001);
 });
 
 it('not with another key, nor for another node, nor late or early', () => {
-  expect(setUp('other key').redeem(setUp().two, setUp('other key').issue())).toBe(false);
+  expect(setUp('other key').redeem(setUp().two, setUp('other key').issue())).toBeNull();
   const { clock, one, two, redeem, issue } = setUp();
-  expect(redeem(one, issue('two'))).toBe(false);
+  expect(redeem(one, issue('two'))).toBeNull();
   for (const ms of [16_000, -16_000]) {
     const bytes = issue();
     clock.now += ms;
-    expect(redeem(two, bytes)).toBe(false);
+    expect(redeem(two, bytes)).toBeNull();
   }
-  expect(redeem(two, proxyHeader(2, ENDS))).toBe(false);
+  expect(redeem(two, proxyHeader(2, ENDS))).toBeNull();
 });
 
 it('not when one bit of it has changed', () => {
@@ -41,7 +42,7 @@ it('not when one bit of it has changed', () => {
   for (let bit = 0; bit < bytes.length * 8; bit += 3) {
     const changed = Buffer.from(bytes);
     changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
-    expect(['no header', false], String(bit)).toContain(redeem(two, changed));
+    expect(['no header', null], String(bit)).toContain(redeem(two, changed));
   }
-  expect(redeem(two, bytes)).toBe(true);
+  expect(redeem(two, bytes)).toBe('tls');
 });

@@ -18,7 +18,8 @@ async function circle(count: number) {
   const { log, lines } = recordingLog();
   const places: NodePlace[] = [];
   for (let at = 0; at < count; at++) {
-    const nodes = { withName: () => places[(at + 1) % count] };
+    const next = () => places[(at + 1) % count];
+    const nodes = { withName: next, withHttpName: next, withTcpPort: next, primary: undefined };
     const relays = new Relays({ tickets: new RelayTickets('key', String(at)), nodes, log });
     const node = new EdgeServer({
       ...{

@@ -1,0 +1,111 @@
+import { randomUUID } from 'node:crypto';
+import { messageOf } from '../../lib/errors.ts';
+import { ksuidOf } from '../../lib/ids.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type {
+  LiveEndpoint,
+  LiveSession,
+  LiveTunnel,
+  LiveView,
+  Revocation,
+  SessionCommand,
+} from '../endpoints/live-view.ts';
+import type { Database } from '../store/sql/database.ts';
+import type { Nodes } from './nodes.ts';
+import type { OnlineRow, OnlineRows } from './online-rows.ts';
+
+interface ClusterLiveOptions {
+  database: Database;
+  nodes: Nodes;
+  rows: OnlineRows;
+  /** What is online at this node. */
+  here: LiveView;
+  log: Log;
+}
+
+interface CommandRow {
+  id: string;
+  node: string;
+  session_id: string;
+  command: SessionCommand;
+}
+
+const TABLE = 'agent_commands';
+
+/** What is online at all nodes. */
+export class ClusterLive implements LiveView {
+  constructor(private readonly options: ClusterLiveOptions) {
+    const { database, here, nodes } = options;
+    database.onRowApplied((table, id) => {
+      if (table !== TABLE) return;
+      const row = database.get<CommandRow>(`SELECT * FROM ${TABLE} WHERE id = ?`, [id]);
+      if (row?.node !== nodes.self) return;
+      here.command(row.session_id, row.command);
+      this.#write(() => database.run(`DELETE FROM ${TABLE} WHERE id = ?`, [id]));
+    });
+  }
+
+  sessions(): readonly LiveSession[] {
+    const others = this.#others('ts_').map(({ view }) => view as LiveSession);
+    return unique([...this.options.here.sessions(), ...others]);
+  }
+
+  tunnels(): readonly LiveTunnel[] {
+    const labelled = this.#others('tn_').map(({ view }) => view as LiveTunnel);
+    const endpoints = this.#others('ep_').map(({ view }) => tunnelOf(view as LiveEndpoint));
+    return unique([...this.options.here.tunnels(), ...labelled, ...endpoints]);
+  }
+
+  endpoints(): readonly LiveEndpoint[] {
+    const others = this.#others('ep_').map(({ view }): LiveEndpoint => ({ ...(view as LiveEndpoint), traffic: null }));
+    return unique([...this.options.here.endpoints(), ...others]);
+  }
+
+  command(sessionId: string, command: SessionCommand): boolean {
+    const { here, database } = this.options;
+    if (here.command(sessionId, command)) return true;
+    const row = this.#others('ts_').find(({ view }) => view.id === sessionId);
+    if (row === undefined) return false;
+    const insert = `INSERT INTO ${TABLE} (id, node, session_id, command) VALUES (?, ?, ?, ?)`;
+    this.#write(() => database.run(insert, [randomUUID(), row.node, sessionId, command]));
+    return true;
+  }
+
+  /** Other nodes see the change of the database that it follows from. */
+  revoke(revoked: Revocation): void {
+    this.options.here.revoke(revoked);
+  }
+
+  #others(kind: string): OnlineRow[] {
+    const { nodes, rows } = this.options;
+    return [...rows.others].filter(({ node, taken, view }) => {
+      return view.id.startsWith(kind) && !taken && nodes.state(node) !== 'gone';
+    });
+  }
+
+  #write(work: () => void): void {
+    this.options.database.write(work).catch((error: unknown) => {
+      this.options.log.warn({ reason: messageOf(error) }, 'agent command not passed on');
+    });
+  }
+}
+
+function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
+  return {
+    id: endpoint.tunnelId ?? `tn_${ksuidOf(endpoint.id)}`,
+    sessionId: endpoint.sessionId ?? '',
+    endpointId: endpoint.id,
+    publicUrl: endpoint.url,
+    proto: endpoint.proto,
+    labels: null,
+    startedAt: endpoint.createdAt,
+    metadata: endpoint.metadata,
+    forwardsTo: endpoint.upstreamUrl ?? '',
+  };
+}
+
+/** An agent that moves is at two nodes for a moment. */
+function unique<T extends { id: string }>(all: readonly T[]): T[] {
+  const seen = new Set<string>();
+  return all.filter(({ id }) => !seen.has(id) && seen.add(id));
+}

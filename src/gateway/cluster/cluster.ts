@@ -1,0 +1,166 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { RelayTickets } from '../edge/relays/relay-tickets.ts';
+import { Relays } from '../edge/relays/relays.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { LiveView } from '../endpoints/live-view.ts';
+import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
+import type { Node } from '../store/shared/postgres.ts';
+import { DatabaseAway } from '../store/sql/database-problems.ts';
+import type { Store } from '../store/store.ts';
+import { AddressLeases, type OnlineHere } from './address-leases.ts';
+import { ClusterLive } from './cluster-live.ts';
+import { Nodes, type Periods } from './nodes.ts';
+import { OnlineRows } from './online-rows.ts';
+import { ServedElsewhere } from './other-nodes.ts';
+import { Primary } from './primary.ts';
+import { RelayedPorts } from './relayed-ports.ts';
+
+interface ClusterOptions {
+  store: Store;
+  /** Id of this node. */
+  self: string;
+  endpoints: Pick<EndpointRegistry, 'isAt' | 'on'>;
+  /** Left out: those that are documented. */
+  periods?: Periods;
+  log: Log;
+}
+
+/** Emits when a session comes or goes. */
+interface Sessions {
+  on(event: 'added' | 'removed', listener: () => void): unknown;
+}
+
+/** How often a node looks whether it has to do something, at most; and in each of its periods. */
+const CHECK_MS = 1_000;
+const CHECKS = 4;
+/** What no event announces is told to the others in time, too: changed descriptions, labelled tunnels. */
+const SYNC_EVERY = 5;
+
+/** This gateway among those that share its database: which there are, what they serve, and what it has leased itself. */
+export class Cluster {
+  readonly nodes: Nodes;
+  readonly rows: OnlineRows;
+  readonly leases: AddressLeases;
+  readonly primary: Primary;
+  #ports: RelayedPorts | null = null;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly options: ClusterOptions) {
+    const { store, self, log } = options;
+    const { database } = store;
+    this.nodes = new Nodes(self, options.periods);
+    this.rows = new OnlineRows(database, self, {
+      change: (row, isThere) => {
+        if (isThere) this.nodes.heardOf(row.node);
+        this.#ports?.update(row, isThere);
+      },
+      own: () => this.leases.syncSoon(),
+    });
+    this.leases = new AddressLeases({ database, rows: this.rows, nodes: this.nodes, log });
+    this.primary = new Primary({ database, nodes: this.nodes, log });
+  }
+
+  /** See `ServingEvents`. */
+  update(nodes: readonly Node[], askedAt: number): void {
+    this.nodes.update(nodes, askedAt, this.rows.nodes());
+  }
+
+  /**
+   * @param here.hasEdge whether a TLS edge has exactly this name or wildcard
+   * @param here.isService whether a name is a service of the primary node
+   */
+  relays(here: { hasEdge: (name: string) => boolean; isService: (name: string) => boolean }): Relays {
+    const { store, endpoints, self, log } = this.options;
+    const nodes = new ServedElsewhere({
+      ...here,
+      rows: this.rows,
+      nodes: this.nodes,
+      endpoints,
+      primary: this.primary,
+    });
+    return new Relays({ tickets: new RelayTickets(store.box.keyFor('relay'), self), nodes, log });
+  }
+
+  /** Opens the ports of tcp endpoints that are online at other nodes. */
+  openPorts(opener: PortOpener): void {
+    this.#ports = new RelayedPorts(opener, this.options.log);
+    for (const row of this.rows.others) this.#ports.update(row, true);
+  }
+
+  /** Whether another authtoken has an endpoint at exactly this name or wildcard at another node. */
+  isNameOfOther(hostname: string, credentialId: string): boolean {
+    const rows = (['http', 'tls'] as const).flatMap((port) => [...this.rows.atName(port, hostname)]);
+    return rows.some((row) => row.credential_id !== credentialId && this.nodes.state(row.node) !== 'gone');
+  }
+
+  /** Whether an authtoken has a session at another node. */
+  hasSession(credentialId: string): boolean {
+    return [...this.rows.others].some(
+      ({ credential_id, view, node }) =>
+        credential_id === credentialId && view.id.startsWith('ts_') && this.nodes.state(node) !== 'gone',
+    );
+  }
+
+  /**
+   * Begins to tell the others what is online here, and to act on what they change.
+   *
+   * @returns what is online at all nodes
+   */
+  start(here: OnlineHere['view'] & LiveView & Pick<OnlineHere, 'stopEndpoint'>, sessions: Sessions): LiveView {
+    const { store, endpoints, log } = this.options;
+    const changed = () => this.leases.syncSoon();
+    for (const event of ['added', 'retired', 'removed'] as const) endpoints.on(event, changed);
+    for (const event of ['added', 'removed'] as const) sessions.on(event, changed);
+    this.leases.begin({ view: here, stopEndpoint: (...stop) => here.stopEndpoint(...stop) });
+    store.database.onRowApplied((table, id) => this.#revoke(here, table, id));
+    let checks = 0;
+    this.#timer = setInterval(
+      () => {
+        checks += 1;
+        void this.#check(checks % SYNC_EVERY === 0);
+      },
+      Math.min(CHECK_MS, (this.options.periods?.marginMs ?? Number.POSITIVE_INFINITY) / CHECKS),
+    );
+    return new ClusterLive({ database: store.database, nodes: this.nodes, rows: this.rows, here, log });
+  }
+
+  /** Ends what only the primary node does, and tells the others that nothing is online here any more. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.primary.stop();
+    await this.leases.stop();
+  }
+
+  async #check(syncs: boolean): Promise<void> {
+    if (this.nodes.hasExpired) this.leases.giveUp();
+    await this.primary.check();
+    if (!syncs) return;
+    await this.leases.sync();
+    if (this.primary.isSelf) await this.#forgetGone();
+  }
+
+  async #forgetGone(): Promise<void> {
+    const { store, log } = this.options;
+    const gone = () => [...this.rows.others].filter(({ node }) => this.nodes.state(node) === 'gone');
+    if (gone().length === 0) return;
+    try {
+      await store.database.write(() => {
+        for (const { key } of gone()) this.rows.delete(key);
+      });
+    } catch (error) {
+      if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'lost gateway not forgotten');
+    }
+  }
+
+  /** Another node may have made the change. */
+  #revoke(here: LiveView, table: string, id: string): void {
+    const { credentials, botUsers, devices, reservedDomains } = this.options.store;
+    if (table === 'credentials')
+      here.revoke(credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id });
+    if (table === 'bot_users' && !botUsers.isActive(id)) here.revoke({ credentialIds: credentials.idsOfOwner(id) });
+    if (table === 'reserved_domains' && reservedDomains.get(id) === null) here.revoke({ domain: '' });
+    const device = table === 'devices' ? devices.get(id) : null;
+    if (device?.credential_id) here.revoke({ narrowedId: device.credential_id });
+  }
+}

@@ -1,0 +1,105 @@
+import type { NodePlace } from '../edge/relays/relays.ts';
+import type { Node } from '../store/shared/postgres.ts';
+
+/**
+ * What can be relied on about a node. `serving`: it has what it says. `silent`: it may be dead, or only be cut off from the
+ * database. `gone`: it serves nothing any more.
+ */
+export type NodeState = 'serving' | 'silent' | 'gone';
+
+export interface Periods {
+  /** Without a word for so many milliseconds, a node's authtokens may take their names elsewhere. */
+  silentMs: number;
+  /** And for so many, others may: it has given them up by its own clock. */
+  expiredMs: number;
+  /** By how much a node gives its names up earlier: it may ask for its own state late. */
+  marginMs: number;
+}
+
+const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
+
+/** The gateways that use one shared database, as this one knows them. */
+export class Nodes {
+  #known: ReadonlyMap<string, Node> = new Map();
+  /** Named by rows, but not among the nodes when those were asked for. */
+  #gone: ReadonlySet<string> = new Set();
+  /** Heard of since then. */
+  readonly #heard = new Set<string>();
+  /** When this node was last heard of, and since when without a pause; in milliseconds of the clock. */
+  #renewedAt: number;
+  #steadySince: number;
+
+  /**
+   * @param self id of this node
+   * @param now milliseconds that only grow
+   */
+  constructor(
+    readonly self: string,
+    private readonly periods: Periods = PERIODS,
+    private readonly now: () => number = () => performance.now(),
+  ) {
+    this.#renewedAt = now();
+    this.#steadySince = now();
+  }
+
+  /**
+   * @param nodes all of them
+   * @param askedAt when they were asked for
+   * @param named ids of nodes in rows that were applied before
+   */
+  update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
+    if (askedAt - this.#renewedAt > this.periods.silentMs) this.#steadySince = askedAt;
+    this.#renewedAt = askedAt;
+    this.#known = new Map(nodes.map((node) => [node.id, node]));
+    this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
+    this.#heard.clear();
+  }
+
+  /** A row of the node was applied, so that it may have come back: nodes are asked for less often than rows. */
+  heardOf(id: string): void {
+    this.#heard.add(id);
+  }
+
+  state(id: string): NodeState {
+    if (this.#heard.has(id)) return 'serving';
+    if (this.#gone.has(id)) return 'gone';
+    const node = this.#known.get(id);
+    if (node === undefined) return 'serving';
+    // When the database was away, everybody was silent.
+    const silentMs = Math.min(node.silentSeconds * 1000, this.#renewedAt - this.#steadySince);
+    if (silentMs >= this.periods.expiredMs) return 'gone';
+    return silentMs >= this.periods.silentMs ? 'silent' : 'serving';
+  }
+
+  /** Where a node can be reached; undefined unless it is serving. */
+  place(id: string): NodePlace | undefined {
+    const node = this.#known.get(id);
+    if (node === undefined || this.state(id) !== 'serving') return undefined;
+    const colon = node.address.lastIndexOf(':');
+    return {
+      id,
+      host: node.address.slice(0, colon).replace(/^\[|\]$/g, ''),
+      port: Number(node.address.slice(colon + 1)),
+    };
+  }
+
+  /** Those that serve, with this one. */
+  get serving(): readonly Node[] {
+    return [...this.#known.values()].filter(({ id }) => this.state(id) === 'serving');
+  }
+
+  /** For how long the others have not heard of this node, in milliseconds. */
+  get #unheardMs(): number {
+    return this.now() - this.#renewedAt;
+  }
+
+  /** Whether others may take this node for dead. */
+  get isCutOff(): boolean {
+    return this.#unheardMs > this.periods.silentMs / 2;
+  }
+
+  /** Whether others may soon take what this node serves. */
+  get hasExpired(): boolean {
+    return this.#unheardMs > this.periods.expiredMs - this.periods.marginMs;
+  }
+}

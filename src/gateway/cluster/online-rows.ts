@@ -1,0 +1,171 @@
+import type { LiveEndpoint, LiveSession, LiveTunnel } from '../endpoints/live-view.ts';
+import type { Database } from '../store/sql/database.ts';
+
+/** What is online at a node, as all nodes know it: an agent's session, or what it has bound. */
+export interface OnlineRow {
+  /** The node and the identifier. */
+  readonly key: string;
+  readonly node: string;
+  /** `ts_…` of the agent's session. */
+  readonly agent: string;
+  readonly credential_id: string;
+  readonly owner_id: string | null;
+  /** The address that it occupies, see {@link placeOf}; null: none. */
+  readonly place: string | null;
+  readonly protocol: string;
+  /** Whether it shares its address with other endpoints of its owner. */
+  readonly pooled: boolean;
+  /** Whether its authtoken has it elsewhere now. It may still be served here: nobody else can have its address yet. */
+  readonly taken: boolean;
+  /** As the management API shows it. */
+  readonly view: LiveSession | LiveTunnel | Omit<LiveEndpoint, 'traffic'>;
+}
+
+type Stored = Omit<OnlineRow, 'pooled' | 'taken' | 'view'> & { pooled: number; taken: number; view: string };
+
+const TABLE = 'online';
+const COLUMNS = ['key', 'node', 'agent', 'credential_id', 'owner_id', 'place', 'protocol', 'pooled', 'taken', 'view'];
+
+/** What endpoints compete for: clients of `https` and `tls` are told apart by the name alone. */
+export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'proto' | 'host' | 'port' | 'internal'>) {
+  if (internal) return `internal ${proto}://${host}:${port}`;
+  if (proto === 'tcp') return tcpPlace(port);
+  return namePlace(proto === 'http' ? 'http' : 'tls', host);
+}
+
+export const tcpPlace = (port: number) => `tcp ${port}`;
+const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
+
+/** The row of an endpoint that is online at a node. */
+export function endpointRow(node: string, endpoint: LiveEndpoint): OnlineRow {
+  const { traffic: _, ...view } = endpoint;
+  return {
+    ...identity(node, endpoint.id, endpoint.sessionId, endpoint.credentialId),
+    owner_id: endpoint.ownerId,
+    place: placeOf(endpoint),
+    protocol: endpoint.proto,
+    pooled: endpoint.poolingEnabled,
+    view,
+  };
+}
+
+/** The row of a session, or of a labelled tunnel: neither occupies an address. */
+export function placelessRow(
+  node: string,
+  view: LiveSession | (LiveTunnel & { credentialId: string | null }),
+): OnlineRow {
+  const agent = 'sessionId' in view ? view.sessionId : view.id;
+  const none = { owner_id: null, place: null, protocol: '', pooled: false };
+  return { ...identity(node, view.id, agent, view.credentialId), ...none, view };
+}
+
+function identity(node: string, id: string, agent: string | null, credential: string | null) {
+  return { key: `${node} ${id}`, node, agent: agent ?? '', credential_id: credential ?? '', taken: false };
+}
+
+/** The table of what is online at all nodes, with an index of what is at others in memory: routing asks no database. */
+export class OnlineRows {
+  readonly #others = new Map<string, OnlineRow>();
+  readonly #places = new Map<string, Set<OnlineRow>>();
+
+  /**
+   * @param self id of this node
+   * @param onChange called for rows of other nodes that have come, changed or gone
+   * @param onOwn called for rows of this node that were applied: others may have changed them
+   */
+  constructor(
+    private readonly database: Database,
+    private readonly self: string,
+    private readonly on: { change(row: OnlineRow, isThere: boolean): void; own(): void },
+  ) {
+    for (const row of this.#where('node <> ?', [self])) this.#add(row);
+    database.onRowApplied((table, key) => {
+      if (table === TABLE) this.#applied(key);
+    });
+  }
+
+  /** Of other nodes; those that were taken from them are left out. */
+  get others(): Iterable<OnlineRow> {
+    return this.#others.values();
+  }
+
+  atName(port: 'http' | 'tls', name: string): Iterable<OnlineRow> {
+    return this.at(namePlace(port, name));
+  }
+
+  at(place: string): Iterable<OnlineRow> {
+    return this.#places.get(place) ?? [];
+  }
+
+  /** Of this node. */
+  own(): OnlineRow[] {
+    return this.#where('node = ?', [this.self]);
+  }
+
+  /** Nodes that rows name. */
+  nodes(): string[] {
+    return this.database.all<{ node: string }>(`SELECT DISTINCT node FROM ${TABLE}`).map(({ node }) => node);
+  }
+
+  /** Of other nodes at an address, with those that were taken from them, as they are in this transaction. */
+  rivalsAt(place: string): OnlineRow[] {
+    return this.#where('place = ? AND node <> ?', [place, this.self]);
+  }
+
+  /** A row as it is in this transaction. */
+  get(key: string): OnlineRow | undefined {
+    return this.#where('key = ?', [key])[0];
+  }
+
+  put(row: OnlineRow): void {
+    const values = { ...row, pooled: row.pooled ? 1 : 0, taken: row.taken ? 1 : 0, view: JSON.stringify(row.view) };
+    const parameters = COLUMNS.map((column) => values[column as keyof typeof values]);
+    this.database.run(
+      `INSERT OR REPLACE INTO ${TABLE} (${COLUMNS.join(', ')}) VALUES (${COLUMNS.map(() => '?')})`,
+      parameters,
+    );
+  }
+
+  delete(key: string): void {
+    this.database.run(`DELETE FROM ${TABLE} WHERE key = ?`, [key]);
+  }
+
+  #where(condition: string, parameters: string[]): OnlineRow[] {
+    const rows = this.database.all<Stored>(`SELECT ${COLUMNS.join(', ')} FROM ${TABLE} WHERE ${condition}`, parameters);
+    return rows.map((row) => ({
+      ...row,
+      pooled: row.pooled === 1,
+      taken: row.taken === 1,
+      view: JSON.parse(row.view),
+    }));
+  }
+
+  #applied(key: string): void {
+    if (key.startsWith(`${this.self} `)) {
+      this.on.own();
+      return;
+    }
+    const before = this.#others.get(key);
+    if (before) this.#remove(before);
+    const row = this.get(key);
+    if (row) this.#add(row);
+    else if (before) this.on.change(before, false);
+  }
+
+  #add(row: OnlineRow): void {
+    this.#others.set(row.key, row);
+    if (row.place !== null && !row.taken) {
+      const rows = this.#places.get(row.place) ?? new Set();
+      this.#places.set(row.place, rows.add(row));
+    }
+    this.on.change(row, true);
+  }
+
+  #remove(row: OnlineRow): void {
+    this.#others.delete(row.key);
+    if (row.place === null) return;
+    const rows = this.#places.get(row.place);
+    rows?.delete(row);
+    if (rows?.size === 0) this.#places.delete(row.place);
+  }
+}

@@ -1,0 +1,58 @@
+import type { NodePlace, OtherNodes } from '../edge/relays/relays.ts';
+import { coveringNames } from '../endpoints/domain-names.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { Nodes } from './nodes.ts';
+import { type OnlineRow, type OnlineRows, tcpPlace } from './online-rows.ts';
+import type { Primary } from './primary.ts';
+
+interface OtherNodesOptions {
+  rows: OnlineRows;
+  nodes: Nodes;
+  endpoints: Pick<EndpointRegistry, 'isAt'>;
+  primary: Primary;
+  /** Whether a TLS edge has exactly this name or wildcard; every node serves them. */
+  hasEdge: (name: string) => boolean;
+  /** Whether a name is a service of the primary node. */
+  isService: (name: string) => boolean;
+}
+
+/** Where what this node does not serve is online. */
+export class ServedElsewhere implements OtherNodes {
+  constructor(private readonly options: OtherNodesOptions) {}
+
+  get primary(): NodePlace | undefined {
+    return this.options.primary.place;
+  }
+
+  withName(host: string): NodePlace | undefined {
+    if (this.options.isService(host)) return this.primary;
+    const found = this.#find('tls', host);
+    return found === 'here' ? undefined : found;
+  }
+
+  withHttpName(host: string): NodePlace | undefined {
+    // Where it is only online over TLS, clients are redirected.
+    const found = this.#find('http', host) ?? this.#find('tls', host);
+    return found === 'here' ? undefined : found;
+  }
+
+  withTcpPort(port: number): NodePlace | undefined {
+    return this.#nodeOf(this.options.rows.at(tcpPlace(port)));
+  }
+
+  /** The most specific name counts, wherever it is; here, if it is at several nodes. */
+  #find(port: 'http' | 'tls', host: string): NodePlace | 'here' | undefined {
+    const { endpoints, hasEdge, rows } = this.options;
+    for (const name of coveringNames(host)) {
+      if (endpoints.isAt(port, name) || (port === 'tls' && hasEdge(name))) return 'here';
+      const node = this.#nodeOf(rows.atName(port, name));
+      if (node) return node;
+    }
+    return undefined;
+  }
+
+  #nodeOf(rows: Iterable<OnlineRow>): NodePlace | undefined {
+    const places = [...rows].flatMap(({ node }) => this.options.nodes.place(node) ?? []);
+    return places[Math.floor(Math.random() * places.length)];
+  }
+}

@@ -1,0 +1,74 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import type { NodePlace } from '../edge/relays/relays.ts';
+import type { Database } from '../store/sql/database.ts';
+import { DatabaseAway } from '../store/sql/database-problems.ts';
+import type { Nodes } from './nodes.ts';
+
+/** Fact with the id of the primary node. */
+const FACT = 'primary_node';
+
+/** What only one node does: it is started, and stopped by what that returns. */
+export type PrimaryJob = () => () => Promise<void>;
+
+/**
+ * Finds the one node that serves the management API and obtains certificates. It stays the one as long as it is heard of; then
+ * another one commits that it is, and the first has stopped before, by its own clock.
+ */
+export class Primary {
+  readonly #jobs: PrimaryJob[] = [];
+  readonly #stops: (() => Promise<void>)[] = [];
+  #isServing = false;
+  readonly #failures = new Repeats();
+
+  constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {}
+
+  get isSelf(): boolean {
+    const { database, nodes } = this.options;
+    return !nodes.isCutOff && database.fact(FACT) === nodes.self;
+  }
+
+  /** Where the primary node is; undefined when this one is, or none is known. */
+  get place(): NodePlace | undefined {
+    const { database, nodes } = this.options;
+    const id = database.fact(FACT);
+    return id === null || id === nodes.self ? undefined : nodes.place(id);
+  }
+
+  /** Does something while this node is the primary one. */
+  whileSelf(job: PrimaryJob): void {
+    this.#jobs.push(job);
+    if (this.#isServing) this.#stops.push(job());
+  }
+
+  /** Becomes the primary node if there is none, and starts or stops its jobs. Call it every few seconds. */
+  async check(): Promise<void> {
+    await this.#claim().catch((error: unknown) => {
+      const times = this.#failures.timesDue('claim');
+      if (times !== null && !(error instanceof DatabaseAway))
+        this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
+    });
+    if (this.isSelf === this.#isServing) return;
+    this.#isServing = !this.#isServing;
+    this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
+    if (this.#isServing) for (const job of this.#jobs) this.#stops.push(job());
+    else await this.stop();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#stops.splice(0).map((stop) => stop()));
+  }
+
+  async #claim(): Promise<void> {
+    const { database, nodes } = this.options;
+    const isFree = () => {
+      const holder = database.fact(FACT);
+      return holder === null || (holder !== nodes.self && nodes.state(holder) !== 'serving');
+    };
+    if (nodes.isCutOff || !isFree()) return;
+    await database.write(() => {
+      if (isFree()) database.setFact(FACT, nodes.self);
+    });
+  }
+}

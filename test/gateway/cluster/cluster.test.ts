@@ -1,0 +1,231 @@
+import { request as requestHttp } from 'node:http';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
+import ngrok from '@ngrok/ngrok';
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { type Gateway, startGateway } from '../../../src/gateway/gateway.ts';
+import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { freePorts } from '../../support/free-ports.ts';
+import { getPublic } from '../../support/gateway.ts';
+import { startHttpService } from '../../support/http-service.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
+import { unless } from '../../support/requirements.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+
+const KEY = Buffer.alloc(32, 7).toString('base64');
+const only = unless(NO_POSTGRES);
+let server: PostgresServer;
+let databases = 0;
+
+beforeAll(async () => {
+  if (NO_POSTGRES === null) server = await PostgresServer.start();
+});
+afterAll(() => server?.end());
+beforeEach(async () => {
+  databases += 1;
+  if (NO_POSTGRES === null) await server.query(`CREATE DATABASE c${databases}`);
+});
+
+/** A gateway of the test's cluster. */
+async function startNode(): Promise<Gateway> {
+  const { first: port } = await freePorts(3);
+  const gateway = await startGateway({
+    ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: KEY },
+    ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `127.0.0.1:${port + 1}` },
+    databaseUrl: server.url().replace(/postgres$/, `c${databases}`),
+    tcpPorts: { first: 20_000, last: 20_999 },
+    log: silentLog,
+  });
+  let isOpen = true;
+  const close = async () => {
+    if (isOpen) await gateway.close();
+    isOpen = false;
+  };
+  onTestFinished(close);
+  return { ...gateway, close };
+}
+
+async function authtokenAt({ store }: Gateway, owner: string | null = null): Promise<string> {
+  return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;
+}
+
+async function sessionAt(gateway: Gateway, authtoken: string): Promise<ngrok.Session> {
+  const session = await new ngrok.SessionBuilder()
+    .authtoken(authtoken)
+    .serverAddr(gateway.sessionAddress)
+    .caCert(Buffer.from(gateway.sessionCa))
+    .handleDisconnection(() => false)
+    .connect();
+  onTestFinished(() => session.close().catch(() => {}));
+  return session;
+}
+
+async function upstream(): Promise<string> {
+  const service = await startHttpService(
+    (req, res) => void res.end(`${req.headers.host} ${req.headers['x-forwarded-for']}`),
+  );
+  onTestFinished(() => service.close());
+  return service.url;
+}
+
+/** It goes on until the listener is closed. */
+function forward(listener: ngrok.Listener, to: string): void {
+  listener.forward(to).catch(() => {});
+}
+
+const statusAt = (gateway: Gateway, url: string) =>
+  getPublic(gateway, url).then(
+    ({ status }) => status,
+    () => null,
+  );
+
+/** Management API by any node. */
+async function ask(gateway: Gateway, key: string, path: string) {
+  const url = `https://api.localhost:${gateway.httpsPort}${path}`;
+  const { body } = await getPublic(gateway, url, { authorization: `Bearer ${key}`, 'ngrok-version': '2' });
+  return JSON.parse(body);
+}
+
+it('clients of any gateway reach what an agent has bound at another one', { timeout: 60_000, ...only }, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const authtoken = await authtokenAt(one);
+  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const session = await sessionAt(two, authtoken);
+  const to = await upstream();
+  const https = await session.httpEndpoint().domain('a.localhost').listen();
+  forward(https, to);
+  const http = await session.httpEndpoint().domain('plain.localhost').scheme('HTTP').listen();
+  forward(http, to);
+  const tcp = await session.tcpEndpoint().listen();
+  forward(tcp, new URL(to).host);
+  const wildcard = await session
+    .httpEndpoint()
+    .domain('*.w.localhost')
+    .listen()
+    .catch(() => null);
+  expect(wildcard).toBeNull();
+
+  await until(async () => (await statusAt(one, 'https://a.localhost/')) === 200, 'https by the other one', {
+    everyMs: 50,
+  });
+  expect((await getPublic(one, 'https://a.localhost/')).body).toBe('a.localhost 127.0.0.1');
+  expect(await plainGet(one.httpPort, 'plain.localhost')).toEqual([200, 'plain.localhost 127.0.0.1']);
+  expect((await plainGet(one.httpPort, 'a.localhost'))[0]).toBe(302);
+  expect((await plainGet(one.httpPort, 'unknown.localhost'))[0]).toBe(404);
+  const port = Number(new URL(tcp.url() ?? '').port);
+  await until(async () => (await plainGet(port, 'tcp.localhost').catch(() => null))?.[0] === 200, 'tcp', {
+    everyMs: 50,
+  });
+  await https.close();
+  await until(async () => (await statusAt(one, 'https://a.localhost/')) === 404, 'it is offline', { everyMs: 50 });
+});
+
+async function plainGet(port: number, host: string): Promise<[status: number | undefined, body: string]> {
+  return new Promise((resolve, reject) => {
+    const options = { host: '127.0.0.1', port, agent: false, headers: { host } };
+    requestHttp(options, async (res) => resolve([res.statusCode, await text(res)]))
+      .on('error', reject)
+      .end();
+  });
+}
+
+it('two authtokens do not get one name at two gateways, and an agent gets it back when its gateway dies', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const [first, second] = [await authtokenAt(one), await authtokenAt(one)];
+  const to = await upstream();
+  await until(() => two.store.credentials.page(null, 9).length === 2, 'the authtokens at the other node');
+  const a = await sessionAt(one, first);
+  forward(await a.httpEndpoint().domain('a.localhost').listen(), to);
+  const b = await sessionAt(two, second);
+  await expect(b.httpEndpoint().domain('a.localhost').listen()).rejects.toThrow(/another owner.*ERR_NGROK_334/s);
+  await one.close();
+  const again = await sessionAt(two, first);
+  await until(
+    () =>
+      again
+        .httpEndpoint()
+        .domain('a.localhost')
+        .listen()
+        .then((bound) => forward(bound, to))
+        .then(
+          () => true,
+          () => false,
+        ),
+    'the name at the other gateway',
+    { everyMs: 100 },
+  );
+  expect(await statusAt(two, 'https://a.localhost/')).toBe(200);
+});
+
+it('the management API of any gateway shows everything, and what it revokes ends everywhere', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
+  const authtoken = await authtokenAt(one);
+  const to = await upstream();
+  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  for (const [at, gateway] of [one, two].entries()) {
+    const session = await sessionAt(gateway, authtoken);
+    forward(await session.httpEndpoint().domain(`${at}.localhost`).listen(), to);
+  }
+  for (const gateway of [one, two]) {
+    const hosts = async () => {
+      const { endpoints } = await ask(gateway, key, '/endpoints');
+      return endpoints
+        .map(({ hostport }: { hostport: string }) => hostport.split(':')[0])
+        .sort()
+        .join();
+    };
+    await until(async () => (await hosts().catch(() => '')) === '0.localhost,1.localhost', 'both endpoints', {
+      everyMs: 100,
+    });
+    await until(
+      async () => (await ask(gateway, key, '/tunnel_sessions')).tunnel_sessions.length === 2,
+      'both sessions',
+    );
+  }
+  const [credential] = (await ask(two, key, '/credentials')).credentials;
+  await new Promise<void>((resolve, reject) => {
+    const options = { port: two.httpsPort, ca: two.sessionCa };
+    getDeleted(options, `/credentials/${credential.id}`, key).then(resolve, reject);
+  });
+  await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
+});
+
+async function getDeleted({ port, ca }: { port: number; ca: string }, path: string, key: string): Promise<void> {
+  const { request } = await import('node:https');
+  const headers = { host: 'api.localhost', authorization: `Bearer ${key}`, 'ngrok-version': '2' };
+  const options = {
+    host: '127.0.0.1',
+    port,
+    servername: 'api.localhost',
+    ca,
+    path,
+    method: 'DELETE',
+    agent: false,
+    headers,
+  };
+  return new Promise((resolve, reject) => {
+    request(options, (res) => {
+      res
+        .resume()
+        .once('end', () => (res.statusCode === 204 ? resolve() : reject(new Error(`status ${res.statusCode}`))));
+    })
+      .on('error', reject)
+      .end();
+  });
+}
+
+it('a stranger cannot pass connections on', { timeout: 60_000, ...only }, async () => {
+  const one = await startNode();
+  const socket = connect(one.httpsPort, '127.0.0.1');
+  socket.end(Buffer.concat([Buffer.from('0d0a0d0a000d0a515549540a21110024', 'hex'), Buffer.alloc(36)]));
+  expect(await text(socket)).not.toContain('200');
+});
