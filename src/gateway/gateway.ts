@@ -99,8 +99,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const ca = localCa ?? (await openSharedCa(folder, store, options.log));
     await checkCompanionFiles(store, ca, options.log);
     const endpoints = new EndpointRegistry();
-    const cluster =
-      shared && nodeAddress !== null ? new Cluster({ store, self: shared.node, endpoints, log: options.log }) : null;
+    const cluster = shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, log: options.log }) : null;
     await shared?.serve(
       { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
       {
@@ -118,7 +117,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       endpoints,
       cluster,
       counters: new TrafficCounters(),
-      challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() },
+      challenges: {
+        http: new HttpChallenges(),
+        tlsAlpn: new TlsAlpnChallenges(),
+        txt: new TxtChallenges(cluster ? (...values) => cluster.publishChallenges(...values) : undefined),
+      },
       ipPolicies: ipPolicyRules(store),
       log: options.log,
       onStop: (stop) => cleanup.add(stop),

@@ -12,7 +12,7 @@ export class GatewayProcess {
   #running: AgentProcess | null = null;
 
   private constructor(
-    private readonly folder: string,
+    readonly folder: string,
     /** An authtoken that may bind every name and stays valid after restarts. */
     readonly authtoken: string,
     private readonly env: Record<string, string>,
@@ -34,6 +34,7 @@ export class GatewayProcess {
    * @param options.launcher prefix of the command line
    * @param options.prepare writes to the database before the start
    * @param options.ports replace free ones, by their settings
+   * @param options.authtoken one of its shared database; left out: it has a database of its own, and gets one
    */
   static async start(
     folder: string,
@@ -42,17 +43,28 @@ export class GatewayProcess {
       launcher = [],
       prepare = () => {},
       ports = {},
-    }: { launcher?: string[]; prepare?: (store: Store) => void; ports?: Record<string, string> } = {},
+      authtoken,
+    }: {
+      launcher?: string[];
+      prepare?: (store: Store) => void;
+      ports?: Record<string, string>;
+      authtoken?: string;
+    } = {},
   ): Promise<GatewayProcess> {
+    const token = authtoken ?? (await GatewayProcess.#prepare(folder, prepare));
+    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first, ports);
+    await gateway.restart();
+    return gateway;
+  }
+
+  static async #prepare(folder: string, prepare: (store: Store) => void): Promise<string> {
     const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
     const { token } = await store.database.write(() => {
       prepare(store);
       return issueCredential(store, { acl: [] });
     });
     store.database.close();
-    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first, ports);
-    await gateway.restart();
-    return gateway;
+    return token;
   }
 
   get process(): AgentProcess {

@@ -85,7 +85,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     {
       store,
       counters: new TrafficCounters(),
-      live: { ...nothingOnline, revoke: (what) => revoked.push(what), ...options.live },
+      live: { ...nothingOnline, revoke: async (what) => void revoked.push(what), ...options.live },
       sightings,
       log,
       ipPolicies: ipPolicyRules(store),

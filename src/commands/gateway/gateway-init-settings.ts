@@ -16,6 +16,8 @@ export interface WantedGateway {
   email: string | null;
   /** URL of a shared database; null: a database of its own. */
   database: string | null;
+  /** Where other gateways of the shared database reach this one; null: it serves alone. */
+  nodeAddress: string | null;
   /** Of the shared database; null: it is known, or not needed. */
   encryptionKey: string | null;
   /** Settings of the environment, see {@link settingsIn}; an option counts more. */
@@ -47,13 +49,14 @@ export function initialSettings(
   isSet: (name: string) => boolean,
   interfaces = networkInterfaces(),
 ): InitialSetting[] {
-  const { domain, httpsPort, httpPort, email, acme, database, encryptionKey, environment } = wanted;
+  const { domain, httpsPort, httpPort, email, acme, database, nodeAddress, encryptionKey, environment } = wanted;
   const options = {
     GATEWAY_DOMAIN: domain,
     ...(httpsPort !== null && { GATEWAY_HTTPS_PORT: String(httpsPort) }),
     ...(httpPort !== null && { GATEWAY_HTTP_PORT: String(httpPort) }),
     ...(email !== null && { GATEWAY_ACME_EMAIL: email }),
     ...(database !== null && { GATEWAY_DATABASE_URL: database }),
+    ...(nodeAddress !== null && { GATEWAY_NODE_ADDRESS: nodeAddress }),
     ...(encryptionKey !== null && { GATEWAY_ENCRYPTION_KEY: encryptionKey }),
     ...(!acme && isPublicDomain(domain) && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
   };

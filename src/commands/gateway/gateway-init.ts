@@ -32,6 +32,7 @@ export interface InitOptions {
   email?: string;
   /** URL of a shared database. */
   database?: string;
+  nodeAddress?: string;
   address?: string[];
   from?: string;
   json?: boolean;
@@ -133,8 +134,9 @@ function missingSettings(
   }
   if (known !== undefined) return [];
   const { service: isService, acme, httpsPort = null, httpPort = null, email = null } = options;
-  const { database = null, encryptionKey } = options;
-  const wanted = { domain, isService, acme, httpsPort, httpPort, email, database, encryptionKey, environment };
+  const { database = null, nodeAddress = null, encryptionKey } = options;
+  const shared = { database, nodeAddress, encryptionKey };
+  const wanted = { domain, isService, acme, httpsPort, httpPort, email, ...shared, environment };
   return initialSettings(wanted, (name) => name in texts);
 }
 

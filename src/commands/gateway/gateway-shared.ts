@@ -1,8 +1,10 @@
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
-import { expectGateway, openForChanges } from '../../gateway/store/open-gateway-store.ts';
+import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
 import { Postgres } from '../../gateway/store/shared/postgres.ts';
+import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -73,27 +75,85 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   );
 }
 
+/** Silent for so many seconds, a gateway may be dead; others then take its names if they are of the same authtoken. */
+const SILENT_S = 10;
+
 /** Prints the gateways that serve the shared database. */
 export async function listNodes(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const nodes = await withPostgres(settings, async (postgres) => {
     const head = (await postgres.head())?.version ?? 0;
-    return (await postgres.nodes()).map(({ id, address, build, applied, silentSeconds }) => {
-      return { id, address, version: build, silent_s: Math.round(silentSeconds), behind: Math.max(0, head - applied) };
+    const online = await postgres.online();
+    return (await postgres.nodes()).map(({ id, address, build, applied, silentSeconds, alone, draining }) => {
+      const state = silentSeconds >= SILENT_S ? 'silent' : draining ? 'draining' : 'serving';
+      const { sessions, endpoints } = online.get(id) ?? { sessions: 0, endpoints: 0 };
+      return {
+        ...{
+          id,
+          address,
+          state,
+          version: build,
+          silent_s: Math.round(silentSeconds),
+          behind: Math.max(0, head - applied),
+        },
+        // One that serves alone tells nobody.
+        ...(!alone && { sessions, endpoints }),
+      };
     });
   });
   if (json) return void print(jsonText(nodes));
   if (nodes.length === 0) return note('No gateway serves the shared database.');
-  const rows = nodes.map(({ silent_s: silent, behind, ...node }) => {
-    return [node.id, node.address, node.version, `${silent} s ago`, `${behind} changes`];
+  const rows = nodes.map(({ silent_s: silent, behind, sessions = '-', endpoints = '-', ...node }) => {
+    const { id, address, state, version } = node;
+    return [id, address, state, version, String(sessions), String(endpoints), `${silent} s ago`, `${behind} changes`];
   });
-  print(table(['ID', 'ADDRESS', 'VERSION', 'HEARD OF', 'BEHIND'], rows));
+  print(table(['ID', 'ADDRESS', 'STATE', 'VERSION', 'SESSIONS', 'ENDPOINTS', 'HEARD OF', 'BEHIND'], rows));
+}
+
+/** How long to wait until all agents of a gateway are elsewhere, and how often to look. */
+const DRAIN_MS = 120_000;
+const LOOK_MS = 500;
+
+/**
+ * Empties a gateway, so that it can be stopped: its agents go to others, and it passes clients on to them.
+ *
+ * @param id the one of this folder when left out
+ * @throws {OperatorError} exit code 4 when there is no such gateway; when there is no other one, or it takes too long
+ */
+export async function drainNode(settings: GatewayServerSettings, id = ownId(settings)): Promise<void> {
+  await withPostgres(settings, async (postgres) => {
+    const nodes = await postgres.nodes();
+    if (!nodes.some((node) => node.id === id)) throw unknownNode();
+    if (nodes.length === 1)
+      throw new OperatorError('no other gateway serves the shared database: agents could not go to it');
+    await postgres.drain(id);
+    for (const end = performance.now() + DRAIN_MS; performance.now() < end; await delay(LOOK_MS)) {
+      const left = (await postgres.online()).get(id)?.sessions ?? 0;
+      if (left === 0) return print(`${id} has no sessions left: stop it, upgrade it, start it again`);
+    }
+    throw new OperatorError(`${id} still has sessions after ${DRAIN_MS / 1000} s: see its log`);
+  });
+}
+
+function ownId(settings: GatewayServerSettings): string {
+  const database = openGatewayDatabase(settings);
+  try {
+    const row = database.isReplica ? database.get<{ node: string }>(`SELECT node FROM ${REPLICA_TABLE}`) : null;
+    if (row) return row.node;
+  } finally {
+    database.close();
+  }
+  throw new OperatorError('this gateway shares no database: give the id that "device-agent gateway nodes" shows', 2);
+}
+
+function unknownNode(): OperatorError {
+  return new OperatorError('no gateway has this id: device-agent gateway nodes shows the ids', 4);
 }
 
 /** @throws {OperatorError} exit code 4 when there is no such gateway */
 export async function removeNode(settings: GatewayServerSettings, id: string): Promise<void> {
   const wasThere = await withPostgres(settings, (postgres) => postgres.leave(id));
-  if (!wasThere) throw new OperatorError('no gateway has this id: device-agent gateway nodes shows the ids', 4);
-  print(`${id} removed: another gateway can serve the shared database now`);
+  if (!wasThere) throw unknownNode();
+  print(`${id} removed: others can serve what it had`);
 }
 
 async function withPostgres<T>(

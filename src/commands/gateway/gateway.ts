@@ -78,6 +78,11 @@ function addInitCommand(gateway: Command): void {
       parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
     )
     .option(
+      '--node-address <host:port>',
+      'Where other gateways of the shared database reach this one’s HTTPS port',
+      (text) => parsed(VARIABLES.GATEWAY_NODE_ADDRESS, text),
+    )
+    .option(
       '--address <ip...>',
       'Public addresses for the DNS records (default: those of this machine)',
       (text: string, before: string[] = []) => [...before, parsed(VARIABLES.GATEWAY_HOST, text)],
@@ -104,9 +109,14 @@ function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServ
     .action(async (options: { json?: boolean }) => (await load()).listNodes(settings(), options));
   nodes
     .command('remove')
-    .description('Let another gateway serve the shared database, when the machine of this one is lost')
+    .description('Let others serve what a gateway had, when its machine is lost')
     .argument('<id>', 'id of the lost gateway, as listed')
     .action(async (id: string) => (await load()).removeNode(settings(), id));
+  gateway
+    .command('drain')
+    .description('Empty a gateway before an upgrade: its agents go to the others of the shared database')
+    .argument('[id]', 'id of the gateway, as "gateway nodes" lists it (default: the one in this folder)')
+    .action(async (id?: string) => (await load()).drainNode(settings(), id));
 }
 
 function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSettings): void {

@@ -1,9 +1,12 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { openGatewayDatabase, requireSameKey } from '../../gateway/store/open-gateway-store.ts';
 import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
-import { Postgres } from '../../gateway/store/shared/postgres.ts';
+import { type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { DatabaseAway } from '../../gateway/store/sql/database-problems.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 
@@ -21,7 +24,8 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
       Math.abs(clockAheadMs) < MAX_CLOCK_MS
         ? ok('its clock agrees with this one')
         : failed(`its clock is ${seconds} s ${clockAheadMs > 0 ? 'ahead' : 'behind'}`, 'synchronize both clocks (NTP)');
-    return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, postgres))];
+    const others = await Promise.all((await postgres.nodes()).map((node) => nodeResult(settings, node)));
+    return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, postgres)), ...others.flat()];
   } catch (error) {
     if (error instanceof DatabaseAway)
       return [
@@ -31,6 +35,25 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
     throw error;
   } finally {
     await postgres.close();
+  }
+}
+
+/** Milliseconds in which a gateway has to accept a connection. */
+const CONNECT_MS = 2_000;
+
+/** Whether gateways that serve together can pass connections on to each other. */
+async function nodeResult({ nodeAddress }: GatewayServerSettings, { id, address, alone }: Node): Promise<Result[]> {
+  if (nodeAddress === null || alone) return [];
+  const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  const socket = connect({ host, port: Number(port) });
+  try {
+    await withDeadline(once(socket, 'connect'), `connecting to ${address}`, CONNECT_MS);
+    return [ok(`the gateway ${address} can be reached`)];
+  } catch (error) {
+    const advice = `check that it runs and the network; if it is lost: device-agent gateway nodes remove ${id}`;
+    return [failed(`the gateway ${address} cannot be reached: ${messageOf(error)}`, advice)];
+  } finally {
+    socket.destroy();
   }
 }
 

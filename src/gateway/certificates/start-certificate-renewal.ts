@@ -15,7 +15,11 @@ interface CertificateRenewalSettings {
 
 interface ProvisioningParts extends IssuerParts {
   /** Of several gateways that share a database, one renews. Null: this gateway is the only one. */
-  cluster: { readonly primary: { whileSelf(start: () => () => Promise<void>): void } } | null;
+  cluster: {
+    readonly primary: { whileSelf(start: () => () => Promise<void>): void };
+    /** Values of challenges at a name, of orders at any gateway. */
+    challengesAt(name: string): readonly string[];
+  } | null;
   log: Log;
 }
 
@@ -65,11 +69,14 @@ export async function startCertificateRenewal(
 
 async function startChallengeDns(
   { host, port, nameServer }: ChallengeDnsSettings,
-  { domains, challenges, log }: ProvisioningParts,
+  { domains, challenges, cluster, log }: ProvisioningParts,
   onStop: OnStop,
 ): Promise<number> {
   const { ChallengeDns } = await import('./challenges/challenge-dns.ts');
-  const zone = { name: domains.acmeZone, nameServer, texts: (name: string) => challenges.txt.lookup(name) };
+  const texts = (name: string) => [
+    ...new Set([...challenges.txt.lookup(name), ...(cluster?.challengesAt(name) ?? [])]),
+  ];
+  const zone = { name: domains.acmeZone, nameServer, texts };
   const dns = new ChallengeDns({ host, port, zone }, { clock: systemClock, log });
   const chosen = await dns.start();
   onStop(() => dns.stop());

@@ -20,6 +20,8 @@ interface ClusterLiveOptions {
   rows: OnlineRows;
   /** What is online at this node. */
   here: LiveView;
+  /** Resolves when all nodes have what this one has committed, or cannot soon. */
+  appliedEverywhere: () => Promise<void>;
   log: Log;
 }
 
@@ -72,8 +74,9 @@ export class ClusterLive implements LiveView {
   }
 
   /** Other nodes see the change of the database that it follows from. */
-  revoke(revoked: Revocation): void {
-    this.options.here.revoke(revoked);
+  async revoke(revoked: Revocation): Promise<void> {
+    await this.options.here.revoke(revoked);
+    await this.options.appliedEverywhere();
   }
 
   #others(kind: string): OnlineRow[] {

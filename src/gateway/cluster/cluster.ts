@@ -1,11 +1,13 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays } from '../edge/relays/relays.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { LiveView } from '../endpoints/live-view.ts';
+import type { LiveView, Revocation } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { Node } from '../store/shared/postgres.ts';
+import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
@@ -18,22 +20,27 @@ import { RelayedPorts } from './relayed-ports.ts';
 
 interface ClusterOptions {
   store: Store;
-  /** Id of this node. */
-  self: string;
+  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres'>;
   endpoints: Pick<EndpointRegistry, 'isAt' | 'on'>;
   /** Left out: those that are documented. */
   periods?: Periods;
   log: Log;
 }
 
-/** Emits when a session comes or goes. */
 interface Sessions {
   on(event: 'added' | 'removed', listener: () => void): unknown;
+  /** Takes no further agents, and ends the sessions one after another. */
+  drain(): void;
 }
 
+/** Begins the names of facts with the values of DNS challenges. */
+const CHALLENGES = 'challenges at';
 /** How often a node looks whether it has to do something, at most; and in each of its periods. */
 const CHECK_MS = 1_000;
 const CHECKS = 4;
+/** How long and how often it asks whether the others have applied a change: 2 s. */
+const LOOKS = 20;
+const LOOK_MS = 100;
 /** What no event announces is told to the others in time, too: changed descriptions, labelled tunnels. */
 const SYNC_EVERY = 5;
 
@@ -45,12 +52,13 @@ export class Cluster {
   readonly primary: Primary;
   #ports: RelayedPorts | null = null;
   #timer: NodeJS.Timeout | undefined;
+  #sessions: Sessions | null = null;
 
   constructor(private readonly options: ClusterOptions) {
-    const { store, self, log } = options;
+    const { store, shared, log } = options;
     const { database } = store;
-    this.nodes = new Nodes(self, options.periods);
-    this.rows = new OnlineRows(database, self, {
+    this.nodes = new Nodes(shared.node, options.periods);
+    this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
         if (isThere) this.nodes.heardOf(row.node);
         this.#ports?.update(row, isThere);
@@ -64,6 +72,7 @@ export class Cluster {
   /** See `ServingEvents`. */
   update(nodes: readonly Node[], askedAt: number): void {
     this.nodes.update(nodes, askedAt, this.rows.nodes());
+    if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
   }
 
   /**
@@ -71,7 +80,7 @@ export class Cluster {
    * @param here.isService whether a name is a service of the primary node
    */
   relays(here: { hasEdge: (name: string) => boolean; isService: (name: string) => boolean }): Relays {
-    const { store, endpoints, self, log } = this.options;
+    const { store, endpoints, shared, log } = this.options;
     const nodes = new ServedElsewhere({
       ...here,
       rows: this.rows,
@@ -79,7 +88,7 @@ export class Cluster {
       endpoints,
       primary: this.primary,
     });
-    return new Relays({ tickets: new RelayTickets(store.box.keyFor('relay'), self), nodes, log });
+    return new Relays({ tickets: new RelayTickets(store.box.keyFor('relay'), shared.node), nodes, log });
   }
 
   /** Opens the ports of tcp endpoints that are online at other nodes. */
@@ -92,6 +101,21 @@ export class Cluster {
   isNameOfOther(hostname: string, credentialId: string): boolean {
     const rows = (['http', 'tls'] as const).flatMap((port) => [...this.rows.atName(port, hostname)]);
     return rows.some((row) => row.credential_id !== credentialId && this.nodes.state(row.node) !== 'gone');
+  }
+
+  /** Lets the DNS servers of all nodes answer challenges of orders that this one makes. */
+  publishChallenges(name: string, values: readonly string[]): void {
+    const { store, log } = this.options;
+    const fact = `${CHALLENGES} ${name}`;
+    const write = () =>
+      values.length > 0 ? store.database.setFact(fact, values.join('\n')) : store.database.forgetFact(fact);
+    store.database.write(write).catch((error: unknown) => {
+      log.warn({ domain: name, reason: messageOf(error) }, 'DNS challenge not passed on to other gateways');
+    });
+  }
+
+  challengesAt(name: string): readonly string[] {
+    return this.options.store.database.fact(`${CHALLENGES} ${name}`)?.split('\n') ?? [];
   }
 
   /** Whether an authtoken has a session at another node. */
@@ -113,6 +137,7 @@ export class Cluster {
     for (const event of ['added', 'retired', 'removed'] as const) endpoints.on(event, changed);
     for (const event of ['added', 'removed'] as const) sessions.on(event, changed);
     this.leases.begin({ view: here, stopEndpoint: (...stop) => here.stopEndpoint(...stop) });
+    this.#sessions = sessions;
     store.database.onRowApplied((table, id) => this.#revoke(here, table, id));
     let checks = 0;
     this.#timer = setInterval(
@@ -122,7 +147,9 @@ export class Cluster {
       },
       Math.min(CHECK_MS, (this.options.periods?.marginMs ?? Number.POSITIVE_INFINITY) / CHECKS),
     );
-    return new ClusterLive({ database: store.database, nodes: this.nodes, rows: this.rows, here, log });
+    const { nodes, rows } = this;
+    const appliedEverywhere = () => this.#appliedEverywhere();
+    return new ClusterLive({ database: store.database, nodes, rows, here, appliedEverywhere, log });
   }
 
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */
@@ -140,27 +167,53 @@ export class Cluster {
     if (this.primary.isSelf) await this.#forgetGone();
   }
 
+  /** What was online at nodes that are lost. */
   async #forgetGone(): Promise<void> {
     const { store, log } = this.options;
     const gone = () => [...this.rows.others].filter(({ node }) => this.nodes.state(node) === 'gone');
     if (gone().length === 0) return;
     try {
       await store.database.write(() => {
-        for (const { key } of gone()) this.rows.delete(key);
+        for (const { key, credential_id: credential } of gone()) {
+          this.rows.delete(key);
+          const device = store.devices.byCredential(credential);
+          const isBack = this.hasSession(credential) || this.rows.own().some((own) => own.credential_id === credential);
+          if (device?.online && !isBack) store.devices.update({ ...device, online: false });
+        }
       });
     } catch (error) {
       if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'lost gateway not forgotten');
     }
   }
 
+  async #appliedEverywhere(): Promise<void> {
+    const { shared, log } = this.options;
+    const { applied } = shared;
+    let behind: readonly Node[] = [];
+    for (let looks = 0; looks < LOOKS; looks += 1) {
+      try {
+        behind = (await shared.postgres.nodes()).filter((node) => node.id !== shared.node && node.applied < applied);
+      } catch (error) {
+        if (!(error instanceof DatabaseAway)) throw error;
+      }
+      if (behind.length === 0) return;
+      await delay(LOOK_MS);
+    }
+    log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
+  }
+
   /** Another node may have made the change. */
   #revoke(here: LiveView, table: string, id: string): void {
+    const revoked = this.#revocationOf(table, id);
+    if (revoked !== null) void here.revoke(revoked);
+  }
+
+  #revocationOf(table: string, id: string): Revocation | null {
     const { credentials, botUsers, devices, reservedDomains } = this.options.store;
-    if (table === 'credentials')
-      here.revoke(credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id });
-    if (table === 'bot_users' && !botUsers.isActive(id)) here.revoke({ credentialIds: credentials.idsOfOwner(id) });
-    if (table === 'reserved_domains' && reservedDomains.get(id) === null) here.revoke({ domain: '' });
-    const device = table === 'devices' ? devices.get(id) : null;
-    if (device?.credential_id) here.revoke({ narrowedId: device.credential_id });
+    if (table === 'credentials') return credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id };
+    if (table === 'bot_users') return botUsers.isActive(id) ? null : { credentialIds: credentials.idsOfOwner(id) };
+    if (table === 'reserved_domains') return reservedDomains.get(id) === null ? { domain: '' } : null;
+    const credentialId = table === 'devices' ? devices.get(id)?.credential_id : null;
+    return credentialId ? { narrowedId: credentialId } : null;
   }
 }

@@ -71,6 +71,11 @@ export class Nodes {
     return silentMs >= this.periods.silentMs ? 'silent' : 'serving';
   }
 
+  /** Whether a node is being emptied for an upgrade. */
+  isDraining(id: string): boolean {
+    return this.#known.get(id)?.draining === true;
+  }
+
   /** Where a node can be reached; undefined unless it is serving. */
   place(id: string): NodePlace | undefined {
     const node = this.#known.get(id);
@@ -81,11 +86,6 @@ export class Nodes {
       host: node.address.slice(0, colon).replace(/^\[|\]$/g, ''),
       port: Number(node.address.slice(colon + 1)),
     };
-  }
-
-  /** Those that serve, with this one. */
-  get serving(): readonly Node[] {
-    return [...this.#known.values()].filter(({ id }) => this.state(id) === 'serving');
   }
 
   /** For how long the others have not heard of this node, in milliseconds. */

@@ -6,7 +6,7 @@ export interface OnlineRow {
   /** The node and the identifier. */
   readonly key: string;
   readonly node: string;
-  /** `ts_…` of the agent's session. */
+  /** Identifies the agent's process, or at least its session. */
   readonly agent: string;
   readonly credential_id: string;
   readonly owner_id: string | null;
@@ -40,7 +40,7 @@ const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
 export function endpointRow(node: string, endpoint: LiveEndpoint): OnlineRow {
   const { traffic: _, ...view } = endpoint;
   return {
-    ...identity(node, endpoint.id, endpoint.sessionId, endpoint.credentialId),
+    ...identity(node, endpoint.id, endpoint.instance ?? endpoint.sessionId, endpoint.credentialId),
     owner_id: endpoint.ownerId,
     place: placeOf(endpoint),
     protocol: endpoint.proto,

@@ -26,7 +26,7 @@ export class Primary {
 
   get isSelf(): boolean {
     const { database, nodes } = this.options;
-    return !nodes.isCutOff && database.fact(FACT) === nodes.self;
+    return !nodes.isCutOff && !nodes.isDraining(nodes.self) && database.fact(FACT) === nodes.self;
   }
 
   /** Where the primary node is; undefined when this one is, or none is known. */
@@ -64,9 +64,10 @@ export class Primary {
     const { database, nodes } = this.options;
     const isFree = () => {
       const holder = database.fact(FACT);
-      return holder === null || (holder !== nodes.self && nodes.state(holder) !== 'serving');
+      if (holder === null || holder === nodes.self) return holder === null;
+      return nodes.state(holder) !== 'serving' || nodes.isDraining(holder);
     };
-    if (nodes.isCutOff || !isFree()) return;
+    if (nodes.isCutOff || nodes.isDraining(nodes.self) || !isFree()) return;
     await database.write(() => {
       if (isFree()) database.setFact(FACT, nodes.self);
     });

@@ -52,7 +52,7 @@ export class Enrolments {
     const known = this.#known(request.install_key);
     if (known) requireRate(this.#ofDevice, known.id, `the device ${known.name} asks too often`);
     const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from));
-    if (revoked) this.live.revoke(revoked);
+    if (revoked) await this.live.revoke(revoked);
     return enrolled;
   }
 
@@ -103,7 +103,7 @@ export class Enrolments {
       store.devices.delete(row.id);
       return row;
     });
-    if (device?.credential_id) this.live.revoke({ credentialIds: [device.credential_id] });
+    if (device?.credential_id) await this.live.revoke({ credentialIds: [device.credential_id] });
     return device;
   }
 

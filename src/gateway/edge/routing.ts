@@ -21,7 +21,7 @@ export interface RoutingOptions {
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   /** Left out: this gateway is the only one. */
-  relays?: Pick<Relays, 'nodes'> | null;
+  relays?: Pick<Relays, 'nodes' | 'isRelayed'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -63,15 +63,18 @@ export class Routing {
     }
     const secure = scheme === 'http' ? (endpoints.peek('https', host) ?? endpoints.peek('tls', host)) : undefined;
     if (secure) redirect(req, res, host, secure.port);
-    else answerError(req, res, this.#isElsewhere(req.socket, scheme, host) ? misdirected(host) : unknownHost(host));
+    else this.#answerUnserved(req, res, scheme);
     return null;
   }
 
-  /** Another node serves it: a client that uses a connection for several hosts then opens one for this host. */
-  #isElsewhere(socket: Socket, scheme: Scheme, host: string): boolean {
-    const nodes = this.options.relays?.nodes;
-    if (scheme === 'http') return nodes?.withHttpName(host) !== undefined;
-    return !isNamed(socket, host) && nodes?.withName(host) !== undefined;
+  /** With several gateways, the connection ends: the host may be at another one, or come back there. The next one is passed on. */
+  #answerUnserved(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
+    const { relays } = this.options;
+    const host = hostNameOf(req.headers.host ?? '');
+    if (relays) res.shouldKeepAlive = false;
+    const nodes = relays?.isRelayed(req.socket) ? undefined : relays?.nodes;
+    const elsewhere = scheme === 'https' ? nodes?.withName(host) : nodes?.withHttpName(host);
+    answerError(req, res, elsewhere ? misdirected(host) : unknownHost(host));
   }
 
   #reportClosed(feed: RequestFeed, req: ClientRequest, endpoint: GatewayEndpoint): void {

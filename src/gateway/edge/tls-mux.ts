@@ -251,7 +251,8 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { slots, counters, connections, http } = this.options;
+    const { relays, slots, counters, connections, http } = this.options;
+    relays?.secured(socket, secured);
     slots.expectProgress(socket);
     counters.connected(secured, 'https');
     connections.opened(secured, plan);

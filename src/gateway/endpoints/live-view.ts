@@ -7,7 +7,8 @@ export interface LiveView {
   endpoints(): readonly LiveEndpoint[];
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  revoke(revoked: Revocation): void;
+  /** Resolves when it has taken effect everywhere, or cannot soon. */
+  revoke(revoked: Revocation): Promise<void>;
 }
 
 export type SessionCommand = 'restart' | 'stop' | 'update';
@@ -66,6 +67,8 @@ export interface LiveEndpoint {
   name: string;
   tunnelId: string | null;
   sessionId: string | null;
+  /** Identifies the agent's process, also in its next session; left out: it does not say. */
+  instance?: string;
   edgeId: string | null;
   credentialId: string | null;
   /** Bot user that owns the authtoken. */
@@ -83,5 +86,5 @@ export const nothingOnline: LiveView = {
   tunnels: () => [],
   endpoints: () => [],
   command: () => false,
-  revoke: () => {},
+  revoke: async () => {},
 };

@@ -216,6 +216,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       name: this.name,
       tunnelId: this.tunnelId,
       sessionId: owner.id,
+      ...(owner.agent.instance !== null && { instance: owner.agent.instance }),
       edgeId: null,
       credentialId: owner.credential.id,
       ownerId: owner.credential.ownerId,

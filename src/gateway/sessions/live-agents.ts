@@ -74,7 +74,7 @@ export class LiveAgents implements LiveView {
     return true;
   }
 
-  revoke({ credentialIds = [], ...names }: Revocation): void {
+  async revoke({ credentialIds = [], ...names }: Revocation): Promise<void> {
     for (const session of [...this.server.sessions]) {
       if (credentialIds.includes(session.credential.id)) this.#end(session);
       else if (names.domain !== undefined || names.narrowedId === session.credential.id) stopForbidden(session);

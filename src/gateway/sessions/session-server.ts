@@ -26,6 +26,8 @@ const HANDSHAKE_MS = 10_000;
 const LOGIN_BURST_MS = 2000;
 /** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
+/** Between two sessions that end when the gateway is emptied: 50 a second reconnect elsewhere. */
+const SHED_MS = 20;
 const RENEWAL_CHECK_MS = 60_000;
 /** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
 const SECOND_LINKS = 1 / 4;
@@ -64,6 +66,7 @@ export class SessionServer
   readonly #sessions = new Set<AgentSession>();
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
+  #isDraining = false;
   #context: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
@@ -113,7 +116,7 @@ export class SessionServer
   }
 
   accept(socket: TLSSocket): void {
-    if (this.#stopped) {
+    if (this.#stopped || this.#isDraining) {
       socket.destroy();
       return;
     }
@@ -140,6 +143,22 @@ export class SessionServer
       this.#attached.delete(link);
     });
     link.start();
+  }
+
+  /** Takes no further agents, and ends the sessions one after another: agents come back at other gateways. */
+  drain(): void {
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    this.options.log.info({ sessions: this.#sessions.size }, 'gateway is being emptied');
+    // A load balancer sees that the port is closed.
+    if (this.#server.listening) this.#server.close();
+    const shed = () => {
+      const [session] = this.#sessions;
+      if (session === undefined || this.#stopped) return;
+      session.end(new Error('the gateway is being emptied'));
+      setTimeout(shed, SHED_MS).unref();
+    };
+    shed();
   }
 
   /** Stops listening and ends every session, within 2 s. */

@@ -35,8 +35,8 @@ export class LiveWithEdges implements LiveView {
     return this.agents.command(sessionId, command);
   }
 
-  revoke(revoked: Revocation): void {
-    this.agents.revoke(revoked);
+  revoke(revoked: Revocation): Promise<void> {
+    return this.agents.revoke(revoked);
   }
 }
 

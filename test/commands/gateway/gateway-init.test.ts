@@ -120,6 +120,7 @@ describe('the settings of a new gateway', () => {
     acme: true,
     email: null,
     database: null,
+    nodeAddress: null,
     encryptionKey: null,
     environment: {},
   };

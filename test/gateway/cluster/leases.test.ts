@@ -69,7 +69,7 @@ class Member {
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     if (shared === null) throw new Error('it has no shared database');
     const endpoints = new EndpointRegistry();
-    const cluster = new Cluster({ store, self: shared.node, endpoints, periods: PERIODS, log: silentLog });
+    const cluster = new Cluster({ store, shared, endpoints, periods: PERIODS, log: silentLog });
     const onNodes = (...nodes: Parameters<typeof cluster.update>) => cluster.update(...nodes);
     const self = { address: '127.0.0.1:1', alone: false, build: 'test' };
     await shared.serve(self, { onRemoved: () => {}, onNodes }, RENEW_MS);
@@ -88,8 +88,9 @@ class Member {
         () => null,
       );
     const member = new Member(name, cluster, served, digest, end);
+    const sessions = Object.assign(new EventEmitter(), { drain: () => {} });
     const live = { ...nothingOnline, endpoints: () => [...member.#online.values()] };
-    cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, new EventEmitter());
+    cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, sessions);
     onTestFinished(end);
     return member;
   }

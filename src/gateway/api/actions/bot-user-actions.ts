@@ -30,7 +30,7 @@ export function botUserActions(
         rows.update(next);
         return next;
       });
-      if (!row.active) live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
+      if (!row.active) await live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
       return shown(row);
     },
     async delete(id) {
@@ -40,7 +40,7 @@ export function botUserActions(
         rows.delete(row.id);
         return owned;
       });
-      live.revoke({ credentialIds });
+      await live.revoke({ credentialIds });
     },
   };
 }

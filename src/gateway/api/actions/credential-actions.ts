@@ -25,12 +25,12 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
       }),
     async update(id, body) {
       const answer = await stored.update(id, body);
-      if (body.acl) live.revoke({ narrowedId: id });
+      if (body.acl) await live.revoke({ narrowedId: id });
       return answer;
     },
     async delete(id) {
       await stored.delete(id);
-      live.revoke({ credentialIds: [id] });
+      await live.revoke({ credentialIds: [id] });
     },
   };
 }

@@ -33,7 +33,7 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
         const row = stored(id);
         return { before: row.credential_id, after: action(store, row, changeBy(keyId)) };
       });
-      if (before !== null && after.credential_id === null) live.revoke({ credentialIds: [before] });
+      if (before !== null && after.credential_id === null) await live.revoke({ credentialIds: [before] });
       return shown(after);
     };
   return {
@@ -44,7 +44,7 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
     },
     async update(id, body, keyId) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(keyId)));
-      if (body.plain_names && row.credential_id !== null) live.revoke({ narrowedId: row.credential_id });
+      if (body.plain_names && row.credential_id !== null) await live.revoke({ narrowedId: row.credential_id });
       return shown(row);
     },
     async delete(id) {
@@ -54,7 +54,7 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
         rows.delete(row.id);
         return row;
       });
-      if (credential_id !== null) live.revoke({ credentialIds: [credential_id] });
+      if (credential_id !== null) await live.revoke({ credentialIds: [credential_id] });
     },
     approve: act(approveDevice),
     revoke: act(revokeDevice),

@@ -94,7 +94,7 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
         return row;
       });
       wakeCertificateRenewal();
-      live.revoke({ domain });
+      await live.revoke({ domain });
     },
     detachCertificate: detach('certificate'),
     detachCertificateManagementPolicy: detach('certificate_management_policy'),

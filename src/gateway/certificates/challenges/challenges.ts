@@ -31,16 +31,21 @@ export class TxtChallenges {
   // Two orders for one name may overlap: a cancelled order and its successor.
   readonly #values = new Map<string, string[]>();
 
+  /** @param onChange called with the values at a name after they have changed */
+  constructor(private readonly onChange: (name: string, values: readonly string[]) => void = () => {}) {}
+
   /** Adds a value at the target of the domain's `_acme-challenge` record. @returns withdraws it */
   publish(name: string, value: string): () => void {
     const key = name.toLowerCase();
     this.#values.set(key, [...this.lookup(key), value]);
+    this.onChange(key, this.lookup(key));
     return () => {
       const left = this.lookup(key);
       const index = left.indexOf(value);
       if (index >= 0) left.splice(index, 1);
       if (left.length === 0) this.#values.delete(key);
       else this.#values.set(key, left);
+      this.onChange(key, left);
     };
   }
 

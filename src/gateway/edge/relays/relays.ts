@@ -67,6 +67,11 @@ export class Relays {
     return this.#relayed.has(client);
   }
 
+  /** A connection continues over TLS. */
+  secured(client: Socket, over: Socket): void {
+    if (this.isRelayed(client)) this.#relayed.add(over);
+  }
+
   /**
    * The node that a connection to the port for plain HTTP is for, by its first request.
    *

@@ -38,7 +38,7 @@ const SCHEMA = `
   );
   CREATE TABLE IF NOT EXISTS device_agent.nodes (
     id text PRIMARY KEY, address text NOT NULL, alone boolean NOT NULL, build text NOT NULL, applied bigint NOT NULL,
-    renewed timestamptz NOT NULL
+    renewed timestamptz NOT NULL, draining boolean NOT NULL DEFAULT false
   );`;
 
 /** Any constant: two gateways may create the tables at the same time. */
@@ -54,6 +54,8 @@ export interface Node {
   readonly build: string;
   /** The change up to which its replica has everything. */
   readonly applied: number;
+  /** Whether it is being emptied for an upgrade. */
+  readonly draining: boolean;
   /** Seconds since it was last heard of, by the database's clock. */
   readonly silentSeconds: number;
 }
@@ -193,7 +195,7 @@ export class Postgres {
    *
    * @returns another one that is in its way, as one of them serves alone; null when this one serves now
    */
-  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds'>): Promise<Node | null> {
+  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds' | 'draining'>): Promise<Node | null> {
     // A lock that is taken in the same statement would come after what that has seen.
     await this.#query('BEGIN');
     try {
@@ -202,7 +204,7 @@ export class Postgres {
       if (other) return other;
       const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
         DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
-        applied = excluded.applied, renewed = excluded.renewed`;
+        applied = excluded.applied, renewed = excluded.renewed, draining = false`;
       await this.#query(sql, [id, address, alone, build, applied]);
       return null;
     } finally {
@@ -221,11 +223,30 @@ export class Postgres {
     return (await this.#query('DELETE FROM device_agent.nodes WHERE id = $1 RETURNING id', [id])).length > 0;
   }
 
+  /** @returns whether it is one that serves this database */
+  async drain(id: string): Promise<boolean> {
+    return (
+      (await this.#query('UPDATE device_agent.nodes SET draining = true WHERE id = $1 RETURNING id', [id])).length > 0
+    );
+  }
+
+  /** How many sessions and endpoints are online at each node, by its id. */
+  async online(): Promise<Map<string, { sessions: number; endpoints: number }>> {
+    const rows = await this.#query<{ node: string; sessions: string; endpoints: string }>(
+      `SELECT row->>'node' AS node, count(*) FILTER (WHERE row->>'key' LIKE '% ts\\_%') AS sessions,
+        count(*) FILTER (WHERE row->>'key' LIKE '% ep\\_%') AS endpoints
+      FROM device_agent.rows WHERE tbl = 'online' AND row IS NOT NULL GROUP BY 1`,
+    );
+    return new Map(
+      rows.map(({ node, sessions, endpoints }) => [node, { sessions: Number(sessions), endpoints: Number(endpoints) }]),
+    );
+  }
+
   async nodes(): Promise<Node[]> {
     const rows = await this.#query<
-      Pick<Node, 'id' | 'address' | 'alone' | 'build'> & { applied: string; silent: string }
+      Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string }
     >(
-      `SELECT id, address, alone, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
+      `SELECT id, address, alone, draining, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
       FROM device_agent.nodes ORDER BY address, id`,
     );
     return rows.map(({ applied, silent, ...node }) => ({

@@ -200,6 +200,11 @@ export class Database {
     this.run('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)', [name, value]);
   }
 
+  /** Only inside {@link write}. */
+  forgetFact(name: string): void {
+    this.run('DELETE FROM facts WHERE name = ?', [name]);
+  }
+
   /** Changes rows, only inside {@link write}; returns how many. */
   run(sql: string, parameters: readonly SqlValue[] = []): number {
     if (!this.#writes.isRunning) throw new Error('change outside a transaction');

@@ -1,0 +1,130 @@
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { persistTunnels } from '../../faults/persisted-tunnels.ts';
+import { PublicClient } from '../../faults/public-client.ts';
+import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
+import { freePorts } from '../../support/free-ports.ts';
+import { GatewayProcess } from '../../support/gateway-process.ts';
+import { startHttpService } from '../../support/http-service.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
+import { unless } from '../../support/requirements.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+
+const NAME = 'camera.localhost';
+const KEY = Buffer.alloc(32, 7).toString('base64');
+
+/** As a load balancer in front of the gateways: the next one that accepts a connection. */
+async function startBalancer(ports: readonly number[]): Promise<string> {
+  let next = 0;
+  const server = createServer((client) => {
+    client.on('error', () => {});
+    const attempt = (left: number) => {
+      const upstream = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
+      upstream.once('connect', () => client.pipe(upstream).pipe(client));
+      upstream.on('error', () => (left > 0 && upstream.connecting ? attempt(left - 1) : client.destroy()));
+      upstream.on('close', () => upstream.readableFlowing && client.destroy());
+      client.once('close', () => upstream.destroy());
+    };
+    attempt(ports.length);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  return `127.0.0.1:${(server.address() as { port: number }).port}`;
+}
+
+it('three gateways serve a device: one is killed, PostgreSQL is away, one is emptied and started again', {
+  timeout: 240_000,
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const database = await PostgresServer.start();
+  onTestFinished(() => database.end());
+  const shared = { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: KEY };
+  const authtoken = await newAuthtoken(database.url());
+  const gateways: GatewayProcess[] = [];
+  for (let at = 0; at < 3; at++) {
+    const { first } = await freePorts(3);
+    const ports = {
+      GATEWAY_SESSION_PORT: String(first),
+      GATEWAY_HTTPS_PORT: String(first + 1),
+      GATEWAY_HTTP_PORT: String(first + 2),
+    };
+    const env = { ...shared, GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
+    gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, authtoken }));
+  }
+  onTestFinished(() => Promise.all(gateways.map((gateway) => gateway.kill())).then(() => {}));
+  const [one] = gateways as [GatewayProcess];
+  const command = async (...args: string[]) =>
+    deviceAgent(['gateway', ...args], one.folder, { ...shared, GATEWAY_NODE_ADDRESS: '127.0.0.1:1' });
+  const nodes = async () => JSON.parse((await command('nodes', '--json')).stdout) as Record<string, unknown>[];
+  expect(await nodes()).toMatchObject(Array(3).fill({ state: 'serving', sessions: 0, endpoints: 0 }));
+  const doctor = (await command('doctor', '--json')).stdout;
+  for (const { httpsPort } of gateways) expect(doctor).toContain(`the gateway 127.0.0.1:${httpsPort} can be reached`);
+
+  const address = await startBalancer(gateways.map(({ sessionAddress }) => Number(sessionAddress.split(':')[1])));
+  const agent = await startAgent(one, { authtoken, address });
+  onTestFinished(() => agent.end('SIGKILL').then(() => {}));
+  const clients = gateways.map(({ httpsPort, sessionCa }) => new PublicClient(() => ({ httpsPort, sessionCa })));
+  onTestFinished(() => {
+    for (const client of clients) client.close();
+  });
+  const serving = async () => (await nodes()).find(({ sessions }) => Number(sessions) > 0);
+  const served = async (but?: number) => {
+    const asked = clients.filter((_, at) => at !== but).map((client) => client.get(NAME).catch(() => null));
+    return (await Promise.all(asked)).every((body) => body === 'seen');
+  };
+  const placeOf = (node: Record<string, unknown> | undefined) =>
+    gateways.findIndex(({ httpsPort }) => node?.address === `127.0.0.1:${httpsPort}`);
+  await until(() => served(), 'the device by all gateways', { everyMs: 100, withinMs: 4000 }).catch(async () => { console.log(await Promise.all(clients.map(c => c.get(NAME).catch(e => String(e)))), await nodes(), agent.lines.slice(-8), gateways.map(g => g.process.lines.slice(-5))); throw new Error('x'); });
+
+  await until(async () => (await serving()) !== undefined, 'the session is listed', { everyMs: 100 });
+  const killed = placeOf(await serving());
+  await gateways[killed]?.kill();
+  const since = performance.now();
+  await until(() => served(killed), 'the device by the gateways that are left', { everyMs: 50 });
+  process.stdout.write(`served again ${Math.round(performance.now() - since)} ms after the gateway was killed\n`);
+  await gateways[killed]?.restart();
+  await until(() => served(), 'the device by all gateways again', { everyMs: 100 });
+
+  await database.kill();
+  expect(await served()).toBe(true);
+  await database.restart();
+
+  await until(async () => (await serving()) !== undefined, 'the session is listed', { everyMs: 100 });
+  const emptied = await serving();
+  const { code, stdout, stderr } = await command('drain', String(emptied?.id));
+  expect([code, stdout.trim()], stderr).toEqual([0, expect.stringContaining('has no sessions left')]);
+  await until(() => served(), 'the device, also by the gateway that is emptied', { everyMs: 50 });
+  expect(placeOf(await serving())).not.toBe(placeOf(emptied));
+  await gateways[placeOf(emptied)]?.restart();
+  await until(() => served(), 'the device by all gateways', { everyMs: 100 });
+  expect((await nodes()).map(({ state }) => state)).toEqual(['serving', 'serving', 'serving']);
+});
+
+async function newAuthtoken(databaseUrl: string): Promise<string> {
+  const location = { dataDir: temporaryFolder(), encryptionKey: KEY, databaseUrl };
+  const { store, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
+  const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+  await close();
+  return token;
+}
+
+async function startAgent(gateway: GatewayProcess, to: { authtoken: string; address: string }): Promise<AgentProcess> {
+  const upstream = await startHttpService((_request, res) => void res.end('seen'));
+  onTestFinished(() => upstream.close());
+  const folder = temporaryFolder();
+  const { port } = new URL(upstream.url);
+  persistTunnels(folder, [{ domain: NAME, forwards_to: `localhost:${port}`, url: `https://${NAME}` }]);
+  const agent = AgentProcess.start(folder, {
+    NGROK_AUTHTOKEN: to.authtoken,
+    NGROK_SERVER_ADDR: to.address,
+    NGROK_CA_CERT: gateway.caFile,
+  });
+  await agent.ready();
+  return agent;
+}
