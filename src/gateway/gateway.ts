@@ -51,6 +51,7 @@ import type { SessionServer } from './sessions/session-server.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
+import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
@@ -163,7 +164,10 @@ async function startParts(start: Start) {
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
   const relays = cluster?.relays({
-    hasEdge: (name) => edgeIndex.hasHost(name),
+    edgeAt: (name) => {
+      const served = edgeIndex.at(name, edge.tlsPorts);
+      return served && { labels: labelsOf(served.row, store) };
+    },
     isService: (name) => services.has(name),
   });
   const edge = createEdge(start, { policies, edgeIndex, agents, services, serviceMessages, relays: relays ?? null });
@@ -225,12 +229,15 @@ interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'ser
 }
 
 function createEdge(
-  { options, ca, store, domains, shares, balancers, endpoints, counters, challenges, log }: Start,
+  { options, ca, store, domains, shares, balancers, endpoints, cluster, counters, challenges, log }: Start,
   { policies, edgeIndex, ...services }: EdgeParts,
 ): EdgeServer {
   const { host, httpPort, httpsPort, acme, edgeLimits } = options;
   const byLocalCa = acme?.ownNames === 'all' ? null : connectHost(domains.baseDomain);
-  const withLabels = (labels: Labels) => endpoints.withLabels(labels);
+  const withLabels = (labels: Labels) => {
+    const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
+    return tunnel && 'node' in tunnel ? undefined : tunnel;
+  };
   return new EdgeServer({
     endpoints,
     tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts }),
@@ -248,6 +255,11 @@ function createEdge(
     counters,
     log,
   });
+}
+
+/** What an edge selects tunnels by; null: it needs none. */
+function labelsOf({ backend }: TlsEdgeRow, { tunnelGroupBackends }: Store): Labels | null {
+  return backend?.enabled ? (tunnelGroupBackends.get(backend.backend_id)?.labels ?? null) : null;
 }
 
 function apiUrlOf({ baseDomain }: DomainSettings, port: number): string {

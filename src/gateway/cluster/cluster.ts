@@ -3,8 +3,9 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays } from '../edge/relays/relays.ts';
+import { type LabeledUpstream, type LabelHolder, type Labels, matchesSelector } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { LiveView, Revocation } from '../endpoints/live-view.ts';
+import type { LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
@@ -14,14 +15,14 @@ import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
-import { ServedElsewhere } from './other-nodes.ts';
+import { type ElsewhereOptions, ServedElsewhere } from './other-nodes.ts';
 import { Primary } from './primary.ts';
 import { RelayedPorts } from './relayed-ports.ts';
 
 interface ClusterOptions {
   store: Store;
   shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres'>;
-  endpoints: Pick<EndpointRegistry, 'isAt' | 'on'>;
+  endpoints: EndpointRegistry;
   /** Left out: those that are documented. */
   periods?: Periods;
   log: Log;
@@ -76,19 +77,32 @@ export class Cluster {
   }
 
   /**
-   * @param here.hasEdge whether a TLS edge has exactly this name or wildcard
+   * @param here.edgeAt see {@link ServedElsewhere}
    * @param here.isService whether a name is a service of the primary node
    */
-  relays(here: { hasEdge: (name: string) => boolean; isService: (name: string) => boolean }): Relays {
+  relays(here: Pick<ElsewhereOptions, 'edgeAt' | 'isService'>): Relays {
     const { store, endpoints, shared, log } = this.options;
-    const nodes = new ServedElsewhere({
-      ...here,
-      rows: this.rows,
-      nodes: this.nodes,
-      endpoints,
-      primary: this.primary,
-    });
+    const { rows, nodes: known, primary } = this;
+    const withLabels = (labels: Labels) => {
+      const tunnel = this.withLabels(labels);
+      return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
+    };
+    const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels });
     return new Relays({ tickets: new RelayTickets(store.box.keyFor('relay'), shared.node), nodes, log });
+  }
+
+  /** The next labelled tunnel that matches, or one that does at another node. */
+  withLabels(selector: Labels): LabeledUpstream | (LabelHolder & { node: string }) | undefined {
+    const { store, endpoints } = this.options;
+    const elsewhere = [...this.rows.others].flatMap(({ node, view, credential_id: id }) => {
+      const { labels, startedAt } = view as LiveTunnel;
+      if (!view.id.startsWith('tn_') || !matchesSelector(labels ?? {}, selector)) return [];
+      if (this.nodes.place(node) === undefined) return [];
+      const row = store.credentials.get(id);
+      const credential = { id, ownerId: row?.owner_id ?? null, hasRules: () => (row?.acl.length ?? 0) > 0 };
+      return [{ node, publicId: view.id, owner: { credential }, boundAt: new Date(startedAt) }];
+    });
+    return endpoints.withLabels(selector, elsewhere);
   }
 
   /** Opens the ports of tcp endpoints that are online at other nodes. */

@@ -1,24 +1,28 @@
 import type { NodePlace, OtherNodes } from '../edge/relays/relays.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
+import type { Labels } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { Nodes } from './nodes.ts';
 import { type OnlineRow, type OnlineRows, tcpPlace } from './online-rows.ts';
 import type { Primary } from './primary.ts';
 
-interface OtherNodesOptions {
+export interface ElsewhereOptions {
   rows: OnlineRows;
   nodes: Nodes;
   endpoints: Pick<EndpointRegistry, 'isAt'>;
   primary: Primary;
-  /** Whether a TLS edge has exactly this name or wildcard; every node serves them. */
-  hasEdge: (name: string) => boolean;
+  /**
+   * What the TLS edge with exactly this name or wildcard selects tunnels by, which every node serves; null: it needs none
+   */
+  edgeAt: (name: string) => { labels: Labels | null } | undefined;
+  withLabels: (labels: Labels) => NodePlace | undefined;
   /** Whether a name is a service of the primary node. */
   isService: (name: string) => boolean;
 }
 
 /** Where what this node does not serve is online. */
 export class ServedElsewhere implements OtherNodes {
-  constructor(private readonly options: OtherNodesOptions) {}
+  constructor(private readonly options: ElsewhereOptions) {}
 
   get primary(): NodePlace | undefined {
     return this.options.primary.place;
@@ -42,9 +46,11 @@ export class ServedElsewhere implements OtherNodes {
 
   /** The most specific name counts, wherever it is; here, if it is at several nodes. */
   #find(port: 'http' | 'tls', host: string): NodePlace | 'here' | undefined {
-    const { endpoints, hasEdge, rows } = this.options;
+    const { endpoints, edgeAt, withLabels, rows } = this.options;
     for (const name of coveringNames(host)) {
-      if (endpoints.isAt(port, name) || (port === 'tls' && hasEdge(name))) return 'here';
+      const edge = port === 'tls' ? edgeAt(name) : undefined;
+      if (edge) return (edge.labels && withLabels(edge.labels)) ?? 'here';
+      if (endpoints.isAt(port, name)) return 'here';
       const node = this.#nodeOf(rows.atName(port, name));
       if (node) return node;
     }

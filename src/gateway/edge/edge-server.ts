@@ -78,7 +78,6 @@ export class EdgeServer {
   readonly #mux: TlsMux;
   readonly #services: ServiceServer;
   #edges: TlsEdgeRouter | undefined;
-  /** All numbers that hostports name the public TLS port by. */
   #tlsPorts: readonly number[] = [USUAL_PORT];
   readonly #connections = new Set<Socket>();
   readonly #onRetired = (endpoint: GatewayEndpoint) => this.#proxy.retire(endpoint);
@@ -119,6 +118,11 @@ export class EdgeServer {
     // One direction of an upgraded connection may end before the other, but not over TLS.
     this.#https = this.#listener(false, (socket) => this.#mux.accept(socket));
     this.#http = this.#plainListener(http, connections);
+  }
+
+  /** All numbers by which the public TLS port is known. */
+  get tlsPorts(): readonly number[] {
+    return this.#tlsPorts;
   }
 
   async start(): Promise<{ httpPort: number; httpsPort: number }> {

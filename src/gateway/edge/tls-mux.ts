@@ -163,7 +163,7 @@ export class TlsMux {
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
 
-    const elsewhere = relays?.isRelayed(socket) ? undefined : this.#elsewhere(client);
+    const elsewhere = only || relays?.isRelayed(socket) ? undefined : this.#elsewhere(client);
     if (elsewhere) {
       progress.handshakeDone();
       return relays?.send(socket, elsewhere, 'tls');

@@ -46,8 +46,10 @@ export interface EndpointOwner {
   end(reason: Error): void;
 }
 
+type CredentialOwner = Pick<Credential, 'id' | 'ownerId'>;
+
 /** Whether two authtokens have one owner. An authtoken without an owner shares with itself only. */
-export function haveOneOwner(one: Credential, other: Credential): boolean {
+export function haveOneOwner(one: CredentialOwner, other: CredentialOwner): boolean {
   return one.id === other.id || (one.ownerId !== null && one.ownerId === other.ownerId);
 }
 

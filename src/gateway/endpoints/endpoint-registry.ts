@@ -5,6 +5,7 @@ import {
   type EndpointProtocol,
   type GatewayEndpoint,
   type LabeledUpstream,
+  type LabelHolder,
   type Labels,
   matchesSelector,
   type OnlineEndpoint,
@@ -96,13 +97,19 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /**
    * The next labelled tunnel that matches the selector. The tunnels of one owner take turns: of the one whose authtoken has
    * rules, which name labels that it may bind, or else of the one who has bound such a tunnel for longest.
+   *
+   * @param elsewhere matching tunnels at other gateways
+   * @returns one of those elsewhere only if none here may have the connection
    */
-  withLabels(selector: Labels): LabeledUpstream | undefined {
+  withLabels<T extends LabelHolder>(selector: Labels, elsewhere: readonly T[]): LabeledUpstream | T | undefined;
+  withLabels(selector: Labels): LabeledUpstream | undefined;
+  withLabels(selector: Labels, elsewhere: readonly LabelHolder[] = []): LabeledUpstream | LabelHolder | undefined {
     const matching = [...this.#labeledInOrder].filter(({ labels }) => matchesSelector(labels, selector));
-    const entitled = entitledOf(matching)?.owner.credential;
+    const entitled = entitledOf(elsewhere.length === 0 ? matching : inOneOrder([...matching, ...elsewhere]));
     if (entitled === undefined) return undefined;
-    const eligible = new Set(matching.filter(({ owner }) => haveOneOwner(owner.credential, entitled)));
-    return nextOf(this.#labeled, (tunnel) => eligible.has(tunnel));
+    const isEntitled = ({ owner }: LabelHolder) => haveOneOwner(owner.credential, entitled.owner.credential);
+    const eligible = new Set(matching.filter(isEntitled));
+    return nextOf(this.#labeled, (tunnel) => eligible.has(tunnel)) ?? elsewhere.find(isEntitled);
   }
 
   list(): OnlineEndpoint[] {
@@ -216,7 +223,13 @@ function nextOf<T extends { readonly isResponsive: boolean }>(
   return pool?.next((member) => member.isResponsive && isEligible(member)) ?? pool?.next(isEligible);
 }
 
-function entitledOf(tunnels: readonly LabeledUpstream[]): LabeledUpstream | undefined {
+/** The order of binding, the same at all gateways whose clocks agree. */
+function inOneOrder(holders: readonly LabelHolder[]): LabelHolder[] {
+  const seconds = ({ boundAt }: LabelHolder) => Math.floor(boundAt.getTime() / 1000);
+  return [...holders].sort((a, b) => seconds(a) - seconds(b) || (a.publicId < b.publicId ? -1 : 1));
+}
+
+function entitledOf(tunnels: readonly LabelHolder[]): LabelHolder | undefined {
   const [first] = tunnels;
   const credentials = new Map(tunnels.map(({ owner: { credential } }) => [credential.id, credential]));
   const isShared = [...credentials.values()].every((each) => first && haveOneOwner(each, first.owner.credential));

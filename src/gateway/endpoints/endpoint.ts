@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type { EndpointOwner } from './endpoint-owner.ts';
+import type { Credential, EndpointOwner } from './endpoint-owner.ts';
 import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
@@ -87,12 +87,17 @@ export const EDGE_TERMINATION: TlsTermination = {
   clientVerification: 'require-and-verify',
 };
 
-/** What an agent has bound under labels. It has no URL: only edges whose backend selects the labels route to it. */
-export interface LabeledUpstream extends AgentUpstream {
+/** A tunnel that was bound under labels, by whom and when. */
+export interface LabelHolder {
   /** `tn_…` */
   readonly publicId: string;
+  readonly owner: { readonly credential: Pick<Credential, 'id' | 'ownerId' | 'hasRules'> };
+  readonly boundAt: Date;
+}
+
+/** What an agent has bound under labels. It has no URL: only edges whose backend selects the labels route to it. */
+export interface LabeledUpstream extends AgentUpstream, LabelHolder {
   readonly labels: Labels;
-  readonly owner: Pick<EndpointOwner, 'credential'>;
   readonly isResponsive: boolean;
 }
 

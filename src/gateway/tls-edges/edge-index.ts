@@ -38,18 +38,20 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
   /** The ports are tried in order. An exact host takes precedence, then the most specific wildcard. */
   find(name: string, ports: readonly number[]): ServedEdge | undefined {
     for (const host of coveringNames(name)) {
-      if (!this.#hosts.has(host)) continue;
-      for (const port of ports) {
-        const served = this.#served.get(`${host}:${port}`);
-        if (served) return served;
-      }
+      const served = this.at(host, ports);
+      if (served) return served;
     }
     return undefined;
   }
 
-  /** Whether an edge has exactly this name or wildcard at any port. */
-  hasHost(host: string): boolean {
-    return this.#hosts.has(host);
+  /** The edge with exactly this name or wildcard. */
+  at(host: string, ports: readonly number[]): ServedEdge | undefined {
+    if (!this.#hosts.has(host)) return undefined;
+    for (const port of ports) {
+      const served = this.#served.get(`${host}:${port}`);
+      if (served) return served;
+    }
+    return undefined;
   }
 
   /** Whether an edge serves a name at any port. */

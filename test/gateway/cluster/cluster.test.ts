@@ -1,6 +1,8 @@
 import { request as requestHttp } from 'node:http';
+import { request } from 'node:https';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { type Gateway, startGateway } from '../../../src/gateway/gateway.ts';
@@ -192,36 +194,60 @@ it('the management API of any gateway shows everything, and what it revokes ends
     );
   }
   const [credential] = (await ask(two, key, '/credentials')).credentials;
-  await new Promise<void>((resolve, reject) => {
-    const options = { port: two.httpsPort, ca: two.sessionCa };
-    getDeleted(options, `/credentials/${credential.id}`, key).then(resolve, reject);
-  });
-  await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
+  await change(two, key, 'DELETE', `/credentials/${credential.id}`);
+  // The answer waits for all gateways.
+  expect([one, two].flatMap(({ endpoints }) => endpoints.list())).toEqual([]);
 });
 
-async function getDeleted({ port, ca }: { port: number; ca: string }, path: string, key: string): Promise<void> {
-  const { request } = await import('node:https');
+/** Changes something by the management API of any node. */
+async function change(gateway: Gateway, key: string, method: string, path: string, body?: object) {
   const headers = { host: 'api.localhost', authorization: `Bearer ${key}`, 'ngrok-version': '2' };
-  const options = {
-    host: '127.0.0.1',
-    port,
-    servername: 'api.localhost',
-    ca,
-    path,
-    method: 'DELETE',
-    agent: false,
-    headers,
-  };
-  return new Promise((resolve, reject) => {
-    request(options, (res) => {
-      res
-        .resume()
-        .once('end', () => (res.statusCode === 204 ? resolve() : reject(new Error(`status ${res.statusCode}`))));
-    })
-      .on('error', reject)
-      .end();
+  const type = body && { 'content-type': 'application/json' };
+  const to = { host: '127.0.0.1', port: gateway.httpsPort, servername: 'api.localhost', ca: gateway.sessionCa };
+  const options = { ...to, path, method, agent: false, headers: { ...headers, ...type } };
+  return new Promise<{ id: string }>((resolve, reject) => {
+    const req = request(options, async (res) => {
+      const answer = await text(res);
+      if (Number(res.statusCode) < 300) resolve(answer === '' ? {} : JSON.parse(answer));
+      else reject(new Error(answer));
+    });
+    req.on('error', reject).end(body && JSON.stringify(body));
   });
 }
+
+it('clients of any gateway reach the labelled tunnels behind an edge, and never those of a stranger', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
+  const [first, stranger] = [await authtokenAt(one), await authtokenAt(one)];
+  await until(() => two.store.credentials.page(null, 9).length === 2, 'the authtokens at the other node');
+  const labelled = async (gateway: Gateway, authtoken: string, answer: string) => {
+    const service = await startHttpService((_req, res) => void res.end(answer));
+    onTestFinished(() => service.close());
+    const session = await sessionAt(gateway, authtoken);
+    const listener = await session.labeledListener().label('app', 'cam').listen();
+    forward(listener, new URL(service.url).host);
+  };
+  await labelled(one, first, 'first');
+  const backend = await change(two, key, 'POST', '/backends/tunnel_group', { labels: { app: 'cam' } });
+  const tls_termination = { terminate_at: 'edge' };
+  const edge = { hostports: ['edge.localhost:443'], backend: { backend_id: backend.id }, tls_termination };
+  await change(two, key, 'POST', '/edges/tls', edge);
+  const served = (gateway: Gateway) =>
+    getPublic(gateway, 'https://edge.localhost/').then(
+      ({ body }) => body,
+      () => null,
+    );
+  for (const gateway of [one, two])
+    await until(async () => (await served(gateway)) === 'first', 'the tunnel by both', { everyMs: 50 });
+  // The one that has been there for longer counts, to the second.
+  await delay(1_000);
+  await labelled(two, stranger, 'stranger');
+  await until(() => two.endpoints.labeled().length === 1, 'the tunnel of the stranger');
+  for (const gateway of [one, two]) expect(await served(gateway)).toBe('first');
+});
 
 it('a stranger cannot pass connections on', { timeout: 60_000, ...only }, async () => {
   const one = await startNode();
