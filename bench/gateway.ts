@@ -1,5 +1,9 @@
-/** A gateway in its own process; SIGUSR2 prints what is online. Arguments: its data folder, and its address unless it is loopback's. */
+/**
+ * A gateway in its own process; SIGUSR2 prints what is online. Arguments: its data folder, its address unless it is loopback's,
+ * and further options, as JSON.
+ */
 import { startGateway } from '../src/gateway/gateway.ts';
+import { issueCredential } from '../src/gateway/store/tokens.ts';
 import { createLog } from '../src/lib/log/log.ts';
 
 const gateway = await startGateway({
@@ -10,9 +14,11 @@ const gateway = await startGateway({
   httpsPort: 0,
   sessionPort: 0,
   log: await createLog('warn', 'json'),
+  ...JSON.parse(process.argv[4] ?? '{}'),
 });
-const { sessionAddress, caFile, httpPort, httpsPort } = gateway;
-const authtoken = await gateway.issueAuthtoken();
+const { sessionAddress, caFile, httpPort, httpsPort, store } = gateway;
+// Not the one of an embedded agent, which would replace those of other gateways.
+const { token: authtoken } = await store.database.write(() => issueCredential(store, { acl: [] }));
 console.log(JSON.stringify({ sessionAddress, authtoken, caFile, httpPort, httpsPort }));
 process.on('SIGUSR2', () => {
   const { sessions, endpoints } = gateway;

@@ -1,8 +1,9 @@
 /**
- * `npm run bench [-- traffic|inspection|device|management|pages|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
+ * `npm run bench [-- traffic|inspection|device|management|pages|cluster|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
  * one run.
  */
 import { cpus } from 'node:os';
+import { benchCluster } from './cluster.ts';
 import { benchDevice } from './device.ts';
 import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
@@ -19,6 +20,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   device: benchDevice,
   management: benchManagement,
   pages: benchPages,
+  cluster: benchCluster,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();
@@ -26,7 +28,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   ...Object.fromEntries(wan),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = ['cluster', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -55,6 +55,7 @@ export async function startSessions(
     log,
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
+  const isIdOfOther = cluster ? (id: string, credentialId: string) => cluster.isIdOfOther(id, credentialId) : undefined;
   const sessions = new SessionServer({
     access: new AuthtokenAuthentication(store, acl, names),
     binder: new EndpointBinder({
@@ -64,12 +65,14 @@ export async function startSessions(
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
       tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
       leases: cluster?.leases ?? null,
+      isIdOfOther,
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
     unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
+    isIdOfOther,
     limits: { ...options.agentLimits, sessions: Math.min(wantedSessions, shares.sessions) },
     balancers,
     counters,

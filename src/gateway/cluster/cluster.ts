@@ -111,6 +111,11 @@ export class Cluster {
     for (const row of this.rows.others) this.#ports.update(row, true);
   }
 
+  /** Whether a session or an endpoint of another authtoken has an identifier at another node. */
+  isIdOfOther(id: string, credentialId: string): boolean {
+    return [...this.rows.others].some(({ view, credential_id }) => view.id === id && credential_id !== credentialId);
+  }
+
   /** Whether another authtoken has an endpoint at exactly this name or wildcard at another node. */
   isNameOfOther(hostname: string, credentialId: string): boolean {
     const rows = (['http', 'tls'] as const).flatMap((port) => [...this.rows.atName(port, hostname)]);

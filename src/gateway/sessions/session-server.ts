@@ -15,6 +15,7 @@ import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession } from './agent-session.ts';
+import type { IdCheck } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 
@@ -40,6 +41,8 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   port: number | null;
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
+  /** Whether another authtoken has an identifier at another gateway; omitted: there is none. */
+  isIdOfOther?: IdCheck | undefined;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
   balancers: LoadBalancers | null;
@@ -185,7 +188,7 @@ export class SessionServer
   }
 
   mayKeep(id: string, credentialId: string): boolean {
-    if (!SESSION_ID.test(id)) return false;
+    if (!SESSION_ID.test(id) || this.options.isIdOfOther?.(id, credentialId)) return false;
     return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
   }
 

@@ -43,6 +43,8 @@ const CONNECT_MS = 1_000;
 const KEEP_ALIVE_MS = 10_000;
 /** Clients name the host early. One that does not within so many bytes is served here. */
 const MAX_HEAD = 16_384;
+/** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
+const MAX_READING = 1024;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
@@ -52,6 +54,7 @@ const VALIDATION_PATH = '/.well-known/acme-challenge/';
  */
 export class Relays {
   readonly #failures = new Repeats();
+  #reading = 0;
   readonly #relayed = new WeakSet<Socket>();
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
@@ -79,11 +82,13 @@ export class Relays {
    * @param patienceMs for the first request to name its host
    */
   async nodeForHttp(client: Socket, patienceMs: number): Promise<NodePlace | undefined> {
-    if (this.isRelayed(client)) return undefined;
+    if (this.isRelayed(client) || this.#reading >= MAX_READING) return undefined;
     const { nodes } = this.options;
     const late = new AbortController();
     const timer = setTimeout(() => late.abort(), patienceMs);
+    this.#reading += 1;
     const request = await peek(client, parseHead, late.signal);
+    this.#reading -= 1;
     clearTimeout(timer);
     if (request === null) return undefined;
     return request.target.startsWith(VALIDATION_PATH) ? nodes.primary : nodes.withHttpName(hostNameOf(request.host));

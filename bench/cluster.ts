@@ -1,0 +1,165 @@
+import { once } from 'node:events';
+import { Agent, get } from 'node:http';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { freePorts } from '../test/support/free-ports.ts';
+import { PostgresServer } from '../test/support/postgres-server.ts';
+import type { ClusterAgents } from './cluster-agents.ts';
+import { median, ms, quantile, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
+import { type Child, startScript } from './support/process.ts';
+import { requestsBy, runLoad, sendRequests, type Target } from './support/requests.ts';
+
+type GatewayProcess = {
+  sessionAddress: string;
+  authtoken: string;
+  caFile: string;
+  httpPort: number;
+  httpsPort: number;
+};
+
+const NODES = 3;
+const AGENTS = Number(process.env.CLUSTER_AGENTS ?? 600);
+const AGENTS_PER_PROCESS = 50;
+const ROUNDS = 3;
+const BULK = 256 * 1024 * 1024;
+/** Agents that are not back by then are lost. */
+const PATIENCE_MS = 60_000;
+
+/** Three gateways on one PostgreSQL: what the wrong one costs, and how soon agents are back when one is killed. */
+export async function benchCluster(): Promise<void> {
+  const database = await PostgresServer.start();
+  const upstream = await startScript<{ port: number }>('upstream');
+  const gateways: Child<GatewayProcess>[] = [];
+  for (let node = 0; node < NODES; node++) gateways.push(await startNode(database.url()));
+  const [right, wrong] = gateways as [Child<GatewayProcess>, Child<GatewayProcess>];
+  const { sessionAddress, caFile, authtoken } = right.ready;
+  const sdk = await startScript('plain-endpoint', [sessionAddress, caFile, authtoken, String(upstream.ready.port)]);
+  await hop(right.ready, wrong.ready);
+  await sdk.stop();
+  await loss(gateways, upstream.ready.port);
+  for (const child of [...gateways.slice(1), upstream]) await child.stop();
+  await database.end();
+}
+
+async function startNode(databaseUrl: string): Promise<Child<GatewayProcess>> {
+  const { first: httpsPort } = await freePorts(1);
+  const encryptionKey = Buffer.alloc(32, 7).toString('base64');
+  const options = { databaseUrl, encryptionKey, httpsPort, nodeAddress: `127.0.0.1:${httpsPort}` };
+  return startScript('gateway', [temporaryFolder(), '127.0.0.1', JSON.stringify(options)]);
+}
+
+async function hop(right: GatewayProcess, wrong: GatewayProcess): Promise<void> {
+  await untilServed(wrong.httpPort, 'plain.localhost');
+  const ways = (['right', 'wrong'] as const).flatMap((label) => {
+    const { httpPort, httpsPort } = { right, wrong }[label];
+    const name = 'plain.localhost';
+    const byHttp: Target = { port: httpPort, name, tls: false };
+    const byHttps: Target = { port: httpsPort, name, tls: true };
+    return [
+      { label: `${label} node, http`, target: byHttp },
+      { label: `${label} node, https`, target: byHttps },
+    ];
+  });
+  const rows = ways.map(({ label, target }) => ({
+    label,
+    target,
+    one: [] as number[],
+    many: [] as number[],
+    bulk: [] as number[],
+  }));
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const { target, one, many, bulk } of rows) {
+      await sendRequests(target, 32, 1);
+      const { requests, seconds } = await sendRequests(target, 32, 3);
+      many.push(requests / seconds);
+      one.push((await sendRequests(target, 1, 2)).p50);
+      const down = await runLoad(target, { path: `/bytes/${BULK}`, connections: 1, requests: 1 });
+      bulk.push(down.bytes / down.seconds / 1e6);
+    }
+  }
+  section(
+    `requests by ${requestsBy} through the node that has the endpoint, and through another one (median of ${ROUNDS} rounds)`,
+    rows.map(({ label, one, many, bulk }) => [
+      label,
+      `one after another: p50 ${ms(median(one))}`,
+      `32 connections: ${Math.round(median(many))} requests/s`,
+      `download of 256 MiB: ${Math.round(median(bulk))} MB/s`,
+    ]),
+  );
+}
+
+/** Kills a node, and asks another one for the endpoints of all agents. */
+async function loss(gateways: Child<GatewayProcess>[], upstreamPort: number): Promise<void> {
+  const [killed, asked] = gateways as [Child<GatewayProcess>, Child<GatewayProcess>];
+  const { caFile, authtoken } = killed.ready;
+  const address = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
+  const groups: Child<unknown>[] = [];
+  for (let first = 0; first < AGENTS; first += AGENTS_PER_PROCESS) {
+    const count = Math.min(AGENTS_PER_PROCESS, AGENTS - first);
+    const agents: ClusterAgents = { address, caFile, authtoken, upstreamPort, first, count };
+    groups.push(await startScript('cluster-agents', [JSON.stringify(agents)]));
+  }
+  const names = Array.from({ length: AGENTS }, (_, agent) => `agent-${agent}.localhost`);
+  for (const name of names) await untilServed(asked.ready.httpPort, name);
+  const line = killed.nextLine();
+  killed.process.kill('SIGUSR2');
+  const { sessions } = JSON.parse(await line) as { sessions: number };
+
+  killed.process.kill('SIGKILL');
+  const since = performance.now();
+  const back = await Promise.all(
+    names.map((name) =>
+      untilServed(asked.ready.httpPort, name).then(
+        () => performance.now() - since,
+        () => Number.POSITIVE_INFINITY,
+      ),
+    ),
+  );
+  const away = back.sort((a, b) => b - a).slice(0, sessions);
+  section(`kill -9 of one of ${NODES} nodes, ${AGENTS} SDK agents, ${sessions} of them at that node`, [
+    [
+      'served again by another node after',
+      ...[0.5, 0.99, 1].map((share) => `${Math.round(share * 100)} %: ${ms(quantile(away, share))}`),
+    ],
+  ]);
+  for (const group of groups) group.process.kill('SIGKILL');
+}
+
+const connections = new Agent({ maxSockets: 64 });
+
+async function untilServed(port: number, name: string): Promise<void> {
+  const end = performance.now() + PATIENCE_MS;
+  while (!(await isServed(port, name))) {
+    if (performance.now() > end) throw new Error(`${name} is not served`);
+    await delay(100);
+  }
+}
+
+function isServed(port: number, name: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const options = { host: '127.0.0.1', port, agent: connections, headers: { host: name }, timeout: 5_000 };
+    const req = get(options, (res) => resolve(res.resume().statusCode === 200));
+    req.once('timeout', () => req.destroy());
+    req.once('error', () => resolve(false));
+  });
+}
+
+/** As a load balancer for agents: the next node that accepts a connection. */
+async function startBalancer(ports: readonly number[]): Promise<string> {
+  let next = 0;
+  const server = createServer((client) => {
+    client.on('error', () => {});
+    const attempt = (left: number) => {
+      const node = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
+      node.once('connect', () => client.pipe(node).pipe(client));
+      node.once('error', () => (left > 0 ? attempt(left - 1) : client.destroy()));
+      node.once('close', () => node.bytesRead > 0 && client.destroy());
+      client.once('close', () => node.destroy());
+    };
+    attempt(ports.length);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
