@@ -94,7 +94,7 @@ const ARROWS: Record<string, string[]> = {
     'agent-protocol',
     'traffic-policy',
   ],
-  [`${EDGE}/relays`]: [`${EDGE}/connections`, `${EDGE}/http`],
+  [`${EDGE}/relays`]: [`${EDGE}/connections`, `${EDGE}/http`, 'gateway/endpoints', 'agent-protocol', 'traffic-policy'],
   [`${EDGE}/streams`]: [
     `${EDGE}/relays`,
     `${EDGE}/upstreams`,

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import type { RequestListener } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -154,7 +155,7 @@ interface Start {
 }
 
 async function startParts(start: Start) {
-  const { options, store, domains, endpoints, cluster, counters, ipPolicies, log, onStop } = start;
+  const { options, ca, store, domains, endpoints, cluster, counters, ipPolicies, log, onStop } = start;
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
@@ -163,14 +164,29 @@ async function startParts(start: Start) {
   const agents = new AgentConnections(connectHost(domains.baseDomain));
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
+  const byLocalCa = acme?.ownNames === 'all' ? null : connectHost(domains.baseDomain);
+  const domainCertificates = new DomainCertificates(store, byLocalCa, log);
   const relays = cluster?.relays({
     edgeAt: (name) => {
       const served = edgeIndex.at(name, edge.tlsPorts);
       return served && { labels: labelsOf(served.row, store) };
     },
     isService: (name) => services.has(name),
+    authority: ca.caPem,
+    isOurs: (host, certificate) => {
+      const pair = domainCertificates.pairFor(host);
+      return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
+    },
   });
-  const edge = createEdge(start, { policies, edgeIndex, agents, services, serviceMessages, relays: relays ?? null });
+  const edge = createEdge(start, {
+    policies,
+    edgeIndex,
+    domainCertificates,
+    agents,
+    services,
+    serviceMessages,
+    relays: relays ?? null,
+  });
   const ports = await edge.start();
   onStop(() => edge.stop());
   if (cluster) onStop(() => cluster.stop());
@@ -226,14 +242,14 @@ function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPol
 interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages' | 'relays'> {
   policies: EndpointPolicies;
   edgeIndex: TlsEdgeIndex;
+  domainCertificates: DomainCertificates;
 }
 
 function createEdge(
   { options, ca, store, domains, shares, balancers, endpoints, cluster, counters, challenges, log }: Start,
-  { policies, edgeIndex, ...services }: EdgeParts,
+  { policies, edgeIndex, domainCertificates, ...services }: EdgeParts,
 ): EdgeServer {
-  const { host, httpPort, httpsPort, acme, edgeLimits } = options;
-  const byLocalCa = acme?.ownNames === 'all' ? null : connectHost(domains.baseDomain);
+  const { host, httpPort, httpsPort, edgeLimits } = options;
   const withLabels = (labels: Labels) => {
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
@@ -242,7 +258,7 @@ function createEdge(
     endpoints,
     tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts }),
     ca,
-    domainCertificates: new DomainCertificates(store, byLocalCa, log),
+    domainCertificates,
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
     challenges,

@@ -89,9 +89,15 @@ export class Directory extends EventEmitter {
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
 const OWNER = 'owner';
 
-function relaysOf(self: string, owner: () => NodePlace | undefined): Relays {
-  const nodes = { withName: owner, withHttpName: owner, withTcpPort: owner, primary: owner() };
-  return new Relays({ tickets: new RelayTickets('key', self), nodes, log: silentLog });
+function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
+  const nodes = { withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, primary: owner() };
+  return new Relays({
+    tickets: new RelayTickets('key', self),
+    nodes,
+    authority: ca,
+    isOurs: () => false,
+    log: silentLog,
+  });
 }
 
 /** An edge on free ports, with endpoints for servers of this process. */
@@ -140,7 +146,7 @@ export class TestEdge {
       counters: new TrafficCounters(),
       log: silentLog,
     };
-    const relays = THROUGH_WRONG_NODE ? { relays: relaysOf(OWNER, () => undefined) } : {};
+    const relays = THROUGH_WRONG_NODE ? { relays: relaysOf(OWNER, ca.caPem, () => undefined) } : {};
     const edge = new EdgeServer({ ...common, endpoints, ...options, ...relays });
     const test = new TestEdge(edge, endpoints, ca, dir);
     Object.assign(test, await edge.start());
@@ -152,7 +158,7 @@ export class TestEdge {
 
   async #startWrongNode(options: Omit<EdgeServerOptions, 'endpoints'>): Promise<void> {
     const owner = { id: OWNER, host: '127.0.0.1', port: this.httpsPort };
-    const relays = relaysOf('wrong', () => owner);
+    const relays = relaysOf('wrong', this.ca.caPem, () => owner);
     this.#wrongNode = new EdgeServer({
       ...options,
       endpoints: new Directory(),

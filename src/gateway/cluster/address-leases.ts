@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
@@ -20,11 +21,27 @@ interface AddressLeasesOptions {
   database: Database;
   rows: OnlineRows;
   nodes: Nodes;
+  /** Applies what others have committed. */
+  refresh: () => Promise<void>;
   log: Log;
 }
 
 /** Changes are written together: agents bind their endpoints one after another. */
-const SYNC_MS = 200;
+const SYNC_MS = 50;
+/** How often and after how long an address is tried again that another session of the same authtoken has: it may be ending. */
+const TRIES = 6;
+const RETRY_MS = 200;
+
+/** Why an address cannot be leased now. */
+class Refused extends Error {
+  constructor(
+    readonly reason: RpcError,
+    /** Whether the authtoken that has it is the same. */
+    readonly isOwn: boolean,
+  ) {
+    super(reason.message);
+  }
+}
 
 /**
  * Has every address leased from all nodes before an endpoint goes online at it, and keeps the others informed of what is
@@ -52,11 +69,11 @@ export class AddressLeases {
    * @throws {RpcError} when another node has it, or the shared database does not answer
    */
   async take(endpoint: LiveEndpoint): Promise<void> {
-    const { database, nodes } = this.options;
+    const { nodes } = this.options;
     const row = endpointRow(nodes.self, endpoint);
     this.#coming.add(row.key);
     try {
-      await database.write(() => this.#lease(row));
+      await this.#leased(row);
       this.#ended.delete(row.key);
       // The answer came late; others may have the address by now.
       if (nodes.hasExpired) throw databaseAway(null);
@@ -112,13 +129,28 @@ export class AddressLeases {
     clearTimeout(this.#timer);
   }
 
+  /** What is in the way may be over already, and not known here yet. */
+  async #leased(row: OnlineRow): Promise<void> {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        return await this.options.database.write(() => this.#lease(row));
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        if (tries >= (error.isOwn ? TRIES : 1)) throw error.reason;
+      }
+      if (tries > 0) await delay(RETRY_MS);
+      await this.options.refresh();
+    }
+  }
+
   #lease(row: OnlineRow): void {
     const { rows, nodes } = this.options;
     for (const rival of rows.rivalsAt(row.place ?? '')) {
       const verdict = judge(row, rival, nodes.state(rival.node));
       if (verdict === 'refused') {
         const { url } = rival.view as LiveEndpoint;
-        throw alreadyOnline({ url, pooled: rival.pooled, isOurs: haveOneOwner(row, rival) }, row.pooled);
+        const reason = alreadyOnline({ url, pooled: rival.pooled, isOurs: haveOneOwner(row, rival) }, row.pooled);
+        throw new Refused(reason, row.credential_id === rival.credential_id);
       }
       if (verdict === 'gone') rows.delete(rival.key);
       else if (verdict === 'taken' && !rival.taken) rows.put({ ...rival, taken: true });
@@ -199,7 +231,7 @@ export class AddressLeases {
       await this.options.database.write(() => this.#lease(row));
       return null;
     } catch (error) {
-      if (error instanceof RpcError) return error.message;
+      if (error instanceof Refused) return error.message;
       throw error;
     }
   }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
-import { Relays } from '../edge/relays/relays.ts';
+import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import { type LabeledUpstream, type LabelHolder, type Labels, matchesSelector } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
@@ -21,12 +21,14 @@ import { RelayedPorts } from './relayed-ports.ts';
 
 interface ClusterOptions {
   store: Store;
-  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres'>;
+  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh'>;
   endpoints: EndpointRegistry;
   /** Left out: those that are documented. */
   periods?: Periods;
   log: Log;
 }
+
+type RelaysHere = Pick<ElsewhereOptions, 'edgeAt' | 'isService'> & Pick<RelaysOptions, 'authority' | 'isOurs'>;
 
 interface Sessions {
   on(event: 'added' | 'removed', listener: () => void): unknown;
@@ -66,7 +68,8 @@ export class Cluster {
       },
       own: () => this.leases.syncSoon(),
     });
-    this.leases = new AddressLeases({ database, rows: this.rows, nodes: this.nodes, log });
+    const refresh = () => shared.refresh();
+    this.leases = new AddressLeases({ database, rows: this.rows, nodes: this.nodes, refresh, log });
     this.primary = new Primary({ database, nodes: this.nodes, log });
   }
 
@@ -77,10 +80,11 @@ export class Cluster {
   }
 
   /**
-   * @param here.edgeAt see {@link ServedElsewhere}
-   * @param here.isService whether a name is a service of the primary node
+   * What passes connections on to other nodes.
+   *
+   * @param here see {@link ServedElsewhere} and {@link Relays}
    */
-  relays(here: Pick<ElsewhereOptions, 'edgeAt' | 'isService'>): Relays {
+  relays({ authority, isOurs, ...here }: RelaysHere): Relays {
     const { store, endpoints, shared, log } = this.options;
     const { rows, nodes: known, primary } = this;
     const withLabels = (labels: Labels) => {
@@ -88,7 +92,8 @@ export class Cluster {
       return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
     };
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels });
-    return new Relays({ tickets: new RelayTickets(store.box.keyFor('relay'), shared.node), nodes, log });
+    const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node);
+    return new Relays({ tickets, nodes, authority, isOurs, log });
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */

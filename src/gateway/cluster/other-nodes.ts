@@ -2,6 +2,7 @@ import type { NodePlace, OtherNodes } from '../edge/relays/relays.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Labels } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { Nodes } from './nodes.ts';
 import { type OnlineRow, type OnlineRows, tcpPlace } from './online-rows.ts';
 import type { Primary } from './primary.ts';
@@ -42,6 +43,20 @@ export class ServedElsewhere implements OtherNodes {
 
   withTcpPort(port: number): NodePlace | undefined {
     return this.#nodeOf(this.options.rows.at(tcpPlace(port)));
+  }
+
+  withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined {
+    const { endpoints, edgeAt, rows, isService } = this.options;
+    if (isService(host)) return undefined;
+    const port = scheme === 'http' ? 'http' : 'tls';
+    for (const name of coveringNames(host)) {
+      if (endpoints.isAt(port, name) || (port === 'tls' && edgeAt(name))) return undefined;
+      const there = [...rows.atName(port, name)];
+      const isFit = ({ protocol, view }: OnlineRow) =>
+        protocol === scheme && !(view as LiveEndpoint).needsOwnConnection;
+      if (there.length > 0) return there.every(isFit) ? this.#nodeOf(there) : undefined;
+    }
+    return undefined;
   }
 
   /** The most specific name counts, wherever it is; here, if it is at several nodes. */

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
-import { EDGE_TERMINATION, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
+import { demandsHandshake, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { Admission, ClientConnections } from './connections/connect-phase.ts';
@@ -21,7 +21,7 @@ export interface RoutingOptions {
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   /** Left out: this gateway is the only one. */
-  relays?: Pick<Relays, 'nodes' | 'isRelayed'> | null;
+  relays?: Pick<Relays, 'nodes' | 'isRelayed' | 'endpointFor'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -42,11 +42,11 @@ export class Routing {
       answerError(req, res, unknownExpectation());
       return null;
     }
-    const { endpoints, services, challenges, clients, proxy, counters } = this.options;
+    const { endpoints, services, challenges, clients, proxy, relays, counters } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
-    const endpoint = endpoints.lookup(scheme, host);
+    const endpoint = endpoints.lookup(scheme, host) ?? relays?.endpointFor(req.socket, scheme, host);
     // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
@@ -115,11 +115,6 @@ function isMisdirected(
   if (isNamed(socket, host)) return false;
   if (endpoint && (demandsHandshake(endpoint) || endpoint.policy.onTcpConnect !== null)) return true;
   return isShared && !isCovered(socket, host);
-}
-
-function demandsHandshake({ tls, policy }: GatewayEndpoint): boolean {
-  if (policy.terminatesTls) return true;
-  return tls !== null && (tls.clientAuthorities.length > 0 || tls.minVersion !== EDGE_TERMINATION.minVersion);
 }
 
 function isNamed(socket: Socket, host: string): boolean {

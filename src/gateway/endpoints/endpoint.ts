@@ -63,6 +63,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly websocketTcp: boolean;
   /** Those who watch its requests; null when nobody does. */
   readonly feed: RequestFeed | null;
+  /** Another gateway serves it, to which its requests go unchanged. */
+  readonly isRemote?: true;
 }
 
 export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
@@ -86,6 +88,12 @@ export const EDGE_TERMINATION: TlsTermination = {
   clientAuthorities: [],
   clientVerification: 'require-and-verify',
 };
+
+/** Whether only a handshake that named the endpoint can meet its demands. */
+export function demandsHandshake({ tls, policy }: Pick<GatewayEndpoint, 'tls' | 'policy'>): boolean {
+  if (policy.terminatesTls) return true;
+  return tls !== null && (tls.clientAuthorities.length > 0 || tls.minVersion !== EDGE_TERMINATION.minVersion);
+}
 
 /** A tunnel that was bound under labels, by whom and when. */
 export interface LabelHolder {

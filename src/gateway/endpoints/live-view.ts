@@ -77,6 +77,8 @@ export interface LiveEndpoint {
   poolingEnabled: boolean;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
+  /** Whether its requests need a connection whose handshake named it; left out: no. */
+  needsOwnConnection?: true;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }

@@ -8,15 +8,16 @@ import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type {
-  AgentUpstream,
-  ClientInfo,
-  EndpointAddress,
-  EndpointProtocol,
-  EndpointTraffic,
-  LabeledUpstream,
-  Labels,
-  OnlineEndpoint,
+import {
+  type AgentUpstream,
+  type ClientInfo,
+  demandsHandshake,
+  type EndpointAddress,
+  type EndpointProtocol,
+  type EndpointTraffic,
+  type LabeledUpstream,
+  type Labels,
+  type OnlineEndpoint,
 } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
@@ -223,6 +224,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       upstreamUrl: this.forwardsTo,
       poolingEnabled: this.pooled,
       internal: this.internal,
+      ...(demandsHandshake(this) && { needsOwnConnection: true }),
       traffic: this.traffic,
     };
   }

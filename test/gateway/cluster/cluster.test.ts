@@ -1,15 +1,19 @@
-import { request as requestHttp } from 'node:http';
-import { request } from 'node:https';
+import { once } from 'node:events';
+import { createServer, request as requestHttp } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
+import { Agent, request } from 'node:https';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
 import { type Gateway, startGateway } from '../../../src/gateway/gateway.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { startHttpService } from '../../support/http-service.ts';
+import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -247,6 +251,65 @@ it('clients of any gateway reach the labelled tunnels behind an edge, and never 
   await labelled(two, stranger, 'stranger');
   await until(() => two.endpoints.labeled().length === 1, 'the tunnel of the stranger');
   for (const gateway of [one, two]) expect(await served(gateway)).toBe('first');
+});
+
+it('requests on a connection for another name go to the gateway that has theirs', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const authtoken = await authtokenAt(one);
+  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const server = createServer(async (req, res) => res.end(`${req.headers['x-forwarded-for']} ${await text(req)}`));
+  new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(`${data}`)));
+  const to = `http://127.0.0.1:${await listening(server)}`;
+  onTestFinished(() => void server.close());
+  const [here, there] = [await sessionAt(one, authtoken), await sessionAt(two, authtoken)];
+  const bound = await here.httpEndpoint().domain('one.localhost').listen();
+  forward(bound, to);
+  forward(await there.httpEndpoint().domain('two.localhost').listen(), to);
+  const authority = Buffer.from(two.sessionCa);
+  forward(await there.httpEndpoint().domain('mutual.localhost').mutualTlsca(authority).listen(), to);
+  await until(async () => (await statusAt(one, 'https://two.localhost/')) === 200, 'the name at the other node');
+  const post = (host: string, body: string) =>
+    new Promise<[number | undefined, string]>((resolve, reject) => {
+      const address = { host: '127.0.0.1', port: one.httpsPort, servername: 'one.localhost', ca: one.sessionCa };
+      request({ ...address, agent, method: 'POST', headers: { host } }, async (res) =>
+        resolve([res.statusCode, await text(res)]),
+      )
+        .on('error', reject)
+        .end(body);
+    });
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  onTestFinished(() => agent.destroy());
+  const body = 'a'.repeat(300_000);
+  for (const host of ['one.localhost', 'two.localhost', 'one.localhost', 'two.localhost'])
+    expect(await post(host, body)).toEqual([200, `127.0.0.1 ${body}`]);
+  expect((await post('mutual.localhost', ''))[0]).toBe(421);
+  const socket = new WebSocket(`wss://127.0.0.1:${one.httpsPort}/`, {
+    ...{ servername: 'one.localhost', ca: one.sessionCa, headers: { host: 'two.localhost' } },
+  });
+  await once(socket, 'open');
+  socket.send('through both');
+  expect(String((await once(socket, 'message'))[0])).toBe('through both');
+  socket.close();
+  await once(socket, 'close');
+  const session = connectHttp2(`https://127.0.0.1:${one.httpsPort}`, {
+    ...{ servername: 'one.localhost', ca: one.sessionCa },
+  });
+  onTestFinished(() => session.destroy());
+  const get = async (host: string) => {
+    const stream = session.request({ ':authority': host });
+    const [headers] = (await once(stream, 'response')) as [{ ':status': number }];
+    return [headers[':status'], await text(stream)];
+  };
+  expect(await get('one.localhost')).toEqual([200, '127.0.0.1 ']);
+  // Only what the certificate of the connection names.
+  expect((await get('two.localhost'))[0]).toBe(421);
+  await bound.close();
+  forward(await there.httpEndpoint().domain('one.localhost').listen(), to);
+  await until(async () => (await get('one.localhost'))[0] === 200, 'the name at its new gateway', { everyMs: 20 });
+  expect(session.closed).toBe(false);
 });
 
 it('a stranger cannot pass connections on', { timeout: 60_000, ...only }, async () => {

@@ -118,8 +118,13 @@ export interface Forwarded {
  *
  * @param raw flat name, value list
  * @param connection the request's Connection header, which may name further headers to remove
+ * @param from null: another gateway writes the X-Forwarded headers
  */
-export function requestHeaders(raw: readonly string[], connection: string | undefined, from: Forwarded): string[] {
+export function requestHeaders(
+  raw: readonly string[],
+  connection: string | undefined,
+  from: Forwarded | null,
+): string[] {
   const dropped = namedIn(connection);
   const headers: string[] = [];
   let host = '';
@@ -137,6 +142,7 @@ export function requestHeaders(raw: readonly string[], connection: string | unde
     else if (lower === 'x-forwarded-host') forwardedHost = true;
     headers.push(name, raw[at + 1] as string);
   }
+  if (from === null) return headers;
   appendTo(headers, forwardedFor, 'X-Forwarded-For', from.address);
   appendTo(headers, forwardedProto, 'X-Forwarded-Proto', from.protocol);
   if (!forwardedHost) headers.push('X-Forwarded-Host', host);

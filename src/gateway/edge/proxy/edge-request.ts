@@ -58,7 +58,8 @@ export class EdgeRequest implements PolicyRequest {
     if (outer === null) {
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
-      this.headers = requestHeaders(req.rawHeaders, req.headers.connection, { address: connection.clientIp, protocol });
+      const from = endpoint.isRemote ? null : ({ address: connection.clientIp, protocol } as const);
+      this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       this.body = req.body && new RequestBody(req, req.body);
       this.policy = endpoint.policy;
       this.forwards = 0;

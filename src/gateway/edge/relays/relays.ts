@@ -1,5 +1,9 @@
+import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { connect as connectTls, rootCertificates, type TLSSocket } from 'node:tls';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
@@ -7,11 +11,13 @@ import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
+import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
 import type { RelayedPort, RelayTickets } from './relay-tickets.ts';
+import { RemoteEndpoint } from './remote-endpoint.ts';
 
 /** Another gateway of the cluster. */
 export interface NodePlace {
@@ -28,6 +34,8 @@ export interface OtherNodes {
   /** On the port for plain HTTP. */
   withHttpName(host: string): NodePlace | undefined;
   withTcpPort(port: number): NodePlace | undefined;
+  /** For a request on a connection that may have been opened for another name. */
+  withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
 }
@@ -43,10 +51,22 @@ const CONNECT_MS = 1_000;
 const KEEP_ALIVE_MS = 10_000;
 /** Clients name the host early. One that does not within so many bytes is served here. */
 const MAX_HEAD = 16_384;
+/** Names at other nodes that requests have lately been for. */
+const MAX_ENDPOINTS = 1024;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
+
+export interface RelaysOptions {
+  tickets: RelayTickets;
+  nodes: OtherNodes;
+  /** Certificates of authorities that other nodes may have theirs from, besides the public ones. */
+  authority: string;
+  /** Whether a certificate is the one that this node has for a name, too. */
+  isOurs: (host: string, certificate: X509Certificate) => boolean;
+  log: Log;
+}
 
 /**
  * Passes connections on to the node that serves them, as they are: TLS, policies and limits are that node's. No connection is
@@ -59,7 +79,10 @@ export class Relays {
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
-  constructor(private readonly options: { tickets: RelayTickets; nodes: OtherNodes; log: Log }) {}
+  /** By node, scheme and name. */
+  readonly #endpoints = new BoundedMap<string, RemoteEndpoint>(MAX_ENDPOINTS);
+
+  constructor(private readonly options: RelaysOptions) {}
 
   get nodes(): OtherNodes {
     return this.options.nodes;
@@ -94,6 +117,43 @@ export class Relays {
     return request.target.startsWith(VALIDATION_PATH) ? nodes.primary : nodes.withHttpName(hostNameOf(request.host));
   }
 
+  /** What serves a request that has been decrypted here, or came on a connection for another name; undefined: no other node. */
+  endpointFor(client: Socket, scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
+    const node = this.isRelayed(client) ? undefined : this.options.nodes.withShared(scheme, host);
+    if (node === undefined) return undefined;
+    const key = `${node.id} ${scheme}://${host}`;
+    const known = this.#endpoints.get(key);
+    if (known) return known;
+    const endpoint = new RemoteEndpoint(scheme, host, (from) => this.#openFor(from, node, scheme, host));
+    this.#endpoints.set(key, endpoint);
+    return endpoint;
+  }
+
+  async #openFor(from: ClientInfo, node: NodePlace, scheme: 'http' | 'https', host: string): Promise<Duplex> {
+    const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
+    if (!ends) throw new Error('a client without addresses');
+    const link = await this.#connect(node);
+    link.write(this.options.tickets.issue(ends, node.id, scheme === 'https' ? 'tls' : 'http'));
+    return scheme === 'https' ? this.#secure(link, host) : link;
+  }
+
+  async #secure(link: Socket, host: string): Promise<TLSSocket> {
+    const { authority, isOurs } = this.options;
+    const secured = connectTls({
+      ...{ socket: link, servername: host, ca: [...rootCertificates, authority], ALPNProtocols: ['http/1.1'] },
+      rejectUnauthorized: false,
+    });
+    try {
+      await withDeadline(once(secured, 'secureConnect'), `the handshake for ${host}`, CONNECT_MS);
+      const certificate = secured.getPeerX509Certificate();
+      if (secured.authorized || (certificate && isOurs(host, certificate))) return secured;
+      throw new Error(`no gateway of this cluster: its certificate for ${host} is not trusted`);
+    } catch (error) {
+      secured.destroy();
+      throw error;
+    }
+  }
+
   /** @param client nothing of it has been read */
   send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
@@ -109,7 +169,15 @@ export class Relays {
     });
   }
 
-  async #send(client: Socket, { id, host, port }: NodePlace, wanted: RelayedPort): Promise<void> {
+  async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
+    const link = await this.#connect(node);
+    if (client.destroyed) return void link.destroy();
+    client.allowHalfOpen = true;
+    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), node.id, port));
+    pipeBoth(client, link);
+  }
+
+  async #connect({ host, port }: NodePlace): Promise<Socket> {
     const link = connect({
       host,
       port,
@@ -121,14 +189,11 @@ export class Relays {
     link.on('error', () => {});
     try {
       await withDeadline(once(link, 'connect'), `connecting to ${host}:${port}`, CONNECT_MS);
+      return link;
     } catch (error) {
       link.destroy();
       throw error;
     }
-    if (client.destroyed) return void link.destroy();
-    client.allowHalfOpen = true;
-    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, wanted));
-    pipeBoth(client, link);
   }
 
   /**

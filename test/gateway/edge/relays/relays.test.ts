@@ -19,8 +19,14 @@ async function circle(count: number) {
   const places: NodePlace[] = [];
   for (let at = 0; at < count; at++) {
     const next = () => places[(at + 1) % count];
-    const nodes = { withName: next, withHttpName: next, withTcpPort: next, primary: undefined };
-    const relays = new Relays({ tickets: new RelayTickets('key', String(at)), nodes, log });
+    const nodes = { withName: next, withHttpName: next, withTcpPort: next, withShared: next, primary: undefined };
+    const relays = new Relays({
+      tickets: new RelayTickets('key', String(at)),
+      nodes,
+      authority: ca.caPem,
+      isOurs: () => false,
+      log,
+    });
     const node = new EdgeServer({
       ...{
         endpoints: new Directory(),
