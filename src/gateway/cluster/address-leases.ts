@@ -28,6 +28,8 @@ interface AddressLeasesOptions {
 
 /** Changes are written together: agents bind their endpoints one after another. */
 const SYNC_MS = 50;
+/** A gateway with thousands of agents compares less often: this part of its time at most. */
+const SPARING = 20;
 /** How often and after how long an address is tried again that another session of the same authtoken has: it may be ending. */
 const TRIES = 6;
 const RETRY_MS = 200;
@@ -56,6 +58,8 @@ export class AddressLeases {
   readonly #failures = new Repeats();
   #timer: NodeJS.Timeout | undefined;
   #syncing: Promise<void> = Promise.resolve();
+  /** How long the last comparison of everything took. */
+  #costMs = 0;
   /** Null until this node serves anything. */
   #here: OnlineHere | null = null;
   /** Whether the rows of this node are those of this process. */
@@ -98,10 +102,13 @@ export class AddressLeases {
   }
 
   syncSoon(): void {
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      void this.sync();
-    }, SYNC_MS);
+    this.#timer ??= setTimeout(
+      () => {
+        this.#timer = undefined;
+        void this.sync();
+      },
+      Math.max(SYNC_MS, this.#costMs * SPARING),
+    );
   }
 
   /** Writes what has changed here, and takes offline what others have taken. What fails is repeated by the next one. */
@@ -118,7 +125,7 @@ export class AddressLeases {
 
   /** Gives everything up, since others may take it: nothing comes back without being leased again. */
   giveUp(): void {
-    for (const { key } of this.options.rows.own()) this.#ended.add(key);
+    for (const key of this.options.rows.own.keys()) this.#ended.add(key);
     for (const { id } of this.#here?.view.endpoints() ?? [])
       this.#here?.stopEndpoint(id, 'this gateway has lost its database for too long', 'ERR_NGROK_741');
   }
@@ -163,25 +170,27 @@ export class AddressLeases {
     const { rows, nodes } = this.options;
     if (!this.#hasBegun || nodes.hasExpired) return false;
     const isUsable = ({ key, taken }: OnlineRow) => !taken && !this.#ended.has(key);
-    return rows.own().some((own) => own.place === place && own.credential_id === credential_id && isUsable(own));
+    return [...rows.own.values()].some(
+      (own) => own.place === place && own.credential_id === credential_id && isUsable(own),
+    );
   }
 
   async #sync(): Promise<void> {
     if (this.#here === null) return;
-    const held = this.#ownRows();
-    const { endpoints: online } = this.#wanted(this.#here.view);
-    for (const row of online) {
-      const known = held.get(row.key);
+    const { own } = this.options.rows;
+    for (const row of this.#wanted(this.#here.view).endpoints) {
+      const known = own.get(row.key);
       if (known === undefined || known.taken) await this.#leaseAgain(row, known, this.#here);
     }
+    const began = performance.now();
     // What has come meanwhile is leased the next time; its address may be held by the row of an endpoint before it.
-    const own = this.#ownRows();
     const { endpoints, others } = this.#wanted(this.#here.view);
     const keys = new Set([...endpoints, ...others].map(({ key }) => key));
     const unleased = new Set(endpoints.filter(({ key }) => !own.has(key)).map(({ place }) => place));
     const isOver = ({ key, place }: OnlineRow) => !keys.has(key) && !this.#coming.has(key) && !unleased.has(place);
     const ended = [...own.values()].filter(isOver).map(({ key }) => key);
     const changed = [...endpoints, ...others].filter((row) => !isSame(row, own.get(row.key)));
+    this.#costMs = performance.now() - began;
     if (changed.length + ended.length > 0)
       await this.#delete(ended, () => {
         for (const row of changed) this.#update(row);
@@ -193,10 +202,6 @@ export class AddressLeases {
     const { rows } = this.options;
     const known = rows.get(row.key);
     if (row.place === null || known?.taken === false) rows.put(row);
-  }
-
-  #ownRows(): Map<string, OnlineRow> {
-    return new Map(this.options.rows.own().map((row) => [row.key, row]));
   }
 
   /** Deletes rows of what is offline, and makes further changes. */
@@ -277,6 +282,10 @@ function haveOneOwner(row: OnlineRow, other: OnlineRow): boolean {
   return row.credential_id === other.credential_id || (row.owner_id !== null && row.owner_id === other.owner_id);
 }
 
-function isSame(row: OnlineRow, known: OnlineRow | undefined): boolean {
-  return known !== undefined && JSON.stringify(row.view) === JSON.stringify(known.view);
+/** What can change while it is online. */
+const MUTABLE = ['metadata', 'name', 'description', 'updatedAt'] as const;
+
+function isSame({ view }: OnlineRow, known: OnlineRow | undefined): boolean {
+  const [one, other] = [view, known?.view] as Partial<LiveEndpoint>[];
+  return other !== undefined && MUTABLE.every((member) => one?.[member] === other[member]);
 }

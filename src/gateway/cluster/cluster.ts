@@ -99,9 +99,9 @@ export class Cluster {
   /** The next labelled tunnel that matches, or one that does at another node. */
   withLabels(selector: Labels): LabeledUpstream | (LabelHolder & { node: string }) | undefined {
     const { store, endpoints } = this.options;
-    const elsewhere = [...this.rows.others].flatMap(({ node, view, credential_id: id }) => {
+    const elsewhere = [...this.rows.labelled].flatMap(({ node, view, credential_id: id }) => {
       const { labels, startedAt } = view as LiveTunnel;
-      if (!view.id.startsWith('tn_') || !matchesSelector(labels ?? {}, selector)) return [];
+      if (!matchesSelector(labels ?? {}, selector)) return [];
       if (this.nodes.place(node) === undefined) return [];
       const row = store.credentials.get(id);
       const credential = { id, ownerId: row?.owner_id ?? null, hasRules: () => (row?.acl.length ?? 0) > 0 };
@@ -118,7 +118,7 @@ export class Cluster {
 
   /** Whether a session or an endpoint of another authtoken has an identifier at another node. */
   isIdOfOther(id: string, credentialId: string): boolean {
-    return [...this.rows.others].some(({ view, credential_id }) => view.id === id && credential_id !== credentialId);
+    return this.rows.withId(id).some(({ credential_id }) => credential_id !== credentialId);
   }
 
   /** Whether another authtoken has an endpoint at exactly this name or wildcard at another node. */
@@ -144,10 +144,7 @@ export class Cluster {
 
   /** Whether an authtoken has a session at another node. */
   hasSession(credentialId: string): boolean {
-    return [...this.rows.others].some(
-      ({ credential_id, view, node }) =>
-        credential_id === credentialId && view.id.startsWith('ts_') && this.nodes.state(node) !== 'gone',
-    );
+    return [...this.rows.sessionsOf(credentialId)].some(({ node }) => this.nodes.state(node) !== 'gone');
   }
 
   /**
@@ -201,7 +198,8 @@ export class Cluster {
         for (const { key, credential_id: credential } of gone()) {
           this.rows.delete(key);
           const device = store.devices.byCredential(credential);
-          const isBack = this.hasSession(credential) || this.rows.own().some((own) => own.credential_id === credential);
+          const isBack =
+            this.hasSession(credential) || [...this.rows.own.values()].some((own) => own.credential_id === credential);
           if (device?.online && !isBack) store.devices.update({ ...device, online: false });
         }
       });

@@ -65,8 +65,13 @@ function identity(node: string, id: string, agent: string | null, credential: st
 
 /** The table of what is online at all nodes, with an index of what is at others in memory: routing asks no database. */
 export class OnlineRows {
+  readonly #own = new Map<string, OnlineRow>();
   readonly #others = new Map<string, OnlineRow>();
-  readonly #places = new Map<string, Set<OnlineRow>>();
+  /** Of other nodes: by address, unless they were taken; sessions by authtoken; labelled tunnels. */
+  readonly #places = new IndexOf<OnlineRow>();
+  readonly #sessions = new IndexOf<OnlineRow>();
+  readonly #labelled = new Set<OnlineRow>();
+  readonly #nodes = new IndexOf<OnlineRow>();
 
   /**
    * @param self id of this node
@@ -78,7 +83,7 @@ export class OnlineRows {
     private readonly self: string,
     private readonly on: { change(row: OnlineRow, isThere: boolean): void; own(): void },
   ) {
-    for (const row of this.#where('node <> ?', [self])) this.#add(row);
+    for (const row of this.#where('true', [])) this.#add(row);
     database.onRowApplied((table, key) => {
       if (table === TABLE) this.#applied(key);
     });
@@ -94,17 +99,32 @@ export class OnlineRows {
   }
 
   at(place: string): Iterable<OnlineRow> {
-    return this.#places.get(place) ?? [];
+    return this.#places.get(place);
   }
 
-  /** Of this node. */
-  own(): OnlineRow[] {
-    return this.#where('node = ?', [this.self]);
+  /** Sessions of an authtoken at other nodes. */
+  sessionsOf(credentialId: string): Iterable<OnlineRow> {
+    return this.#sessions.get(credentialId);
   }
 
-  /** Nodes that rows name. */
+  /** Labelled tunnels at other nodes. */
+  get labelled(): Iterable<OnlineRow> {
+    return this.#labelled;
+  }
+
+  /** What has an identifier at other nodes. */
+  withId(id: string): OnlineRow[] {
+    return this.nodes().flatMap((node) => this.#others.get(`${node} ${id}`) ?? []);
+  }
+
+  /** Of this node, by their keys. */
+  get own(): ReadonlyMap<string, OnlineRow> {
+    return this.#own;
+  }
+
+  /** Other nodes that rows name. */
   nodes(): string[] {
-    return this.database.all<{ node: string }>(`SELECT DISTINCT node FROM ${TABLE}`).map(({ node }) => node);
+    return [...this.#nodes.keys()];
   }
 
   /** Of other nodes at an address, with those that were taken from them, as they are in this transaction. */
@@ -141,31 +161,57 @@ export class OnlineRows {
   }
 
   #applied(key: string): void {
-    if (key.startsWith(`${this.self} `)) {
-      this.on.own();
-      return;
-    }
-    const before = this.#others.get(key);
+    const before = this.#own.get(key) ?? this.#others.get(key);
     if (before) this.#remove(before);
     const row = this.get(key);
     if (row) this.#add(row);
-    else if (before) this.on.change(before, false);
+    else if (before && before.node !== this.self) this.on.change(before, false);
+    if (key.startsWith(`${this.self} `)) this.on.own();
   }
 
   #add(row: OnlineRow): void {
-    this.#others.set(row.key, row);
-    if (row.place !== null && !row.taken) {
-      const rows = this.#places.get(row.place) ?? new Set();
-      this.#places.set(row.place, rows.add(row));
+    if (row.node === this.self) {
+      this.#own.set(row.key, row);
+      return;
     }
+    this.#others.set(row.key, row);
+    this.#nodes.add(row.node, row);
+    if (row.place !== null && !row.taken) this.#places.add(row.place, row);
+    if (row.view.id.startsWith('ts_')) this.#sessions.add(row.credential_id, row);
+    if (row.view.id.startsWith('tn_')) this.#labelled.add(row);
     this.on.change(row, true);
   }
 
   #remove(row: OnlineRow): void {
+    this.#own.delete(row.key);
     this.#others.delete(row.key);
-    if (row.place === null) return;
-    const rows = this.#places.get(row.place);
-    rows?.delete(row);
-    if (rows?.size === 0) this.#places.delete(row.place);
+    this.#nodes.delete(row.node, row);
+    this.#places.delete(row.place ?? '', row);
+    this.#sessions.delete(row.credential_id, row);
+    this.#labelled.delete(row);
+  }
+}
+
+/** Values by a key that several share. */
+class IndexOf<T> {
+  readonly #values = new Map<string, Set<T>>();
+
+  get(key: string): Iterable<T> {
+    return this.#values.get(key) ?? [];
+  }
+
+  keys(): Iterable<string> {
+    return this.#values.keys();
+  }
+
+  add(key: string, value: T): void {
+    const values = this.#values.get(key) ?? new Set();
+    this.#values.set(key, values.add(value));
+  }
+
+  delete(key: string, value: T): void {
+    const values = this.#values.get(key);
+    values?.delete(value);
+    if (values?.size === 0) this.#values.delete(key);
   }
 }

@@ -312,7 +312,6 @@ const MIGRATIONS: readonly string[] = [
     taken INTEGER NOT NULL CHECK (taken IN (0, 1)),
     view TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
-  CREATE INDEX online_by_node ON online (node);
   CREATE INDEX online_by_place ON online (place);
   -- Commands to agents, for the nodes that have their sessions.
   CREATE TABLE agent_commands (
