@@ -162,7 +162,7 @@ const ROUNDS = 12;
 const FIRST = process.env.HISTORIES === undefined ? 1 : Math.floor(Math.random() * 1_000_000);
 
 it(`agents bind, move and leave at three gateways while connections break: no name has two authtokens (${HISTORIES} histories)`, {
-  timeout: 600_000,
+  timeout: 60_000 + 30_000 * HISTORIES,
   ...unless(NO_POSTGRES),
 }, async () => {
   for (let count = 0; count < HISTORIES; count += AT_ONCE) {
