@@ -16,6 +16,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'endpoint stopped': 'none, if its agent is online at another gateway; else fix what `reason` names',
   'revoked here, but not yet at other gateways': 'check the gateways that `nodes` names',
   'DNS challenge not passed on to other gateways': 'check PostgreSQL; the order is made again',
+  'state of the cluster not checked': 'report it as a bug when it repeats',
+  'revocation failed': 'report it as a bug; restart the gateway',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
   'agent command not passed on': 'check PostgreSQL, then give the command again',

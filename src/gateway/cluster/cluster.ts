@@ -164,7 +164,9 @@ export class Cluster {
     this.#timer = setInterval(
       () => {
         checks += 1;
-        void this.#check(checks % SYNC_EVERY === 0);
+        this.#check(checks % SYNC_EVERY === 0).catch((err: unknown) => {
+          log.error({ err }, 'state of the cluster not checked');
+        });
       },
       Math.min(CHECK_MS, (this.options.periods?.marginMs ?? Number.POSITIVE_INFINITY) / CHECKS),
     );
@@ -211,14 +213,16 @@ export class Cluster {
   async #appliedEverywhere(): Promise<void> {
     const { shared, log } = this.options;
     const { applied } = shared;
+    const isBehind = ({ id, applied: other }: Node) =>
+      id !== shared.node && other < applied && this.nodes.state(id) === 'serving';
     let behind: readonly Node[] = [];
     for (let looks = 0; looks < LOOKS; looks += 1) {
       try {
-        behind = (await shared.postgres.nodes()).filter((node) => node.id !== shared.node && node.applied < applied);
+        behind = (await shared.postgres.nodes()).filter(isBehind);
+        if (behind.length === 0) return;
       } catch (error) {
         if (!(error instanceof DatabaseAway)) throw error;
       }
-      if (behind.length === 0) return;
       await delay(LOOK_MS);
     }
     log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
@@ -227,7 +231,8 @@ export class Cluster {
   /** Another node may have made the change. */
   #revoke(here: LiveView, table: string, id: string): void {
     const revoked = this.#revocationOf(table, id);
-    if (revoked !== null) void here.revoke(revoked);
+    if (revoked === null) return;
+    here.revoke(revoked).catch((err: unknown) => this.options.log.error({ err }, 'revocation failed'));
   }
 
   #revocationOf(table: string, id: string): Revocation | null {

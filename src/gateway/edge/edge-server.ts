@@ -191,7 +191,10 @@ export class EdgeServer {
       if (relays) void this.#relayOr(serve, socket, relays.nodeForHttp(socket, limits.headersTimeout));
       else serve(socket);
     };
-    if (relays) relays.accept.http = accept;
+    if (relays) {
+      relays.accept.http = accept;
+      relays.accept.forget = (endpoint) => this.#proxy.remove(endpoint);
+    }
     return this.#listener(true, accept);
   }
 

@@ -21,7 +21,7 @@ export interface RoutingOptions {
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   /** Left out: this gateway is the only one. */
-  relays?: Pick<Relays, 'nodes' | 'isRelayed' | 'endpointFor'> | null;
+  relays?: Pick<Relays, 'nodes' | 'isLast' | 'endpointFor'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -72,7 +72,7 @@ export class Routing {
     const { relays } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
     if (relays) res.shouldKeepAlive = false;
-    const nodes = relays?.isRelayed(req.socket) ? undefined : relays?.nodes;
+    const nodes = relays?.isLast(req.socket) ? undefined : relays?.nodes;
     const elsewhere = scheme === 'https' ? nodes?.withName(host) : nodes?.withHttpName(host);
     answerError(req, res, elsewhere ? misdirected(host) : unknownHost(host));
   }

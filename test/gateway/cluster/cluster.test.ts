@@ -271,21 +271,30 @@ it('requests on a connection for another name go to the gateway that has theirs'
   const authority = Buffer.from(two.sessionCa);
   forward(await there.httpEndpoint().domain('mutual.localhost').mutualTlsca(authority).listen(), to);
   await until(async () => (await statusAt(one, 'https://two.localhost/')) === 200, 'the name at the other node');
-  const post = (host: string, body: string) =>
+  const post = (host: string, body: string, from: object = { servername: 'one.localhost', agent }) =>
     new Promise<[number | undefined, string]>((resolve, reject) => {
-      const address = { host: '127.0.0.1', port: one.httpsPort, servername: 'one.localhost', ca: one.sessionCa };
-      request({ ...address, agent, method: 'POST', headers: { host } }, async (res) =>
+      const address = { host: '127.0.0.1', port: one.httpsPort, ca: one.sessionCa };
+      request({ ...address, ...from, method: 'POST', headers: { host } }, async (res) =>
         resolve([res.statusCode, await text(res)]),
       )
         .on('error', reject)
         .end(body);
     });
-  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  onTestFinished(() => agent.destroy());
+  const [agent, other] = [1, 2].map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
+  onTestFinished(() => [agent, other].forEach((each) => void each?.destroy()));
   const body = 'a'.repeat(300_000);
   for (const host of ['one.localhost', 'two.localhost', 'one.localhost', 'two.localhost'])
     expect(await post(host, body)).toEqual([200, `127.0.0.1 ${body}`]);
   expect((await post('mutual.localhost', ''))[0]).toBe(421);
+  // Also on a connection that was passed on itself.
+  expect(await post('two.localhost', body, { servername: 'two.localhost', agent: other })).toEqual([
+    200,
+    `127.0.0.1 ${body}`,
+  ]);
+  expect(await post('one.localhost', body, { servername: 'two.localhost', agent: other })).toEqual([
+    200,
+    `127.0.0.1 ${body}`,
+  ]);
   const socket = new WebSocket(`wss://127.0.0.1:${one.httpsPort}/`, {
     ...{ servername: 'one.localhost', ca: one.sessionCa, headers: { host: 'two.localhost' } },
   });

@@ -17,6 +17,7 @@ interface Ticket {
   at: number;
   nonce: string;
   port: RelayedPort;
+  isLast: boolean;
 }
 
 /** Milliseconds for which a ticket is valid; clocks of nodes may differ by some seconds. */
@@ -41,9 +42,12 @@ export class RelayTickets {
     private readonly now: () => number = Date.now,
   ) {}
 
-  /** @returns the header of a connection to another node */
-  issue(ends: ConnectionEnds, to: string, port: RelayedPort = 'tls'): Buffer {
-    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID(), port };
+  /**
+   * @param isLast whether not even its requests go on to a further node
+   * @returns the header of a connection to another node
+   */
+  issue(ends: ConnectionEnds, to: string, port: RelayedPort = 'tls', isLast = false): Buffer {
+    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID(), port, isLast };
     return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
   }
 
@@ -52,15 +56,15 @@ export class RelayTickets {
    * @returns what the connection is for; null when it is of nobody who has the key, for another node, too old, or was used
    *   before
    */
-  redeem(bytes: Buffer, header: ParsedProxyHeader): RelayedPort | null {
+  redeem(bytes: Buffer, header: ParsedProxyHeader): Pick<Ticket, 'port' | 'isLast'> | null {
     const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return null;
     const expected = this.#sign(parts.signed);
     if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
-    const { to, at, nonce, port } = JSON.parse(parts.value.toString()) as Ticket;
+    const { to, at, nonce, port, isLast } = JSON.parse(parts.value.toString()) as Ticket;
     if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
-    return port;
+    return { port, isLast };
   }
 
   #sign(bytes: Buffer): Buffer {

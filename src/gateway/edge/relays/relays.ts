@@ -2,8 +2,13 @@ import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { connect as connectTls, rootCertificates, type TLSSocket } from 'node:tls';
-import { BoundedMap } from '../../../lib/bounded-map.ts';
+import {
+  connect as connectTls,
+  createSecureContext,
+  rootCertificates,
+  type SecureContext,
+  type TLSSocket,
+} from 'node:tls';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
@@ -44,6 +49,8 @@ export interface OtherNodes {
 export interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
+  /** A name at another node has had no request for long. */
+  forget(endpoint: RemoteEndpoint): void;
 }
 
 /** Milliseconds in which a node has to accept a connection; nodes are close to each other. */
@@ -52,7 +59,7 @@ const KEEP_ALIVE_MS = 10_000;
 /** Clients name the host early. One that does not within so many bytes is served here. */
 const MAX_HEAD = 16_384;
 /** Names at other nodes that requests have lately been for. */
-const MAX_ENDPOINTS = 1024;
+const MAX_ENDPOINTS = 4096;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
 /** RFC 8555, 8.3. */
@@ -70,17 +77,19 @@ export interface RelaysOptions {
 
 /**
  * Passes connections on to the node that serves them, as they are: TLS, policies and limits are that node's. No connection is
- * passed on twice, so that two nodes which are wrong about each other do not make a circle.
+ * passed on twice, and what serves the requests of one that was opened for another name passes none on, so that nodes which are
+ * wrong about each other do not make a circle.
  */
 export class Relays {
   readonly #failures = new Repeats();
   #reading = 0;
-  readonly #relayed = new WeakSet<Socket>();
+  #authorities: SecureContext | undefined;
+  readonly #relayed = new WeakMap<Socket, { readonly isLast: boolean }>();
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
   /** By node, scheme and name. */
-  readonly #endpoints = new BoundedMap<string, RemoteEndpoint>(MAX_ENDPOINTS);
+  readonly #endpoints = new Map<string, RemoteEndpoint>();
 
   constructor(private readonly options: RelaysOptions) {}
 
@@ -93,9 +102,15 @@ export class Relays {
     return this.#relayed.has(client);
   }
 
+  /** Whether not even the requests of a connection go on to a further node. */
+  isLast(client: Socket): boolean {
+    return this.#relayed.get(client)?.isLast === true;
+  }
+
   /** A connection continues over TLS. */
   secured(client: Socket, over: Socket): void {
-    if (this.isRelayed(client)) this.#relayed.add(over);
+    const relayed = this.#relayed.get(client);
+    if (relayed) this.#relayed.set(over, relayed);
   }
 
   /**
@@ -119,28 +134,40 @@ export class Relays {
 
   /** What serves a request that has been decrypted here, or came on a connection for another name; undefined: no other node. */
   endpointFor(client: Socket, scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
-    const node = this.isRelayed(client) ? undefined : this.options.nodes.withShared(scheme, host);
+    const node = this.isLast(client) ? undefined : this.options.nodes.withShared(scheme, host);
     if (node === undefined) return undefined;
     const key = `${node.id} ${scheme}://${host}`;
     const known = this.#endpoints.get(key);
-    if (known) return known;
-    const endpoint = new RemoteEndpoint(scheme, host, (from) => this.#openFor(from, node, scheme, host));
+    const endpoint = known ?? new RemoteEndpoint(scheme, host, (from) => this.#openFor(from, node, scheme, host));
+    // The last one that was used is the last to be forgotten.
+    this.#endpoints.delete(key);
     this.#endpoints.set(key, endpoint);
+    if (this.#endpoints.size > MAX_ENDPOINTS) this.#forgetOldest();
     return endpoint;
+  }
+
+  #forgetOldest(): void {
+    const [[key, endpoint] = []] = this.#endpoints;
+    if (key === undefined || endpoint === undefined) return;
+    this.#endpoints.delete(key);
+    this.accept.forget?.(endpoint);
   }
 
   async #openFor(from: ClientInfo, node: NodePlace, scheme: 'http' | 'https', host: string): Promise<Duplex> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
     const link = await this.#connect(node);
-    link.write(this.options.tickets.issue(ends, node.id, scheme === 'https' ? 'tls' : 'http'));
+    link.write(this.options.tickets.issue(ends, node.id, scheme === 'https' ? 'tls' : 'http', true));
     return scheme === 'https' ? this.#secure(link, host) : link;
   }
 
   async #secure(link: Socket, host: string): Promise<TLSSocket> {
     const { authority, isOurs } = this.options;
+    // Reading all authorities takes many milliseconds.
+    this.#authorities ??= createSecureContext({ ca: [...rootCertificates, authority] });
+    const secureContext = this.#authorities;
     const secured = connectTls({
-      ...{ socket: link, servername: host, ca: [...rootCertificates, authority], ALPNProtocols: ['http/1.1'] },
+      ...{ socket: link, servername: host, secureContext, ALPNProtocols: ['http/1.1'] },
       rejectUnauthorized: false,
     });
     try {
@@ -207,13 +234,14 @@ export class Relays {
     const header = await peek(socket, parseProxyHeader);
     if (header === null || socket.destroyed) return null;
     const bytes: Buffer = socket.read(header.length);
-    const port = this.options.tickets.redeem(bytes, header);
-    if (port === null) {
+    const ticket = this.options.tickets.redeem(bytes, header);
+    if (ticket === null) {
       socket.unshift(bytes);
       return null;
     }
     if (header.ends) setAddresses(socket, header.ends);
-    this.#relayed.add(socket);
+    const { port } = ticket;
+    this.#relayed.set(socket, ticket);
     if (port === 'tls') return port;
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);

@@ -19,9 +19,12 @@ it('a node believes another one, once', () => {
   const { clock, two, redeem, issue } = setUp();
   const bytes = issue();
   expect(parseProxyHeader(bytes)?.ends).toEqual(ENDS);
-  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toBe('tls');
+  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toEqual({ port: 'tls', isLast: false });
   expect(redeem(two, bytes)).toBeNull();
-  expect(redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', 20_001))).toBe(20_001);
+  expect(redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', 20_001, true))).toEqual({
+    port: 20_001,
+    isLast: true,
+  });
 });
 
 it('not with another key, nor for another node, nor late or early', () => {
@@ -44,5 +47,5 @@ it('not when one bit of it has changed', () => {
     changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
     expect(['no header', null], String(bit)).toContain(redeem(two, changed));
   }
-  expect(redeem(two, bytes)).toBe('tls');
+  expect(redeem(two, bytes)).toEqual({ port: 'tls', isLast: false });
 });
