@@ -64,7 +64,7 @@ it('the package holds program, types, licences and documentation, without dead l
     paths
       .map((path) => path.replace(/^dist\/web\/(assets|device|gateway)\/.*/, 'dist/web/$1/'))
       .map((path) => path.replace(/^dist\/.*(\.d\.ts|\.js)$/, 'dist/*$1'))
-      .map((path) => path.replace(/^(docs|packaging)\/.*/, '$1/')),
+      .map((path) => path.replace(/^(docs|examples|packaging)\/.*/, '$1/')),
   );
   expect([...parts].sort()).toEqual([
     '.env.example',
@@ -86,7 +86,7 @@ it('the package holds program, types, licences and documentation, without dead l
     'dist/web/gateway/',
     'dist/web/sbom.cdx.json',
     'docs/',
-    'examples/provision.mjs',
+    'examples/',
     'package.json',
     'packaging/',
     'test/README.md',
