@@ -89,8 +89,18 @@ export class Directory extends EventEmitter {
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
 const OWNER = 'owner';
 
+/** Other nodes whose names are all known. */
+export const KNOWN = { knows: () => true, catchUp: async () => {} };
+
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
-  const nodes = { withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, primary: owner() };
+  const nodes = {
+    withName: owner,
+    withHttpName: owner,
+    withTcpPort: owner,
+    withShared: owner,
+    primary: owner(),
+    ...KNOWN,
+  };
   return new Relays({
     tickets: new RelayTickets('key', self),
     nodes,

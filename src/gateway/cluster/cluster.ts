@@ -41,6 +41,9 @@ const CHALLENGES = 'challenges at';
 /** How often a node looks whether it has to do something, at most; and in each of its periods. */
 const CHECK_MS = 1_000;
 const CHECKS = 4;
+/** How often, at most, and for how long a client's unknown name is looked up in the shared database. */
+const CATCH_UP_MS = 100;
+const CATCH_UP_LIMIT_MS = 300;
 /** How long and how often it asks whether the others have applied a change: 2 s. */
 const LOOKS = 20;
 const LOOK_MS = 100;
@@ -56,6 +59,8 @@ export class Cluster {
   #ports: RelayedPorts | null = null;
   #timer: NodeJS.Timeout | undefined;
   #sessions: Sessions | null = null;
+  #caughtUpAt = Number.NEGATIVE_INFINITY;
+  #catchingUp: Promise<void> | null = null;
 
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
@@ -91,7 +96,8 @@ export class Cluster {
       const tunnel = this.withLabels(labels);
       return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
     };
-    const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels });
+    const catchUp = () => this.#catchUp();
+    const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node);
     return new Relays({ tickets, nodes, authority, isOurs, log });
   }
@@ -180,6 +186,21 @@ export class Cluster {
     clearInterval(this.#timer);
     await this.primary.stop();
     await this.leases.stop();
+  }
+
+  /** Clients ask for names that have come online a moment ago, and strangers for any: it is asked only so often. */
+  async #catchUp(): Promise<void> {
+    if (this.nodes.isCutOff || performance.now() - this.#caughtUpAt < CATCH_UP_MS) return;
+    this.#catchingUp ??= this.options.shared
+      .refresh()
+      .catch((err: unknown) => {
+        if (!(err instanceof DatabaseAway)) this.options.log.error({ err }, 'state of the cluster not checked');
+      })
+      .finally(() => {
+        this.#caughtUpAt = performance.now();
+        this.#catchingUp = null;
+      });
+    await Promise.race([this.#catchingUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);
   }
 
   async #check(syncs: boolean): Promise<void> {

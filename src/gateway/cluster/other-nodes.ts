@@ -17,6 +17,7 @@ export interface ElsewhereOptions {
    */
   edgeAt: (name: string) => { labels: Labels | null } | undefined;
   withLabels: (labels: Labels) => NodePlace | undefined;
+  catchUp: () => Promise<void>;
   /** Whether a name is a service of the primary node. */
   isService: (name: string) => boolean;
 }
@@ -27,6 +28,15 @@ export class ServedElsewhere implements OtherNodes {
 
   get primary(): NodePlace | undefined {
     return this.options.primary.place;
+  }
+
+  knows(port: 'tls' | 'http', host: string): boolean {
+    if (this.options.isService(host)) return true;
+    return (port === 'http' && this.#find('http', host) !== undefined) || this.#find('tls', host) !== undefined;
+  }
+
+  catchUp(): Promise<void> {
+    return this.options.catchUp();
   }
 
   withName(host: string): NodePlace | undefined {

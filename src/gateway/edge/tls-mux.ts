@@ -163,7 +163,8 @@ export class TlsMux {
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
 
-    const elsewhere = only || relays?.isRelayed(socket) ? undefined : this.#elsewhere(client);
+    const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
+    if (socket.destroyed) return;
     if (elsewhere) {
       progress.handshakeDone();
       return relays?.send(socket, elsewhere, 'tls');
@@ -187,9 +188,9 @@ export class TlsMux {
   }
 
   /** The node that a connection is passed on to; undefined: this one serves it, or none does. */
-  #elsewhere({ hello, hostName }: HelloClient): NodePlace | undefined {
-    const nodes = this.options.relays?.nodes;
-    return isValidation(hello) ? nodes?.primary : nodes?.withName(hostName);
+  async #elsewhere({ socket, hello, hostName }: HelloClient, relays: Relays): Promise<NodePlace | undefined> {
+    if (isValidation(hello)) return relays.isRelayed(socket) ? undefined : relays.nodes.primary;
+    return relays.nodeForTls(socket, hostName);
   }
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */

@@ -41,6 +41,10 @@ export interface OtherNodes {
   withTcpPort(port: number): NodePlace | undefined;
   /** For a request on a connection that may have been opened for another name. */
   withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
+  /** Whether a name is served at all, here or there. One that is not may have come online a moment ago. */
+  knows(port: 'tls' | 'http', host: string): boolean;
+  /** Hears of what has come online. It takes no long time, and is not done too often. */
+  catchUp(): Promise<void>;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
 }
@@ -129,7 +133,18 @@ export class Relays {
     this.#reading -= 1;
     clearTimeout(timer);
     if (request === null) return undefined;
-    return request.target.startsWith(VALIDATION_PATH) ? nodes.primary : nodes.withHttpName(hostNameOf(request.host));
+    if (request.target.startsWith(VALIDATION_PATH)) return nodes.primary;
+    const host = hostNameOf(request.host);
+    if (!nodes.knows('http', host)) await nodes.catchUp();
+    return nodes.withHttpName(host);
+  }
+
+  /** The node that a connection over TLS is for; undefined: this one serves it, or none does. */
+  async nodeForTls(client: Socket, host: string): Promise<NodePlace | undefined> {
+    if (this.isRelayed(client)) return undefined;
+    const { nodes } = this.options;
+    if (!nodes.knows('tls', host)) await nodes.catchUp();
+    return nodes.withName(host);
   }
 
   /** What serves a request that has been decrypted here, or came on a connection for another name; undefined: no other node. */

@@ -6,7 +6,7 @@ import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { type NodePlace, Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
-import { Directory, TestEdge } from '../../../support/edge.ts';
+import { Directory, KNOWN, TestEdge } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { recordingLog } from '../../../support/silent-log.ts';
 
@@ -19,7 +19,14 @@ async function circle(count: number) {
   const places: NodePlace[] = [];
   for (let at = 0; at < count; at++) {
     const next = () => places[(at + 1) % count];
-    const nodes = { withName: next, withHttpName: next, withTcpPort: next, withShared: next, primary: undefined };
+    const nodes = {
+      withName: next,
+      withHttpName: next,
+      withTcpPort: next,
+      withShared: next,
+      primary: undefined,
+      ...KNOWN,
+    };
     const relays = new Relays({
       tickets: new RelayTickets('key', String(at)),
       nodes,
