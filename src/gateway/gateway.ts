@@ -26,6 +26,7 @@ import { DeviceSightings } from './devices/device-sightings.ts';
 import { type GatewayPlace, joinOrigin } from './devices/gateway-place.ts';
 import { EdgeServer, type EdgeServerOptions } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
+import type { Relays } from './edge/relays/relays.ts';
 
 import { lazyListener } from './edge/service-server.ts';
 
@@ -155,7 +156,7 @@ interface Start {
 }
 
 async function startParts(start: Start) {
-  const { options, ca, store, domains, endpoints, cluster, counters, ipPolicies, log, onStop } = start;
+  const { options, store, domains, endpoints, cluster, counters, ipPolicies, log, onStop } = start;
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
@@ -166,18 +167,7 @@ async function startParts(start: Start) {
   const serviceMessages = new ExpressMessages();
   const byLocalCa = acme?.ownNames === 'all' ? null : connectHost(domains.baseDomain);
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
-  const relays = cluster?.relays({
-    edgeAt: (name) => {
-      const served = edgeIndex.at(name, edge.tlsPorts);
-      return served && { labels: labelsOf(served.row, store) };
-    },
-    isService: (name) => services.has(name),
-    authority: ca.caPem,
-    isOurs: (host, certificate) => {
-      const pair = domainCertificates.pairFor(host);
-      return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
-    },
-  });
+  const relays = createRelays(start, { edgeIndex, domainCertificates, services, tlsPorts: () => edge.tlsPorts });
   const edge = createEdge(start, {
     policies,
     edgeIndex,
@@ -185,7 +175,7 @@ async function startParts(start: Start) {
     agents,
     services,
     serviceMessages,
-    relays: relays ?? null,
+    relays,
   });
   const ports = await edge.start();
   onStop(() => edge.stop());
@@ -193,7 +183,7 @@ async function startParts(start: Start) {
   const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports, relays }, onStop);
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
-  const sightings = new DeviceSightings(store, log, undefined, cluster && ((id) => cluster.hasSession(id)));
+  const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
@@ -243,6 +233,32 @@ interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'ser
   policies: EndpointPolicies;
   edgeIndex: TlsEdgeIndex;
   domainCertificates: DomainCertificates;
+}
+
+interface RelayParts extends Pick<EdgeParts, 'edgeIndex' | 'domainCertificates'> {
+  services: ReadonlyMap<string, RequestListener>;
+  /** All numbers of the public TLS port, once it is open. */
+  tlsPorts: () => readonly number[];
+}
+
+/** @returns null when this gateway is the only one */
+function createRelays(
+  { ca, store, cluster }: Start,
+  { edgeIndex, domainCertificates, services, tlsPorts }: RelayParts,
+): Relays | null {
+  if (cluster === null) return null;
+  return cluster.relays({
+    edgeAt: (name) => {
+      const served = edgeIndex.at(name, tlsPorts());
+      return served && { labels: labelsOf(served.row, store) };
+    },
+    isService: (name) => services.has(name),
+    authority: ca.caPem,
+    isOurs: (host, certificate) => {
+      const pair = domainCertificates.pairFor(host);
+      return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
+    },
+  });
 }
 
 function createEdge(

@@ -33,7 +33,7 @@ interface SessionParts {
   counters: TrafficCounters;
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
-  relays: Relays | undefined;
+  relays: Relays | null;
 }
 
 /** @throws the system's error when it cannot listen on the port for agents */
@@ -55,7 +55,7 @@ export async function startSessions(
     log,
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
-  const isIdOfOther = cluster ? (id: string, credentialId: string) => cluster.isIdOfOther(id, credentialId) : undefined;
+  const leases = cluster?.leases ?? null;
   const sessions = new SessionServer({
     access: new AuthtokenAuthentication(store, acl, names),
     binder: new EndpointBinder({
@@ -64,15 +64,14 @@ export async function startSessions(
       policies,
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
       tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
-      leases: cluster?.leases ?? null,
-      isIdOfOther,
+      leases,
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
     unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
-    isIdOfOther,
+    leases,
     limits: { ...options.agentLimits, sessions: Math.min(wantedSessions, shares.sessions) },
     balancers,
     counters,
@@ -104,7 +103,7 @@ function openTcpPorts(
     endpoints,
     limits,
     connections,
-    relays: relays ?? null,
+    relays,
     balancers,
     counters,
     log,

@@ -78,7 +78,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const { certificatePem: caPem } = await issueCertificate({ subject: 'CN=ca', ca: true });
   const lines: string[] = [];
   const log = pino({ level: 'debug' }, { write: (line: string) => lines.push(line) });
-  const sightings = new DeviceSightings(store, log, options.clock);
+  const sightings = new DeviceSightings(store, log, null, options.clock);
   const revoked: Revocation[] = [];
   let woken = 0;
   const app = createManagementApi(

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
+import { PERIODS } from '../../gateway/cluster/nodes.ts';
 import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
 import { Postgres } from '../../gateway/store/shared/postgres.ts';
 import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
@@ -75,16 +76,13 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   );
 }
 
-/** Silent for so many seconds, a gateway may be dead; others then take its names if they are of the same authtoken. */
-const SILENT_S = 10;
-
 /** Prints the gateways that serve the shared database. */
 export async function listNodes(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const nodes = await withPostgres(settings, async (postgres) => {
     const head = (await postgres.head())?.version ?? 0;
     const online = await postgres.online();
     return (await postgres.nodes()).map(({ id, address, build, applied, silentSeconds, alone, draining }) => {
-      const state = silentSeconds >= SILENT_S ? 'silent' : draining ? 'draining' : 'serving';
+      const state = silentSeconds * 1000 >= PERIODS.silentMs ? 'silent' : draining ? 'draining' : 'serving';
       const { sessions, endpoints } = online.get(id) ?? { sessions: 0, endpoints: 0 };
       return {
         ...{

@@ -11,8 +11,7 @@ import type { NodeState, Nodes } from './nodes.ts';
 import { endpointRow, type OnlineRow, type OnlineRows, placelessRow } from './online-rows.ts';
 
 /** What is online at this node. */
-export interface OnlineHere {
-  view: Pick<LiveView, 'sessions' | 'tunnels' | 'endpoints'>;
+export interface OnlineHere extends Pick<LiveView, 'sessions' | 'tunnels' | 'endpoints'> {
   /** Takes an endpoint offline, and tells its agent why. */
   stopEndpoint(id: string, message: string, code: string): void;
 }
@@ -68,7 +67,7 @@ export class AddressLeases {
   constructor(private readonly options: AddressLeasesOptions) {}
 
   /**
-   * Leases the address of an endpoint, which then has to go online, or be {@link giveBack given back}.
+   * Leases the address of an endpoint, which then has to go online, or not to; {@link settle} says that this is decided.
    *
    * @throws {RpcError} when another node has it, or the shared database does not answer
    */
@@ -93,6 +92,11 @@ export class AddressLeases {
   begin(here: OnlineHere): void {
     this.#here = here;
     this.syncSoon();
+  }
+
+  /** Whether a session or an endpoint of another authtoken has an identifier at another node. */
+  isIdOfOther(id: string, credentialId: string): boolean {
+    return this.options.rows.withId(id).some(({ credential_id }) => credential_id !== credentialId);
   }
 
   /** The endpoint is online now, or will not be. */
@@ -126,7 +130,7 @@ export class AddressLeases {
   /** Gives everything up, since others may take it: nothing comes back without being leased again. */
   giveUp(): void {
     for (const key of this.options.rows.own.keys()) this.#ended.add(key);
-    for (const { id } of this.#here?.view.endpoints() ?? [])
+    for (const { id } of this.#here?.endpoints() ?? [])
       this.#here?.stopEndpoint(id, 'this gateway has lost its database for too long', 'ERR_NGROK_741');
   }
 
@@ -178,13 +182,13 @@ export class AddressLeases {
   async #sync(): Promise<void> {
     if (this.#here === null) return;
     const { own } = this.options.rows;
-    for (const row of this.#wanted(this.#here.view).endpoints) {
+    for (const row of this.#wanted(this.#here).endpoints) {
       const known = own.get(row.key);
       if (known === undefined || known.taken) await this.#leaseAgain(row, known, this.#here);
     }
     const began = performance.now();
     // What has come meanwhile is leased the next time; its address may be held by the row of an endpoint before it.
-    const { endpoints, others } = this.#wanted(this.#here.view);
+    const { endpoints, others } = this.#wanted(this.#here);
     const keys = new Set([...endpoints, ...others].map(({ key }) => key));
     const unleased = new Set(endpoints.filter(({ key }) => !own.has(key)).map(({ place }) => place));
     const isOver = ({ key, place }: OnlineRow) => !keys.has(key) && !this.#coming.has(key) && !unleased.has(place);
@@ -241,13 +245,13 @@ export class AddressLeases {
     }
   }
 
-  #wanted(view: OnlineHere['view']): { endpoints: OnlineRow[]; others: OnlineRow[] } {
+  #wanted(here: OnlineHere): { endpoints: OnlineRow[]; others: OnlineRow[] } {
     const { nodes } = this.options;
-    const sessions = view.sessions();
+    const sessions = here.sessions();
     const credentials = new Map(sessions.map(({ id, credentialId }) => [id, credentialId]));
-    const labelled = view.tunnels().filter(({ labels }) => labels !== null);
+    const labelled = here.tunnels().filter(({ labels }) => labels !== null);
     return {
-      endpoints: view.endpoints().map((endpoint) => endpointRow(nodes.self, endpoint)),
+      endpoints: here.endpoints().map((endpoint) => endpointRow(nodes.self, endpoint)),
       others: [
         ...sessions.map((session) => placelessRow(nodes.self, session)),
         ...labelled.map((tunnel) => {

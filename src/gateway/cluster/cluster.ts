@@ -15,9 +15,9 @@ import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
-import { type ElsewhereOptions, ServedElsewhere } from './other-nodes.ts';
 import { Primary } from './primary.ts';
 import { RelayedPorts } from './relayed-ports.ts';
+import { type ElsewhereOptions, ServedElsewhere } from './served-elsewhere.ts';
 
 interface ClusterOptions {
   store: Store;
@@ -68,7 +68,7 @@ export class Cluster {
     this.nodes = new Nodes(shared.node, options.periods);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
-        if (isThere) this.nodes.heardOf(row.node);
+        if (isThere) this.nodes.rowApplied(row.node);
         this.#ports?.update(row, isThere);
       },
       own: () => this.leases.syncSoon(),
@@ -122,11 +122,6 @@ export class Cluster {
     for (const row of this.rows.others) this.#ports.update(row, true);
   }
 
-  /** Whether a session or an endpoint of another authtoken has an identifier at another node. */
-  isIdOfOther(id: string, credentialId: string): boolean {
-    return this.rows.withId(id).some(({ credential_id }) => credential_id !== credentialId);
-  }
-
   /** Whether another authtoken has an endpoint at exactly this name or wildcard at another node. */
   isNameOfOther(hostname: string, credentialId: string): boolean {
     const rows = (['http', 'tls'] as const).flatMap((port) => [...this.rows.atName(port, hostname)]);
@@ -158,12 +153,12 @@ export class Cluster {
    *
    * @returns what is online at all nodes
    */
-  start(here: OnlineHere['view'] & LiveView & Pick<OnlineHere, 'stopEndpoint'>, sessions: Sessions): LiveView {
+  start(here: LiveView & OnlineHere, sessions: Sessions): LiveView {
     const { store, endpoints, log } = this.options;
     const changed = () => this.leases.syncSoon();
     for (const event of ['added', 'retired', 'removed'] as const) endpoints.on(event, changed);
     for (const event of ['added', 'removed'] as const) sessions.on(event, changed);
-    this.leases.begin({ view: here, stopEndpoint: (...stop) => here.stopEndpoint(...stop) });
+    this.leases.begin(here);
     this.#sessions = sessions;
     store.database.onRowApplied((table, id) => this.#revoke(here, table, id));
     let checks = 0;
@@ -188,7 +183,7 @@ export class Cluster {
     await this.leases.stop();
   }
 
-  /** Clients ask for names that have come online a moment ago, and strangers for any: it is asked only so often. */
+  /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
   async #catchUp(): Promise<void> {
     if (this.nodes.isCutOff || performance.now() - this.#caughtUpAt < CATCH_UP_MS) return;
     this.#catchingUp ??= this.options.shared

@@ -16,16 +16,16 @@ export interface Periods {
   marginMs: number;
 }
 
-const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
+export const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
 
 /** The gateways that use one shared database, as this one knows them. */
 export class Nodes {
   #known: ReadonlyMap<string, Node> = new Map();
   /** Named by rows, but not among the nodes when those were asked for. */
   #gone: ReadonlySet<string> = new Set();
-  /** Heard of since then. */
-  readonly #heard = new Set<string>();
-  /** When this node was last heard of, and since when without a pause; in milliseconds of the clock. */
+  /** Nodes with rows that were applied since then. */
+  readonly #active = new Set<string>();
+  /** When this node last renewed its entry, and since when without a pause; in milliseconds of the clock. */
   #renewedAt: number;
   #steadySince: number;
 
@@ -52,16 +52,16 @@ export class Nodes {
     this.#renewedAt = askedAt;
     this.#known = new Map(nodes.map((node) => [node.id, node]));
     this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
-    this.#heard.clear();
+    this.#active.clear();
   }
 
   /** A row of the node was applied, so that it may have come back: nodes are asked for less often than rows. */
-  heardOf(id: string): void {
-    this.#heard.add(id);
+  rowApplied(id: string): void {
+    this.#active.add(id);
   }
 
   state(id: string): NodeState {
-    if (this.#heard.has(id)) return 'serving';
+    if (this.#active.has(id)) return 'serving';
     if (this.#gone.has(id)) return 'gone';
     const node = this.#known.get(id);
     if (node === undefined) return 'serving';
@@ -88,18 +88,18 @@ export class Nodes {
     };
   }
 
-  /** For how long the others have not heard of this node, in milliseconds. */
-  get #unheardMs(): number {
+  /** How long ago this node renewed its entry, in milliseconds: so long at least it is silent for the others. */
+  get #silentMs(): number {
     return this.now() - this.#renewedAt;
   }
 
   /** Whether others may take this node for dead. */
   get isCutOff(): boolean {
-    return this.#unheardMs > this.periods.silentMs / 2;
+    return this.#silentMs > this.periods.silentMs / 2;
   }
 
   /** Whether others may soon take what this node serves. */
   get hasExpired(): boolean {
-    return this.#unheardMs > this.periods.expiredMs - this.periods.marginMs;
+    return this.#silentMs > this.periods.expiredMs - this.periods.marginMs;
   }
 }

@@ -13,8 +13,8 @@ const FACT = 'primary_node';
 export type PrimaryJob = () => () => Promise<void>;
 
 /**
- * Finds the one node that serves the management API and obtains certificates. It stays the one as long as it is heard of; then
- * another one commits that it is, and the first has stopped before, by its own clock.
+ * Chooses the one node that serves the management API and obtains certificates. It stays until it is silent; then another one
+ * commits that it is, and the first has stopped before, by its own clock.
  */
 export class Primary {
   readonly #jobs: PrimaryJob[] = [];
@@ -29,7 +29,7 @@ export class Primary {
     return !nodes.isCutOff && !nodes.isDraining(nodes.self) && database.fact(FACT) === nodes.self;
   }
 
-  /** Where the primary node is; undefined when this one is, or none is known. */
+  /** Address of the primary node; undefined when this node is primary, or no primary node is reachable. */
   get place(): NodePlace | undefined {
     const { database, nodes } = this.options;
     const id = database.fact(FACT);

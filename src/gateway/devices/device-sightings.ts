@@ -41,9 +41,9 @@ export class DeviceSightings {
   constructor(
     private readonly store: Store,
     private readonly log: Log,
-    private readonly clock: Clock = systemClock,
     /** Whether an authtoken has a session at another gateway; null: there is no other one. */
     private readonly isElsewhere: ((credentialId: string) => boolean) | null = null,
+    private readonly clock: Clock = systemClock,
   ) {}
 
   /** Records what a gateway that was killed could not, then watches the sessions. */

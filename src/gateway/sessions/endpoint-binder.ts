@@ -28,9 +28,6 @@ import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocato
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 
-/** Whether another authtoken has an identifier at another gateway. */
-export type IdCheck = (id: string, credentialId: string) => boolean;
-
 /** Has addresses leased from other gateways of a cluster. */
 export interface AddressLeases {
   /**
@@ -40,6 +37,8 @@ export interface AddressLeases {
    */
   take(endpoint: LiveEndpoint): Promise<void>;
   settle(publicId: string): void;
+  /** Whether another authtoken has an identifier at another gateway. */
+  isIdOfOther(id: string, credentialId: string): boolean;
 }
 
 export interface EndpointBinderOptions {
@@ -50,7 +49,6 @@ export interface EndpointBinderOptions {
   tcpPorts: TcpPortAllocator | null;
   /** Left out: this gateway is the only one. */
   leases?: AddressLeases | null;
-  isIdOfOther?: IdCheck | undefined;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -250,11 +248,11 @@ export class EndpointBinder {
 
   /** An agent that reconnects keeps its endpoint id, unless another endpoint online has it. */
   #identify({ credential }: ListenerOwner, offered: string): { id: string; publicId: string } {
-    const { endpoints, ids, isIdOfOther } = this.options;
+    const { endpoints, ids, leases } = this.options;
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
     if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the endpoint id is malformed');
-    const isOthers = endpoints.hasId(offered) || isIdOfOther?.(offered, credential.id);
+    const isOthers = endpoints.hasId(offered) || leases?.isIdOfOther(offered, credential.id);
     const isOurs = PUBLIC_ID.test(offered) && !isOthers;
     return { id: offered, publicId: isOurs ? offered : fresh };
   }

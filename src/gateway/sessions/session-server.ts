@@ -15,7 +15,7 @@ import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession } from './agent-session.ts';
-import type { IdCheck } from './endpoint-binder.ts';
+import type { AddressLeases } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 
@@ -41,8 +41,8 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   port: number | null;
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
-  /** Whether another authtoken has an identifier at another gateway; omitted: there is none. */
-  isIdOfOther?: IdCheck | undefined;
+  /** Omitted: this gateway is the only one. */
+  leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
   balancers: LoadBalancers | null;
@@ -188,7 +188,7 @@ export class SessionServer
   }
 
   mayKeep(id: string, credentialId: string): boolean {
-    if (!SESSION_ID.test(id) || this.options.isIdOfOther?.(id, credentialId)) return false;
+    if (!SESSION_ID.test(id) || this.options.leases?.isIdOfOther(id, credentialId)) return false;
     return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
   }
 

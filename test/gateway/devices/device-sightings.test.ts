@@ -127,7 +127,7 @@ it('devices that were online when the gateway was killed were last seen at most 
   sessions.add(two.session());
   await pass(20 * MINUTE_MS + 5_000);
   // What a killed gateway leaves behind, as the next one reads it.
-  const next = new DeviceSightings(server.store, silentLog, new SteeredClock());
+  const next = new DeviceSightings(server.store, silentLog, null, new SteeredClock());
   await next.start(new Sessions());
   for (const { id } of [one, two]) {
     const at = Date.parse(String(server.store.devices.get(id)?.last_seen_at)) - START;

@@ -43,7 +43,7 @@ export interface OtherNodes {
   withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
   /** Whether a name is served at all, here or there. One that is not may have come online a moment ago. */
   knows(port: 'tls' | 'http', host: string): boolean;
-  /** Hears of what has come online. It takes no long time, and is not done too often. */
+  /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
   catchUp(): Promise<void>;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
