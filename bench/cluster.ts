@@ -1,7 +1,6 @@
-import { once } from 'node:events';
 import { Agent, get } from 'node:http';
-import { type AddressInfo, connect, createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { startBalancer } from '../test/support/balancer.ts';
 import { freePorts } from '../test/support/free-ports.ts';
 import { PostgresServer } from '../test/support/postgres-server.ts';
 import type { ClusterAgents } from './cluster-agents.ts';
@@ -93,7 +92,7 @@ async function hop(right: GatewayProcess, wrong: GatewayProcess): Promise<void> 
 async function loss(gateways: Child<GatewayProcess>[], upstreamPort: number): Promise<void> {
   const [killed, asked] = gateways as [Child<GatewayProcess>, Child<GatewayProcess>];
   const { caFile, authtoken } = killed.ready;
-  const address = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
+  const { address } = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
   const groups: Child<unknown>[] = [];
   for (let first = 0; first < AGENTS; first += AGENTS_PER_PROCESS) {
     const count = Math.min(AGENTS_PER_PROCESS, AGENTS - first);
@@ -143,23 +142,4 @@ function isServed(port: number, name: string): Promise<boolean> {
     req.once('timeout', () => req.destroy());
     req.once('error', () => resolve(false));
   });
-}
-
-/** As a load balancer for agents: the next node that accepts a connection. */
-async function startBalancer(ports: readonly number[]): Promise<string> {
-  let next = 0;
-  const server = createServer((client) => {
-    client.on('error', () => {});
-    const attempt = (left: number) => {
-      const node = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
-      node.once('connect', () => client.pipe(node).pipe(client));
-      node.once('error', () => (left > 0 ? attempt(left - 1) : client.destroy()));
-      node.once('close', () => node.bytesRead > 0 && client.destroy());
-      client.once('close', () => node.destroy());
-    };
-    attempt(ports.length);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

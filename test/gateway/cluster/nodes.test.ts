@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts';
@@ -7,6 +5,7 @@ import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { persistTunnels } from '../../faults/persisted-tunnels.ts';
 import { PublicClient } from '../../faults/public-client.ts';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
+import { startBalancer } from '../../support/balancer.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { GatewayProcess } from '../../support/gateway-process.ts';
 import { startHttpService } from '../../support/http-service.ts';
@@ -20,26 +19,6 @@ const NAME = 'camera.localhost';
 /** How long PostgreSQL is away. */
 const OUTAGE_S = Number(process.env.OUTAGE_S ?? 1);
 const KEY = Buffer.alloc(32, 7).toString('base64');
-
-/** As a load balancer in front of the gateways: the next one that accepts a connection. */
-async function startBalancer(ports: readonly number[]): Promise<string> {
-  let next = 0;
-  const server = createServer((client) => {
-    client.on('error', () => {});
-    const attempt = (left: number) => {
-      const upstream = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
-      upstream.once('connect', () => client.pipe(upstream).pipe(client));
-      upstream.on('error', () => (left > 0 && upstream.connecting ? attempt(left - 1) : client.destroy()));
-      upstream.on('close', () => upstream.readableFlowing && client.destroy());
-      client.once('close', () => upstream.destroy());
-    };
-    attempt(ports.length);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  return `127.0.0.1:${(server.address() as { port: number }).port}`;
-}
 
 it('three gateways serve a device: one is killed, PostgreSQL is away, one is emptied and started again', {
   timeout: 240_000 + OUTAGE_S * 1000,
@@ -69,8 +48,9 @@ it('three gateways serve a device: one is killed, PostgreSQL is away, one is emp
   const doctor = (await command('doctor', '--json')).stdout;
   for (const { httpsPort } of gateways) expect(doctor).toContain(`the gateway 127.0.0.1:${httpsPort} can be reached`);
 
-  const address = await startBalancer(gateways.map(({ sessionAddress }) => Number(sessionAddress.split(':')[1])));
-  const agent = await startAgent(one, { authtoken, address });
+  const balancer = await startBalancer(gateways.map(({ sessionAddress }) => Number(sessionAddress.split(':')[1])));
+  onTestFinished(balancer.close);
+  const agent = await startAgent(one, { authtoken, address: balancer.address });
   onTestFinished(() => agent.end('SIGKILL').then(() => {}));
   const clients = gateways.map(({ httpsPort, sessionCa }) => new PublicClient(() => ({ httpsPort, sessionCa })));
   onTestFinished(() => {

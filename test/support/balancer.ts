@@ -1,0 +1,28 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer } from 'node:net';
+
+/** As a load balancer in front of several gateways: passes each connection to the next one that accepts it. */
+export async function startBalancer(ports: readonly number[]): Promise<{ address: string; close: () => void }> {
+  let next = 0;
+  const server = createServer((client) => {
+    client.on('error', () => {});
+    const attempt = (left: number) => {
+      const gateway = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
+      let isOpen = false;
+      gateway.once('connect', () => {
+        isOpen = true;
+        client.pipe(gateway).pipe(client);
+      });
+      gateway.on('error', () => {
+        if (!isOpen && left > 0) attempt(left - 1);
+        else client.destroy();
+      });
+      gateway.once('close', () => isOpen && client.destroy());
+      client.once('close', () => gateway.destroy());
+    };
+    attempt(ports.length);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => void server.close() };
+}
