@@ -90,6 +90,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'remote API without authentication: anyone with the URL can create and delete tunnels':
     'set AGENT_API_AUTH=token unless this is intended',
   'request failed unexpectedly': 'report it as a bug',
+  'no second session; retrying':
+    'let devices reach GATEWAY_NODE_ADDRESS of every gateway; without it, they keep their one session',
   'second connection refused':
     'small requests of this agent wait behind its transfers; raise the limit on sessions when it repeats',
   'session attempt failed; retrying': 'run `device-agent doctor` when it lasts',

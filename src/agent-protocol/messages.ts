@@ -23,6 +23,8 @@ export const StreamType = {
   linkTicket: 0xfffffffc,
   /** Of this project only: reports of the requests to an endpoint, as lines of JSON until a side ends the stream. */
   requests: 0xfffffffd,
+  /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
+  otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
 } as const;
 
@@ -33,6 +35,7 @@ export function streamPrefix(type: number): Buffer {
 }
 
 const MAX_METADATA = 4096;
+const MAX_NODES = 64;
 const MAX_ANNOTATION = 255;
 
 /**
@@ -105,6 +108,7 @@ const AuthExtra = z.preprocess(
     streamwindow: streamWindow,
     secondlink: announced,
     requestfeed: announced,
+    nodes: announced,
   }),
 );
 
@@ -221,9 +225,12 @@ export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
   Extra: z
-    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced })
-    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false }),
+    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced, Node: text })
+    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, Node: '' }),
 });
+
+/** `Nodes`: addresses of their HTTPS ports, `host:port`. `Name`: the server name for sessions there. */
+export const OtherNodes = z.object({ Error: text, Nodes: texts(MAX_NODES).catch([]), Name: text });
 
 export const LinkTicket = z.object({ Error: text, Ticket: text });
 

@@ -72,6 +72,7 @@ export async function startSessions(
     port: options.sessionPort,
     unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
     leases,
+    node: cluster?.sessionNode(connectHost(baseDomain)),
     limits: { ...options.agentLimits, sessions: Math.min(wantedSessions, shares.sessions) },
     balancers,
     counters,

@@ -90,7 +90,7 @@ export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
 const OWNER = 'owner';
 
 /** Other nodes whose names are all known. */
-export const KNOWN = { knows: () => true, catchUp: async () => {} };
+export const KNOWN = { knows: () => true, catchUp: async () => {}, failed: () => {} };
 
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
   const nodes = {

@@ -100,8 +100,13 @@ export class GatewayProcess {
     await this.#running.logged('gateway listening');
   }
 
-  async kill(): Promise<void> {
-    await this.#running?.end('SIGKILL');
+  /** Stops it as systemd does. */
+  stop(): Promise<void> {
+    return this.kill('SIGTERM');
+  }
+
+  async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+    await this.#running?.end(signal);
     this.#running = null;
   }
 }

@@ -48,6 +48,12 @@ export interface EndpointRequest {
   trafficPolicy?: TrafficPolicyDocument;
 }
 
+/** The domain that keeps an endpoint at its URL: the URL's host, for tcp with its port. */
+export function domainOf(url: string, protocol: string): string {
+  const { hostname, host } = new URL(url);
+  return protocol === 'tcp' ? host : hostname;
+}
+
 /** Why an endpoint ended without being closed here. */
 export interface EndpointEnd {
   /** The gateway's code, `ERR_NGROK_…`; null when the session was lost. */

@@ -1,12 +1,15 @@
 import { EventEmitter } from 'node:events';
+import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
 import { offline } from './gateway-error.ts';
-import type { GatewayLink } from './gateway-link.ts';
+import type { GatewayLink, GatewaySession } from './gateway-link.ts';
 import { findRoute } from './route-watch.ts';
+import { SecondSession } from './second-session.ts';
 import { SessionSupervisor } from './session-supervisor.ts';
+import { SpreadEndpoint } from './spread-endpoint.ts';
 
 export interface GatewayConnectorOptions {
   /** Name of the gateway until the link to it is open. */
@@ -16,10 +19,22 @@ export interface GatewayConnectorOptions {
   log: Log;
 }
 
-/** Keeps one session with a gateway, over the link that it is given. */
+/** Endpoints bound concurrently in a second session. */
+const MAX_BINDING = 16;
+
+/**
+ * Keeps a session with a gateway, over the link that it is given, and a second one with another gateway where there are
+ * several. Every endpoint is bound in both.
+ */
 export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   #link: GatewayLink | null = null;
   #supervisor: SessionSupervisor | null = null;
+  #second: SecondSession | null = null;
+  /** Those that are online. */
+  readonly #sessions = new Set<GatewaySession>();
+  /** Those that are bound in all of them. */
+  readonly #spread = new Set<SpreadEndpoint>();
+  readonly #limiter = new Limiter(MAX_BINDING);
   /** The status until the supervisor starts. */
   #status: SessionStatus;
 
@@ -30,7 +45,8 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
   }
 
   get status(): SessionStatus {
-    return this.#supervisor?.status ?? this.#status;
+    const status = this.#supervisor?.status ?? this.#status;
+    return status.state !== 'stopped' && this.#sessions.size > 0 ? { ...status, state: 'online' } : status;
   }
 
   /** Milliseconds since the supervisor last made progress, online or not; 0 before it starts. */
@@ -44,31 +60,67 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
     const link = await openLink();
     // Stopped meanwhile.
     if (this.#status.state === 'stopped') return link.close();
-    const { address, probe, connect, progress } = link;
+    const { address, probe, connect, connectTo, progress } = link;
     this.#link = link;
     this.#supervisor = new SessionSupervisor({
       gateway: hostPort(address.host, address.port),
       probe,
       connect,
       findRoute,
-      online: () => void this.emit('online'),
-      offline: () => void this.emit('offline'),
+      online: (session) => {
+        this.#joined(session);
+        this.#second?.follow(session);
+      },
+      offline: (session) => {
+        this.#second?.follow(null);
+        this.#left(session);
+      },
       clock,
       progress,
       log,
     });
+    if (connectTo) {
+      const ends = {
+        joined: (session: GatewaySession) => this.#joined(session),
+        left: (session: GatewaySession) => this.#left(session),
+      };
+      this.#second = new SecondSession({ connectTo, ...ends, clock, log });
+    }
     this.#supervisor.start();
   }
 
   async open(request: EndpointRequest): Promise<Endpoint> {
-    const session = this.#supervisor?.session;
+    const [session] = this.#sessions;
     if (!session) throw offline(this.status.lastError?.message ?? this.status.state);
-    return session.open(request);
+    const endpoint = await session.open(request);
+    if (!session.node) return endpoint;
+    const { clock, log } = this.options;
+    const spread: SpreadEndpoint = new SpreadEndpoint(endpoint, session, {
+      request,
+      isOnline: (one) => this.#sessions.has(one),
+      inTurn: (bind) => this.#limiter.run(bind),
+      onOver: () => this.#spread.delete(spread),
+      ...{ clock, log },
+    });
+    this.#spread.add(spread);
+    for (const other of this.#sessions) spread.bindIn(other);
+    return spread;
+  }
+
+  #joined(session: GatewaySession): void {
+    this.#sessions.add(session);
+    if (this.#sessions.size === 1) this.emit('online');
+    else for (const endpoint of this.#spread) endpoint.bindIn(session);
+  }
+
+  #left(session: GatewaySession): void {
+    this.#sessions.delete(session);
+    if (this.#sessions.size === 0) this.emit('offline');
   }
 
   async stop(): Promise<void> {
     this.#status = { ...this.#status, state: 'stopped', since: new Date() };
-    await this.#supervisor?.stop();
+    await Promise.all([this.#supervisor?.stop(), this.#second?.stop()]);
     this.#link?.close();
   }
 }

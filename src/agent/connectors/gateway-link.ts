@@ -26,6 +26,11 @@ export interface GatewayLinkOptions {
 export interface GatewayLink extends GatewayRoute {
   /** Starts one session; rejects with {@link SessionRefused}. */
   connect(): Promise<GatewaySession>;
+  /**
+   * Starts a session beside the first one, at another gateway of the same cluster; omitted when this cannot be had. Rejects
+   * with {@link SessionRefused}.
+   */
+  connectTo?(node: GatewayNode): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;
   /** Call this when no session is left. */
   close(): void;
@@ -38,15 +43,29 @@ export function sessionMetadata(): string {
   return JSON.stringify({ instance: randomUUID() });
 }
 
+/** Another gateway of a cluster. */
+export interface GatewayNode {
+  /** `host:port` */
+  address: string;
+  /** For TLS. */
+  serverName: string;
+}
+
 export interface GatewaySession {
+  /** The gateway's place in a cluster; omitted: it is the only one, or does not say. */
+  readonly node?: { readonly id: string; others(): Promise<GatewayNode[]> };
   /** Resolves with the reason when the session ends, by close() too; never rejects. */
   readonly lost: Promise<string>;
   /** Binds an endpoint; as `Connector.open` does. */
   open(request: EndpointRequest): Promise<Endpoint>;
   /** Ends the session without asking the gateway, which cannot be reached over its connection any longer. */
   end(reason: string): void;
-  /** Unbinds all endpoints, if the gateway answers in time, and ends the session. */
-  close(): Promise<void>;
+  /**
+   * Unbinds all endpoints, if the gateway answers in time, and ends the session.
+   *
+   * @param patienceMs for what clients have under way
+   */
+  close(patienceMs?: number): Promise<void>;
 }
 
 export class SessionRefused extends Error {

@@ -33,8 +33,8 @@ export interface SupervisorDeps {
   connect(): Promise<GatewaySession>;
   /** Finds routes for one session at a time. */
   findRoute: () => FindRoute;
-  online(): void;
-  offline(): void;
+  online(session: GatewaySession): void;
+  offline(session: GatewaySession): void;
   clock: Clock;
   /** Receives every attempt; an established session reports its own progress, every two seconds. */
   progress: ProgressMonitor;
@@ -89,7 +89,7 @@ export class SessionSupervisor {
         const onlineSince = this.deps.clock.now();
         this.#online(session);
         const reason = await this.#untilLost(session);
-        this.#lost(reason);
+        this.#lost(session, reason);
         this.#failures = 0;
         const isStable = this.deps.clock.now() - onlineSince >= STABLE_MS;
         await (isStable ? this.#backOff(FIRST, this.#stopping.signal) : this.#pause(this.#stopping.signal));
@@ -118,14 +118,14 @@ export class SessionSupervisor {
     this.#change('online', { reconnects: this.#sessions - 1, lastError: null });
     const after_s = this.#outage.end();
     this.deps.log.info({ gateway: this.deps.gateway, after_s }, 'session online');
-    this.deps.online();
+    this.deps.online(session);
   }
 
-  #lost(reason: string): void {
+  #lost(session: GatewaySession, reason: string): void {
     this.#session = null;
     this.#change('offline', { lastError: { code: null, message: reason } });
     if (!this.#stopping.signal.aborted) this.deps.log.warn({ reason }, 'session lost');
-    this.deps.offline();
+    this.deps.offline(session);
   }
 
   #change(state: SessionState, more: Partial<SessionStatus> = {}): void {

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Log } from '../../lib/log/log.ts';
 import { toTrafficPolicy } from '../../traffic-policy/document.ts';
-import type { Endpoint } from '../connectors/connector.ts';
+import { domainOf, type Endpoint } from '../connectors/connector.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { domainAtSite, openChoice, type Site } from './site-names.ts';
-import { domainOf, type Tunnel, type TunnelRequest } from './tunnel.ts';
+import type { Tunnel, TunnelRequest } from './tunnel.ts';
 import type { TunnelList } from './tunnel-list.ts';
 import type { TunnelOpener } from './tunnel-opener.ts';
 import type { TunnelStore } from './tunnel-store.ts';

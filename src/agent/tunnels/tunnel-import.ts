@@ -5,10 +5,11 @@ import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
+import { domainOf } from '../connectors/connector.ts';
 import { problemList } from '../errors/agent-error.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import { domainsFor, type Site } from './site-names.ts';
-import { domainOf, type Tunnel, TunnelRequest } from './tunnel.ts';
+import { type Tunnel, TunnelRequest } from './tunnel.ts';
 import { StoredTunnels, TUNNELS_VERSION } from './tunnels-file.ts';
 
 /** A tunnel to create, with the domain that identifies it. */

@@ -2,10 +2,10 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import type { Endpoint, SessionStatus } from '../connectors/connector.ts';
+import { domainOf, type Endpoint, type SessionStatus } from '../connectors/connector.ts';
 import { InterruptibleWait, RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
-import { type ChangedMembers, domainOf, type Tunnel, type TunnelState, type TunnelStatus } from './tunnel.ts';
+import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 
 export interface TunnelSupervisorOptions {
   open: () => Promise<Endpoint>;

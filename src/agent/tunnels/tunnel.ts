@@ -127,12 +127,6 @@ export interface TunnelStatus<State = TunnelState> {
   lastError: { code: string | null; message: string } | null;
 }
 
-/** The domain that keeps a tunnel at its URL: the URL's host, for tcp with its port. */
-export function domainOf(url: string, protocol: string): string {
-  const { hostname, host } = new URL(url);
-  return protocol === 'tcp' ? host : hostname;
-}
-
 /** Stored tunnels are immutable, so each is parsed once. */
 const requests = new WeakMap<Tunnel, TunnelRequest>();
 

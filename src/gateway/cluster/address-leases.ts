@@ -264,17 +264,23 @@ export class AddressLeases {
 }
 
 /**
- * Whether an endpoint can have an address that one at another node has. `shared`: beside it; `taken`: its agent or its
+ * Whether an endpoint can have an address that one at another node has. `shared`: beside it, as do the sessions of one agent; `taken`: its agent or its
  * authtoken has moved here; `gone`: nothing serves it any more.
  */
 function judge(row: OnlineRow, rival: OnlineRow, state: NodeState): 'shared' | 'taken' | 'gone' | 'refused' {
   if (state === 'gone') return 'gone';
   if (row.credential_id === rival.credential_id) {
+    if (isOtherSession(row, rival)) return 'shared';
     if (rival.taken || rival.agent === row.agent || state === 'silent') return 'taken';
   } else if (rival.taken) return 'refused';
   return haveOneOwner(row, rival) && row.pooled && rival.pooled && row.protocol === rival.protocol
     ? 'shared'
     : 'refused';
+}
+
+/** Whether one agent has both, which binds its endpoints in each of its sessions. */
+function isOtherSession(row: OnlineRow, rival: OnlineRow): boolean {
+  return row.agent === rival.agent && row.connection !== rival.connection && row.protocol === rival.protocol;
 }
 
 function databaseAway(cause: unknown): RpcError {

@@ -143,6 +143,20 @@ export class Cluster {
     return this.options.store.database.fact(`${CHALLENGES} ${name}`)?.split('\n') ?? [];
   }
 
+  /** What agents may know of the nodes. @param serverName of their connections */
+  sessionNode(serverName: string) {
+    const { nodes, rows } = this;
+    return {
+      id: nodes.self,
+      serverName,
+      others: () => nodes.others().map(({ address }) => address),
+      hasOther: ({ id, credential }: { id: string; credential: { id: string } }) => {
+        const open = new Set(nodes.others().map((node) => node.id));
+        return [...rows.sessionsOf(credential.id)].some(({ node, view }) => view.id === id && open.has(node));
+      },
+    };
+  }
+
   /** Whether an authtoken has a session at another node. */
   hasSession(credentialId: string): boolean {
     return [...this.rows.sessionsOf(credentialId)].some(({ node }) => this.nodes.state(node) !== 'gone');
@@ -162,13 +176,15 @@ export class Cluster {
     this.#sessions = sessions;
     store.database.onRowApplied((table, id) => this.#revoke(here, table, id));
     let checks = 0;
+    const check = () => {
+      checks += 1;
+      this.#check(checks % SYNC_EVERY === 0).catch((err: unknown) => {
+        log.error({ err }, 'state of the cluster not checked');
+      });
+    };
+    check();
     this.#timer = setInterval(
-      () => {
-        checks += 1;
-        this.#check(checks % SYNC_EVERY === 0).catch((err: unknown) => {
-          log.error({ err }, 'state of the cluster not checked');
-        });
-      },
+      check,
       Math.min(CHECK_MS, (this.options.periods?.marginMs ?? Number.POSITIVE_INFINITY) / CHECKS),
     );
     const { nodes, rows } = this;

@@ -18,6 +18,9 @@ export interface Periods {
 
 export const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
 
+/** For how long others are tried before a node that could not be reached. */
+const UNREACHABLE_MS = 5_000;
+
 /** The gateways that use one shared database, as this one knows them. */
 export class Nodes {
   #known: ReadonlyMap<string, Node> = new Map();
@@ -25,6 +28,8 @@ export class Nodes {
   #gone: ReadonlySet<string> = new Set();
   /** Nodes with rows that were applied since then. */
   readonly #active = new Set<string>();
+  /** When nodes could not be reached the last time. */
+  readonly #failedAt = new Map<string, number>();
   /** When this node last renewed its entry, and since when without a pause; in milliseconds of the clock. */
   #renewedAt: number;
   #steadySince: number;
@@ -53,6 +58,7 @@ export class Nodes {
     this.#known = new Map(nodes.map((node) => [node.id, node]));
     this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
     this.#active.clear();
+    for (const id of this.#failedAt.keys()) if (!this.#known.has(id)) this.#failedAt.delete(id);
   }
 
   /** A row of the node was applied, so that it may have come back: nodes are asked for less often than rows. */
@@ -76,6 +82,17 @@ export class Nodes {
     return this.#known.get(id)?.draining === true;
   }
 
+  /** A node could not be reached. */
+  failed(id: string): void {
+    this.#failedAt.set(id, this.now());
+  }
+
+  /** Whether a node could not be reached a moment ago, or has missed telling that it is there. */
+  isUnreachable(id: string): boolean {
+    if ((this.#known.get(id)?.silentSeconds ?? 0) * 1000 > this.periods.silentMs / 2) return true;
+    return this.now() - (this.#failedAt.get(id) ?? Number.NEGATIVE_INFINITY) < UNREACHABLE_MS;
+  }
+
   /** Where a node can be reached; undefined unless it is serving. */
   place(id: string): NodePlace | undefined {
     const node = this.#known.get(id);
@@ -86,6 +103,12 @@ export class Nodes {
       host: node.address.slice(0, colon).replace(/^\[|\]$/g, ''),
       port: Number(node.address.slice(colon + 1)),
     };
+  }
+
+  /** Other nodes that take agents. */
+  others(): Node[] {
+    const isOpen = ({ id, draining }: Node) => id !== this.self && !draining && this.state(id) === 'serving';
+    return [...this.#known.values()].filter((node) => !node.alone && isOpen(node));
   }
 
   /** How long ago this node renewed its entry, in milliseconds: so long at least it is silent for the others. */

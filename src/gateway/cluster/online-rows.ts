@@ -8,6 +8,8 @@ export interface OnlineRow {
   readonly node: string;
   /** Identifies the agent's process, or at least its session. */
   readonly agent: string;
+  /** Above 0: of an additional session of the agent. */
+  readonly connection: number;
   readonly credential_id: string;
   readonly owner_id: string | null;
   /** The address that it occupies, see {@link placeOf}; null: none. */
@@ -24,7 +26,8 @@ export interface OnlineRow {
 type Stored = Omit<OnlineRow, 'pooled' | 'taken' | 'view'> & { pooled: number; taken: number; view: string };
 
 const TABLE = 'online';
-const COLUMNS = ['key', 'node', 'agent', 'credential_id', 'owner_id', 'place', 'protocol', 'pooled', 'taken', 'view'];
+const IDENTITY = ['key', 'node', 'agent', 'connection', 'credential_id', 'owner_id'];
+const COLUMNS = [...IDENTITY, 'place', 'protocol', 'pooled', 'taken', 'view'];
 
 /** What endpoints compete for: clients of `https` and `tls` are told apart by the name alone. */
 export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'proto' | 'host' | 'port' | 'internal'>) {
@@ -41,6 +44,7 @@ export function endpointRow(node: string, endpoint: LiveEndpoint): OnlineRow {
   const { traffic: _, ...view } = endpoint;
   return {
     ...identity(node, endpoint.id, endpoint.instance ?? endpoint.sessionId, endpoint.credentialId),
+    connection: endpoint.connectionNumber ?? 0,
     owner_id: endpoint.ownerId,
     place: placeOf(endpoint),
     protocol: endpoint.proto,
@@ -55,7 +59,7 @@ export function placelessRow(
   view: LiveSession | (LiveTunnel & { credentialId: string | null }),
 ): OnlineRow {
   const agent = 'sessionId' in view ? view.sessionId : view.id;
-  const none = { owner_id: null, place: null, protocol: '', pooled: false };
+  const none = { connection: 0, owner_id: null, place: null, protocol: '', pooled: false };
   return { ...identity(node, view.id, agent, view.credentialId), ...none, view };
 }
 

@@ -35,6 +35,10 @@ export class ServedElsewhere implements OtherNodes {
     return (port === 'http' && this.#find('http', host) !== undefined) || this.#find('tls', host) !== undefined;
   }
 
+  failed(id: string): void {
+    this.options.nodes.failed(id);
+  }
+
   catchUp(): Promise<void> {
     return this.options.catchUp();
   }
@@ -82,8 +86,16 @@ export class ServedElsewhere implements OtherNodes {
     return undefined;
   }
 
+  /** One of the nodes, with a second one in case that it cannot be reached. */
   #nodeOf(rows: Iterable<OnlineRow>): NodePlace | undefined {
-    const places = [...rows].flatMap(({ node }) => this.options.nodes.place(node) ?? []);
-    return places[Math.floor(Math.random() * places.length)];
+    const { nodes } = this.options;
+    const places = [...rows].flatMap(({ node }) => nodes.place(node) ?? []);
+    if (places.length < 2) return places[0];
+    // In any order, but those come last that do not answer, or are being emptied.
+    const rank = ({ id }: NodePlace) =>
+      (nodes.isUnreachable(id) ? 2 : 0) + (nodes.isDraining(id) ? 1 : 0) + Math.random();
+    const ranked = places.map((place) => ({ place, at: rank(place) })).sort((a, b) => a.at - b.at);
+    const [first, next] = ranked.map(({ place }) => place);
+    return first && { ...first, next };
   }
 }

@@ -1,5 +1,6 @@
 import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Log } from '../../lib/log/log.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
@@ -62,6 +63,9 @@ export interface EdgeServerOptions {
 }
 
 const MINUTE = 60_000;
+/** How long clients of other gateways may take when this one stops, in milliseconds. */
+const FINISH_MS = 5_000;
+const CHECK_MS = 50;
 /** Name in the certificate for clients that request an unknown name. */
 const DEFAULT_NAME = 'localhost';
 /** Hostports name the public TLS port by its usual number, too: connections may be redirected from there. */
@@ -79,6 +83,7 @@ export class EdgeServer {
   readonly #services: ServiceServer;
   #edges: TlsEdgeRouter | undefined;
   #tlsPorts: readonly number[] = [USUAL_PORT];
+  readonly #clients: HttpClients[] = [];
   readonly #connections = new Set<Socket>();
   readonly #onRetired = (endpoint: GatewayEndpoint) => this.#proxy.retire(endpoint);
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
@@ -147,14 +152,26 @@ export class EdgeServer {
   }
 
   async stop(): Promise<void> {
+    const closed = Promise.all([close(this.#http), close(this.#https)]);
+    // Their agents are at other gateways, which go on.
+    if (this.options.relays) await this.#finish(this.options.relays);
     this.options.endpoints.off('retired', this.#onRetired);
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
     this.#edges?.closePorts();
     this.#services.close();
-    const closed = Promise.all([close(this.#http), close(this.#https)]);
     for (const socket of this.#connections) socket.destroy();
     await closed;
+  }
+
+  /** Lets clients finish what other gateways serve. What is idle ends at once. */
+  async #finish(relays: Relays): Promise<void> {
+    const end = performance.now() + FINISH_MS;
+    const isOver = () => {
+      const clients = this.#clients.map((port) => port.finish());
+      return relays.closeIdle() + clients.reduce((one, other) => one + other) === 0;
+    };
+    while (!isOver() && performance.now() < end) await delay(CHECK_MS);
   }
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
@@ -174,6 +191,7 @@ export class EdgeServer {
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {
     const { limits, counters } = http;
     const clients = new HttpClients({ ...http, handler: { onRequest: (req, res) => this.#serve(req, res, 'http') } });
+    this.#clients.push(clients);
     const slots = new ConnectionSlots({
       limit: limits.connections,
       closeIdle: (choice) => closeLongestIdle(choice, clients),
@@ -219,6 +237,7 @@ export class EdgeServer {
     const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
+    this.#clients.push(clients);
     const limits = { ...TLS_LIMITS, ...this.options.tlsLimits };
     const slots = new ConnectionSlots({
       limit: limits.connections,

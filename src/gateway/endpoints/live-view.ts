@@ -69,6 +69,8 @@ export interface LiveEndpoint {
   sessionId: string | null;
   /** Identifies the agent's process, also in its next session; left out: it does not say. */
   instance?: string;
+  /** Above 0: of an additional session of the same agent, which binds its endpoints there too; left out: 0. */
+  connectionNumber?: number;
   edgeId: string | null;
   credentialId: string | null;
   /** Bot user that owns the authtoken. */

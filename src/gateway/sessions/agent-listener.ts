@@ -218,6 +218,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       tunnelId: this.tunnelId,
       sessionId: owner.id,
       ...(owner.agent.instance !== null && { instance: owner.agent.instance }),
+      ...(owner.agent.connectionNumber > 0 && { connectionNumber: owner.agent.connectionNumber }),
       edgeId: null,
       credentialId: owner.credential.id,
       ownerId: owner.credential.ownerId,

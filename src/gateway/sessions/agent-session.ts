@@ -38,6 +38,7 @@ export const GATEWAY = {
 const MAX_FEEDS = 16;
 /** Milliseconds that the second link stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
+const DRAIN_CHECK_MS = 500;
 
 export interface AgentSessionDeps extends SessionListenersDeps {
   /** Connections to its upstreams at a time. */
@@ -50,6 +51,19 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   loginTurns: RequestTurns;
   glitches: GlitchLimits;
   memory: AgentMemory;
+  /** Null: this gateway is the only one. */
+  node: SessionNode | null;
+}
+
+/** This gateway among those of a cluster, as agents see it. */
+export interface SessionNode {
+  readonly id: string;
+  /** Addresses of those that take agents, `host:port`. */
+  others(): string[];
+  /** Whether the agent of a session has another one at a gateway that takes agents. */
+  hasOther(session: Pick<AgentSession, 'id' | 'credential'>): boolean;
+  /** The server name of agents' connections to their HTTPS ports. */
+  readonly serverName: string;
 }
 
 export interface SessionLink {
@@ -148,6 +162,7 @@ export class AgentSession implements ListenerOwner {
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
+      ...(this.#announced.nodes && this.deps.node && { Node: this.deps.node.id }),
     };
   }
 
@@ -191,6 +206,18 @@ export class AgentSession implements ListenerOwner {
 
   end(reason: Error): void {
     for (const link of [this.#first, this.#second]) link?.end(reason);
+  }
+
+  /** Opens no further streams, and ends once those of clients have ended, or after so many milliseconds. */
+  drain(reason: Error, ms: number): void {
+    this.#listeners.retireAll();
+    const until = performance.now() + ms;
+    // Not at once: a client may have been sent here, and have no stream yet.
+    const timer = setInterval(() => {
+      if (this.gate.streams > 0 && performance.now() < until && !this.#ended) return;
+      clearInterval(timer);
+      this.end(reason);
+    }, DRAIN_CHECK_MS).unref();
   }
 
   /** Ends the session, so that the agent starts one with all its connections free. */
@@ -268,6 +295,9 @@ export class AgentSession implements ListenerOwner {
         return this.#listeners.update(parseMessage(PatchRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.linkTicket:
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
+        break;
+      case StreamType.otherNodes:
+        if (this.deps.node) return { body: { Nodes: this.deps.node.others(), Name: this.deps.node.serverName } };
     }
     throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
   }

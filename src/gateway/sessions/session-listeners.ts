@@ -122,6 +122,11 @@ export class SessionListeners {
     this.deps.binder.retire(listener);
   }
 
+  /** Routes no further connections to any listener; those that are under way go on. */
+  retireAll(): void {
+    for (const listener of this.#byId.values()) if (!('labels' in listener)) this.deps.binder.retire(listener);
+  }
+
   /** Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once. */
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);

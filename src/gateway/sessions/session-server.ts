@@ -14,7 +14,7 @@ import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
-import type { AgentSession } from './agent-session.ts';
+import type { AgentSession, SessionNode } from './agent-session.ts';
 import type { AddressLeases } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
@@ -29,6 +29,10 @@ const LOGIN_BURST_MS = 2000;
 const STOP_MS = 2_000;
 /** Between two sessions that end when the gateway is emptied: 50 a second reconnect elsewhere. */
 const SHED_MS = 20;
+/** Within this time, the other gateways know that this one is being emptied. */
+const TOLD_MS = 3_000;
+/** What clients have under way may take so long to end, if the agent has another session. */
+const DRAIN_MS = 10_000;
 const RENEWAL_CHECK_MS = 60_000;
 /** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
 const SECOND_LINKS = 1 / 4;
@@ -43,6 +47,7 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   limits?: Partial<AgentLimits> | undefined;
   /** Omitted: this gateway is the only one. */
   leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
+  node?: SessionNode | null | undefined;
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
   balancers: LoadBalancers | null;
@@ -123,11 +128,11 @@ export class SessionServer
       socket.destroy();
       return;
     }
-    const { access, binder, ids, counters, log } = this.options;
+    const { access, binder, ids, counters, node = null, log } = this.options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const link = new AgentLink(socket, socket.remoteAddress ?? '', {
-      ...{ access, binder, ids, counters, log },
+      ...{ access, binder, ids, counters, node, log },
       directory: this,
       maxListeners: this.#limits.endpoints,
       maxStreams: this.#limits.connections,
@@ -155,13 +160,15 @@ export class SessionServer
     this.options.log.info({ sessions: this.#sessions.size }, 'gateway is being emptied');
     // A load balancer sees that the port is closed.
     if (this.#server.listening) this.#server.close();
-    const shed = () => {
-      const [session] = this.#sessions;
-      if (session === undefined || this.#stopped) return;
-      session.end(new Error('the gateway is being emptied'));
-      setTimeout(shed, SHED_MS).unref();
-    };
-    shed();
+    setTimeout(() => this.#shed([...this.#sessions]), TOLD_MS).unref();
+  }
+
+  #shed([session, ...rest]: readonly AgentSession[]): void {
+    if (session === undefined || this.#stopped) return;
+    const reason = new Error('the gateway is being emptied');
+    if (this.options.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
+    else session.end(reason);
+    setTimeout(() => this.#shed(rest), SHED_MS).unref();
   }
 
   /** Stops listening and ends every session, within 2 s. */

@@ -5,6 +5,7 @@ import {
   AuthAnswer,
   BindAnswer,
   CommandAnswer,
+  OtherNodes,
   type ProxyHeader,
   StopTunnel,
   StreamType,
@@ -17,6 +18,7 @@ import { offline, redact, refusalOf } from '../gateway-error.ts';
 import {
   type GatewayLink,
   type GatewayLinkOptions,
+  type GatewayNode,
   type GatewaySession,
   SessionEndpoint,
   SessionRefused,
@@ -43,6 +45,8 @@ const CALLS_AT_ONCE = 32;
 interface NativeSessionOptions extends LinkOptions {
   version: string;
   metadata: string;
+  /** Above 0 for a session beside the first one. */
+  number: number;
   progress: ProgressMonitor;
 }
 
@@ -57,7 +61,19 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   return {
     ...route,
     progress,
-    connect: () => connectNativeSession({ ...fixed, authtoken: authtoken() }),
+    connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }),
+    connectTo: ({ address: node, serverName }) => {
+      const { dial, address } = routeTo(node, options.proxies, options.authorities);
+      const there = { ...fixed, dial, address: { ...address, serverName }, progress: new ProgressMonitor(clock) };
+      // The same agent for the gateways, whose TLS sessions are not those of the first one.
+      const { clientId } = resumption;
+      return connectNativeSession({
+        ...there,
+        resumption: { clientId, tlsSession: null },
+        number: 1,
+        authtoken: authtoken(),
+      });
+    },
     close() {},
   };
 }
@@ -98,6 +114,7 @@ interface Served {
 /** A session with a gateway. It lives as long as one of its links. */
 class NativeSession implements GatewaySession {
   readonly lost: Promise<string>;
+  node?: NonNullable<GatewaySession['node']>;
   #settleLost: (reason: string) => void = () => {};
   readonly #links: SessionLinks;
   readonly #rpc: RpcQueue;
@@ -126,10 +143,10 @@ class NativeSession implements GatewaySession {
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, resumption } = this.options;
+    const { authtoken, version, metadata, resumption, number } = this.options;
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
-    const request = authRequest({ authtoken, clientId, version, metadata, ...heartbeats });
+    const request = authRequest({ authtoken, clientId, version, metadata, number, ...heartbeats });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -139,6 +156,8 @@ class NativeSession implements GatewaySession {
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
     this.#hasReports = answer.Extra.RequestFeed;
+    const { Node: id } = answer.Extra;
+    if (id !== '') this.node = { id, others: () => this.#otherNodes() };
     // Aborted: the session is over already.
     void this.#tick().catch(() => {});
   }
@@ -163,11 +182,11 @@ class NativeSession implements GatewaySession {
     this.#links.close(reason);
   }
 
-  async close(): Promise<void> {
+  async close(patienceMs = DRAIN_DEADLINE_MS): Promise<void> {
     const { clock, log } = this.options;
     try {
       if (!this.#links.signal.aborted) {
-        await withDeadline(this.#drain(), 'answering the last requests', DRAIN_DEADLINE_MS, undefined, clock);
+        await withDeadline(this.#drain(), 'answering the last requests', patienceMs, undefined, clock);
       }
     } catch (error) {
       log.debug({ reason: messageOf(error) }, 'session ended with open connections');
@@ -193,6 +212,12 @@ class NativeSession implements GatewaySession {
       this.options.progress.report();
       this.#links.tick();
     }
+  }
+
+  async #otherNodes(): Promise<GatewayNode[]> {
+    const { Error: reason, Nodes, Name: serverName } = await this.#links.call(StreamType.otherNodes, {}, OtherNodes);
+    if (reason !== '') throw new Error(reason);
+    return Nodes.map((address) => ({ address, serverName }));
   }
 
   #lose(message: string): void {

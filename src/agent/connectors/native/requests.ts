@@ -3,7 +3,7 @@ import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts'
 import type { EndpointRequest } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink` and `RequestFeed`; a test
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink`, `RequestFeed`, `Nodes` and `LegNumber`; a test
 // compares them.
 
 const NANOSECONDS_PER_S = 1e9;
@@ -19,6 +19,8 @@ export interface AuthOptions {
   metadata: string;
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
+  /** Above 0 for a session beside the first one. */
+  number: number;
 }
 
 export function authRequest(options: AuthOptions): object {
@@ -50,6 +52,8 @@ export function authRequest(options: AuthOptions): object {
       StreamWindow: LARGEST_WINDOW,
       SecondLink: true,
       RequestFeed: true,
+      Nodes: true,
+      ...(options.number > 0 && { LegNumber: options.number }),
     },
   };
 }

@@ -52,6 +52,17 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
     });
   }
 
+  /**
+   * Ends connections that are idle, and lets the others finish what they have under way. Call it again until none is left.
+   *
+   * @returns how many are left
+   */
+  finish(): number {
+    const clients = [...this];
+    for (const client of clients) client.finish();
+    return clients.length;
+  }
+
   [Symbol.iterator](): Iterator<Http1Client | Http2Client> {
     return this.#clients[Symbol.iterator]();
   }

@@ -30,6 +30,8 @@ export interface NodePlace {
   /** Of its HTTPS port, as other nodes reach it. */
   readonly host: string;
   readonly port: number;
+  /** Another one that serves the same, for when this one cannot be reached; left out: none does. */
+  readonly next?: NodePlace | undefined;
 }
 
 /** The nodes that serve what this one does not; undefined: none does. */
@@ -45,6 +47,8 @@ export interface OtherNodes {
   knows(port: 'tls' | 'http', host: string): boolean;
   /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
   catchUp(): Promise<void>;
+  /** A node could not be reached: for a while, others come first. */
+  failed(id: string): void;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
 }
@@ -66,6 +70,8 @@ const MAX_HEAD = 16_384;
 const MAX_ENDPOINTS = 4096;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
+/** Milliseconds without a byte after which a connection whose last bytes were an answer is taken for idle. */
+const IDLE_MS = 500;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
@@ -92,6 +98,8 @@ export class Relays {
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
+  /** Connections that are passed on: when their last answer came, and how much had been sent before. */
+  readonly #links = new Map<Socket, { client: Socket; written: number; at: number }>();
   /** By node, scheme and name. */
   readonly #endpoints = new Map<string, RemoteEndpoint>();
 
@@ -171,8 +179,8 @@ export class Relays {
   async #openFor(from: ClientInfo, node: NodePlace, scheme: 'http' | 'https', host: string): Promise<Duplex> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
-    const link = await this.#connect(node);
-    link.write(this.options.tickets.issue(ends, node.id, scheme === 'https' ? 'tls' : 'http', true));
+    const { link, id } = await this.#connect(node);
+    link.write(this.options.tickets.issue(ends, id, scheme === 'https' ? 'tls' : 'http', true));
     return scheme === 'https' ? this.#secure(link, host) : link;
   }
 
@@ -212,14 +220,52 @@ export class Relays {
   }
 
   async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
-    const link = await this.#connect(node);
+    const { link, id } = await this.#connect(node);
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), node.id, port));
+    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, port));
+    this.#track(client, link);
     pipeBoth(client, link);
   }
 
-  async #connect({ host, port }: NodePlace): Promise<Socket> {
+  #track(client: Socket, link: Socket): void {
+    const state = { client, written: -1, at: 0 };
+    this.#links.set(link, state);
+    link.once('close', () => this.#links.delete(link));
+    link.on('data', () => {
+      state.written = link.bytesWritten;
+      state.at = performance.now();
+    });
+  }
+
+  /**
+   * Ends the connections that are passed on, and on which nothing waits for an answer.
+   *
+   * @returns how many are left
+   */
+  closeIdle(): number {
+    const now = performance.now();
+    for (const [link, { client, written, at }] of this.#links) {
+      if (link.bytesWritten !== written || now - at < IDLE_MS) continue;
+      client.end();
+      link.end();
+    }
+    return this.#links.size;
+  }
+
+  /** Connects to a node, or to the next one that serves the same. */
+  async #connect(node: NodePlace): Promise<{ link: Socket; id: string }> {
+    const { id, next } = node;
+    try {
+      return { link: await this.#connectTo(node), id };
+    } catch (error) {
+      this.options.nodes.failed(id);
+      if (next) return this.#connect(next);
+      throw error;
+    }
+  }
+
+  async #connectTo({ host, port }: NodePlace): Promise<Socket> {
     const link = connect({
       host,
       port,

@@ -301,6 +301,8 @@ const MIGRATIONS: readonly string[] = [
     key TEXT PRIMARY KEY NOT NULL,
     node TEXT NOT NULL,
     agent TEXT NOT NULL,
+    -- Above 0: of an additional session of the agent.
+    connection INTEGER NOT NULL,
     -- Refers to nothing: it counts until its node has taken it offline, also when the authtoken is deleted.
     credential_id TEXT NOT NULL,
     owner_id TEXT,

@@ -44,8 +44,8 @@ async function recorded(kind: ConnectorKind): Promise<string[]> {
 function comparable(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(comparable);
   if (typeof value !== 'object' || value === null) return value;
-  // The SDK knows no larger windows.
-  const { StreamWindow: _, SecondLink: __, RequestFeed: ___, ...known } = value as Record<string, unknown>;
+  // The SDK knows none of these.
+  const { StreamWindow: _, SecondLink: __, RequestFeed: ___, Nodes: ____, ...known } = value as Record<string, unknown>;
   const members = Object.entries(known).map(([key, member]) => {
     if (['UserAgent', 'HeartbeatInterval', 'HeartbeatTolerance'].includes(key)) return [key, typeof member] as const;
     if (key === 'Metadata') return [key, String(member).replace(/[0-9a-f-]{36}/, 'uuid')] as const;

@@ -20,6 +20,9 @@ import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
 
+/** Milliseconds after which an idle connection ends when the gateway stops; clients that send a request are told earlier. */
+const FINISH_IDLE_MS = 1000;
+
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 4;
 
@@ -48,6 +51,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
   #response: Http1Response | null = null;
   #body: BodyProgress | null = null;
   #closing = false;
+  #isFinishing = false;
   readonly #postponed: PostponedInput;
   readonly #memory: ConnectionMemory;
   #headBytes = 0;
@@ -116,6 +120,13 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   destroy(): void {
     this.socket.destroy();
+  }
+
+  finish(): void {
+    this.#isFinishing = true;
+    const isIdle = performance.now() - this.#waitingSince >= FINISH_IDLE_MS && !this.#headersBegun;
+    if (this.#response === null && isIdle) this.#close();
+    else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false;
   }
 
   countHeld(): number {
@@ -241,6 +252,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     const chunks = head.length === null ? this.#decoder() : null;
     const request = new Http1Request(head, this.socket, upgrade, chunks, this.#countMemory);
     const response = new Http1Response(this.socket, head, this.#responses);
+    if (this.#isFinishing) response.shouldKeepAlive = false;
     this.#headersBegun = false;
     this.#headersDue = false;
     this.#request = request;

@@ -110,6 +110,10 @@ export class Http2Client implements IdleClient, MemoryHolder {
     this.socket.destroy();
   }
 
+  finish(): void {
+    this.session.close();
+  }
+
   /**
    * Ends requests that the client does not send, responses that it does not read, and a connection that has carried no
    * request for too long or whose client is gone. Bytes that trickle in do not count as use.

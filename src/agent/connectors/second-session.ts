@@ -1,0 +1,148 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { backoffDelay } from '../../lib/time/backoff.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
+import type { GatewayLink, GatewaySession } from './gateway-link.ts';
+
+/** Until it can be had: gateways may not reach each other's addresses from outside, and devices pay for what they send. */
+const RETRY = { baseMs: 4_000, maxMs: 300_000 };
+const CONNECT_DEADLINE_MS = 20_000;
+const ASK_DEADLINE_MS = 10_000;
+/** How long both sessions may be at one gateway, so that the newer one has all endpoints when the other moves on. */
+const SETTLE_MS = 10_000;
+/** How long clients may take to get what they have under way when it moves. */
+const MOVE_MS = 30_000;
+
+export interface SecondSessionOptions {
+  connectTo: NonNullable<GatewayLink['connectTo']>;
+  joined(session: GatewaySession): void;
+  left(session: GatewaySession): void;
+  clock: Clock;
+  log: Log;
+}
+
+/**
+ * Keeps a session at another gateway of a cluster than the first one's, which tells where there are others. It outlives the
+ * first one: with either, the device is online.
+ */
+export class SecondSession {
+  readonly #stopping = new AbortController();
+  #first: GatewaySession | null = null;
+  #session: GatewaySession | null = null;
+  #running: Promise<void> | null = null;
+  #wake = () => {};
+
+  constructor(private readonly options: SecondSessionOptions) {}
+
+  get session(): GatewaySession | null {
+    return this.#session;
+  }
+
+  /** @param first the session that is online now; null: none is */
+  follow(first: GatewaySession | null): void {
+    this.#first = first;
+    this.#wake();
+    if (first?.node) this.#running ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#session?.close();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.options;
+    const { signal } = this.#stopping;
+    let failures = 0;
+    try {
+      for (;;) {
+        signal.throwIfAborted();
+        const first = await this.#firstOnline(signal);
+        const began = clock.now();
+        const session = await this.#open(first, failures === 0);
+        if (session !== null) await this.#use(session, signal);
+        const wasUseful = session !== null && clock.now() - began >= RETRY.baseMs;
+        failures = wasUseful ? 0 : failures + 1;
+        await clock.sleep(backoffDelay(failures, RETRY, clock.random), signal);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  async #firstOnline(signal: AbortSignal): Promise<GatewaySession> {
+    for (;;) {
+      if (this.#first?.node) return this.#first;
+      await this.#change(signal);
+    }
+  }
+
+  /** Resolves when the first session has changed. */
+  #change(signal: AbortSignal): Promise<void> {
+    return withOwnSignal(signal, (own) => {
+      return new Promise((resolve, reject) => {
+        this.#wake = resolve;
+        own.addEventListener('abort', () => reject(own.reason));
+      });
+    });
+  }
+
+  /** @returns null when there is no other gateway, or it cannot be reached */
+  async #open(first: GatewaySession, logs: boolean): Promise<GatewaySession | null> {
+    const { connectTo, clock, log } = this.options;
+    let gateway: string | null = null;
+    try {
+      const nodes = await withDeadline(others(first), 'asking for other gateways', ASK_DEADLINE_MS, undefined, clock);
+      const node = nodes[Math.floor(clock.random() * nodes.length)];
+      if (node === undefined) return null;
+      gateway = node.address;
+      const session = await withDeadline(connectTo(node), 'starting a session', CONNECT_DEADLINE_MS, undefined, clock);
+      log.info({ gateway }, 'second session online');
+      return session;
+    } catch (error) {
+      const reason = messageOf(error);
+      if (logs && gateway !== null) log.warn({ gateway, reason }, 'no second session; retrying');
+      else log.debug({ reason }, 'no second session yet');
+      return null;
+    }
+  }
+
+  async #use(session: GatewaySession, signal: AbortSignal): Promise<void> {
+    const { joined, left, log } = this.options;
+    if (signal.aborted) return session.close();
+    this.#session = session;
+    joined(session);
+    const over = new AbortController();
+    const moving = this.#moveFromFirst(session, AbortSignal.any([signal, over.signal])).catch((error: unknown) => {
+      if (!over.signal.aborted && !signal.aborted) throw error;
+    });
+    const reason = await session.lost;
+    over.abort();
+    await moving;
+    this.#session = null;
+    left(session);
+    if (!signal.aborted) log.info({ reason }, 'second session lost');
+  }
+
+  /** Ends the session when the first one has come to the same gateway, and there is another one. */
+  async #moveFromFirst(session: GatewaySession, signal: AbortSignal): Promise<void> {
+    const { clock } = this.options;
+    for (;;) {
+      const first = this.#first;
+      if (first?.node && first.node.id === session.node?.id) {
+        await clock.sleep(SETTLE_MS, signal);
+        const nodes = await others(first).catch(() => []);
+        if (this.#first === first && nodes.length > 0) return session.close(MOVE_MS);
+        if (this.#first === first) continue;
+      } else {
+        await this.#change(signal);
+      }
+    }
+  }
+}
+
+function others(session: GatewaySession) {
+  return session.node?.others() ?? Promise.resolve([]);
+}

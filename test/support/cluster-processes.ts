@@ -1,0 +1,122 @@
+import { onTestFinished } from 'vitest';
+import { openForChanges } from '../../src/gateway/store/open-gateway-store.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
+import type { ConnectorKind } from '../../src/settings/agent-settings.ts';
+import { persistTunnels } from '../faults/persisted-tunnels.ts';
+import { PublicClient } from '../faults/public-client.ts';
+import { AgentProcess, deviceAgent } from './agent-process.ts';
+import { startBalancer } from './balancer.ts';
+import { freePorts } from './free-ports.ts';
+import { GatewayProcess } from './gateway-process.ts';
+import { startHttpService } from './http-service.ts';
+import { PostgresServer } from './postgres-server.ts';
+import { silentLog } from './silent-log.ts';
+import { temporaryFolder } from './temporary-folder.ts';
+
+const KEY = Buffer.alloc(32, 7).toString('base64');
+
+/** A line of `gateway nodes --json`. */
+interface ListedNode {
+  id: string;
+  address: string;
+  state: string;
+  sessions: number;
+  endpoints: number;
+}
+
+/** Gateways on one PostgreSQL behind a load balancer, as operators start them. All ends with the test. */
+export class ClusterProcesses {
+  readonly #env: Record<string, string>;
+
+  private constructor(
+    readonly database: PostgresServer,
+    readonly authtoken: string,
+    readonly gateways: GatewayProcess[],
+    /** Of the load balancer, for agents. */
+    readonly address: string,
+  ) {
+    this.#env = environment(database);
+  }
+
+  static async start(count: number): Promise<ClusterProcesses> {
+    const database = await PostgresServer.start();
+    onTestFinished(() => database.end());
+    const authtoken = await newAuthtoken(database.url());
+    const gateways: GatewayProcess[] = [];
+    onTestFinished(() => Promise.all(gateways.map((gateway) => gateway.kill())).then(() => {}));
+    for (let at = 0; at < count; at++) {
+      const { first } = await freePorts(3);
+      const ports = {
+        GATEWAY_SESSION_PORT: String(first),
+        GATEWAY_HTTPS_PORT: String(first + 1),
+        GATEWAY_HTTP_PORT: String(first + 2),
+      };
+      const env = { ...environment(database), GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
+      gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, authtoken }));
+    }
+    const balancer = await startBalancer(gateways.map(({ sessionAddress }) => Number(sessionAddress.split(':')[1])));
+    onTestFinished(balancer.close);
+    return new ClusterProcesses(database, authtoken, gateways, balancer.address);
+  }
+
+  /** Runs `device-agent gateway …` beside the first gateway. */
+  command(...args: string[]) {
+    const env = { ...this.#env, GATEWAY_NODE_ADDRESS: '127.0.0.1:1' };
+    return deviceAgent(['gateway', ...args], this.gateways[0]?.folder ?? '', env);
+  }
+
+  async nodes(): Promise<ListedNode[]> {
+    return JSON.parse((await this.command('nodes', '--json')).stdout) as ListedNode[];
+  }
+
+  /** The places among the gateways of those that have sessions of agents. */
+  async serving(): Promise<number[]> {
+    const serving = (await this.nodes()).filter(({ sessions }) => Number(sessions) > 0);
+    return serving.map((node) => this.placeOf(node)).sort();
+  }
+
+  placeOf({ address }: ListedNode): number {
+    return this.gateways.findIndex(({ httpsPort }) => address === `127.0.0.1:${httpsPort}`);
+  }
+
+  /** A device whose tunnel answers `seen`; it reaches the gateways by the load balancer. */
+  async startDevice(domain: string, connector?: ConnectorKind): Promise<AgentProcess> {
+    const upstream = await startHttpService((_request, res) => void res.end('seen'));
+    onTestFinished(() => upstream.close());
+    const folder = temporaryFolder();
+    const { port } = new URL(upstream.url);
+    persistTunnels(folder, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}` }]);
+    const agent = AgentProcess.start(folder, {
+      NGROK_AUTHTOKEN: this.authtoken,
+      NGROK_SERVER_ADDR: this.address,
+      NGROK_CA_CERT: this.gateways[0]?.caFile ?? '',
+      ...(connector && { AGENT_CONNECTOR: connector }),
+    });
+    onTestFinished(() => agent.end('SIGKILL').then(() => {}));
+    await agent.ready();
+    return agent;
+  }
+
+  /** A client of each gateway. */
+  clients(): PublicClient[] {
+    const clients = this.gateways.map(
+      ({ httpsPort, sessionCa }) => new PublicClient(() => ({ httpsPort, sessionCa }), 20_000),
+    );
+    onTestFinished(() => {
+      for (const client of clients) client.close();
+    });
+    return clients;
+  }
+}
+
+function environment(database: PostgresServer): Record<string, string> {
+  return { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: KEY };
+}
+
+async function newAuthtoken(databaseUrl: string): Promise<string> {
+  const location = { dataDir: temporaryFolder(), encryptionKey: KEY, databaseUrl };
+  const { store, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
+  const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+  await close();
+  return token;
+}
