@@ -90,6 +90,8 @@ const streamWindow = z.transform((value: unknown) =>
 
 const announced = z.transform((value: unknown) => value === true);
 
+const announcedText = z.transform((value: unknown) => (typeof value === 'string' ? value : ''));
+
 const AuthExtra = z.preprocess(
   withLowerCaseKeys,
   z.object({
@@ -225,7 +227,7 @@ export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
   Extra: z
-    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced, Node: text })
+    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced, Node: announcedText })
     .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, Node: '' }),
 });
 

@@ -304,6 +304,7 @@ describe('peers that support larger windows', () => {
         StreamWindow: 0,
         SecondLink: false,
         RequestFeed: false,
+        Node: '',
       });
     }
   });

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
-import { PERIODS } from '../../gateway/cluster/nodes.ts';
+import { shownState } from '../../gateway/cluster/nodes.ts';
 import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
 import { Postgres } from '../../gateway/store/shared/postgres.ts';
 import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
@@ -81,14 +81,14 @@ export async function listNodes(settings: GatewayServerSettings, { json }: { jso
   const nodes = await withPostgres(settings, async (postgres) => {
     const head = (await postgres.head())?.version ?? 0;
     const online = await postgres.online();
-    return (await postgres.nodes()).map(({ id, address, build, applied, silentSeconds, alone, draining }) => {
-      const state = silentSeconds * 1000 >= PERIODS.silentMs ? 'silent' : draining ? 'draining' : 'serving';
+    return (await postgres.nodes()).map((node) => {
+      const { id, address, build, applied, silentSeconds, alone } = node;
       const { sessions, endpoints } = online.get(id) ?? { sessions: 0, endpoints: 0 };
       return {
         ...{
           id,
           address,
-          state,
+          state: shownState(node),
           version: build,
           silent_s: Math.round(silentSeconds),
           behind: Math.max(0, head - applied),

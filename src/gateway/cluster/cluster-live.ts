@@ -4,6 +4,7 @@ import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type {
   LiveEndpoint,
+  LiveGateway,
   LiveSession,
   LiveTunnel,
   LiveView,
@@ -11,7 +12,7 @@ import type {
   SessionCommand,
 } from '../endpoints/live-view.ts';
 import type { Database } from '../store/sql/database.ts';
-import type { Nodes } from './nodes.ts';
+import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 
 interface ClusterLiveOptions {
@@ -55,12 +56,27 @@ export class ClusterLive implements LiveView {
   tunnels(): readonly LiveTunnel[] {
     const labelled = this.#others('tn_').map(({ view }) => view as LiveTunnel);
     const endpoints = this.#others('ep_').map(({ view }) => tunnelOf(view as LiveEndpoint));
-    return unique([...this.options.here.tunnels(), ...labelled, ...endpoints]);
+    const shown = new Set(this.endpoints().map(({ id }) => id));
+    const isShown = ({ endpointId }: LiveTunnel) => endpointId === null || shown.has(endpointId);
+    return unique([...this.options.here.tunnels(), ...labelled, ...endpoints]).filter(isShown);
   }
 
   endpoints(): readonly LiveEndpoint[] {
     const others = this.#others('ep_').map(({ view }): LiveEndpoint => ({ ...(view as LiveEndpoint), traffic: null }));
-    return unique([...this.options.here.endpoints(), ...others]);
+    return ofOneConnection(unique([...this.options.here.endpoints(), ...others]));
+  }
+
+  gateways(): readonly LiveGateway[] {
+    const { nodes, rows } = this.options;
+    const counts = (node: string) => {
+      const there = node === nodes.self ? [...rows.own.values()] : [...rows.of(node)];
+      const ofKind = (kind: string) => there.filter(({ view }) => view.id.startsWith(kind)).length;
+      return { sessions: ofKind('ts_'), endpoints: ofKind('ep_') };
+    };
+    return nodes.all.map((node) => {
+      const { id, address, build: version, silentSeconds } = node;
+      return { id, address, state: shownState(node), version, silentSeconds, ...counts(id) };
+    });
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
@@ -105,6 +121,17 @@ function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
     metadata: endpoint.metadata,
     forwardsTo: endpoint.upstreamUrl ?? '',
   };
+}
+
+/** An agent with sessions at two nodes has each of its endpoints at both. */
+function ofOneConnection(endpoints: readonly LiveEndpoint[]): LiveEndpoint[] {
+  const shown = new Map<string, number>();
+  return endpoints.filter(({ sessionId, url, connectionNumber = 0 }) => {
+    const endpoint = `${sessionId} ${url}`;
+    const first = shown.get(endpoint) ?? connectionNumber;
+    shown.set(endpoint, first);
+    return first === connectionNumber;
+  });
 }
 
 /** An agent that moves is at two nodes for a moment. */

@@ -1,4 +1,5 @@
 import type { NodePlace } from '../edge/relays/relays.ts';
+import type { LiveGateway } from '../endpoints/live-view.ts';
 import type { Node } from '../store/shared/postgres.ts';
 
 /**
@@ -20,6 +21,12 @@ export const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, margin
 
 /** For how long others are tried before a node that could not be reached. */
 const UNREACHABLE_MS = 5_000;
+
+/** What operators see of a node. */
+export function shownState({ silentSeconds, draining }: Node): LiveGateway['state'] {
+  if (silentSeconds * 1000 >= PERIODS.silentMs) return 'silent';
+  return draining ? 'draining' : 'serving';
+}
 
 /** The gateways that use one shared database, as this one knows them. */
 export class Nodes {
@@ -105,10 +112,15 @@ export class Nodes {
     };
   }
 
+  /** All of them, as they were when they were asked for last. */
+  get all(): Node[] {
+    return [...this.#known.values()];
+  }
+
   /** Other nodes that take agents. */
   others(): Node[] {
     const isOpen = ({ id, draining }: Node) => id !== this.self && !draining && this.state(id) === 'serving';
-    return [...this.#known.values()].filter((node) => !node.alone && isOpen(node));
+    return this.all.filter((node) => !node.alone && isOpen(node));
   }
 
   /** How long ago this node renewed its entry, in milliseconds: so long at least it is silent for the others. */

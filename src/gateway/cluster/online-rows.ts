@@ -126,6 +126,11 @@ export class OnlineRows {
     return this.#own;
   }
 
+  /** Of another node. */
+  of(node: string): Iterable<OnlineRow> {
+    return this.#nodes.get(node);
+  }
+
   /** Other nodes that rows name. */
   nodes(): string[] {
     return [...this.#nodes.keys()];

@@ -5,6 +5,8 @@ export interface LiveView {
   sessions(): readonly LiveSession[];
   tunnels(): readonly LiveTunnel[];
   endpoints(): readonly LiveEndpoint[];
+  /** The gateways of a cluster; left out or empty: this one is the only one. */
+  gateways?(): readonly LiveGateway[];
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
   /** Resolves when it has taken effect everywhere, or cannot soon. */
@@ -83,6 +85,19 @@ export interface LiveEndpoint {
   needsOwnConnection?: true;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
+}
+
+/** One gateway of a cluster. */
+export interface LiveGateway {
+  id: string;
+  /** `host:port` of its HTTPS port. */
+  address: string;
+  state: 'serving' | 'draining' | 'silent';
+  version: string;
+  /** Since it was last heard of. */
+  silentSeconds: number;
+  sessions: number;
+  endpoints: number;
 }
 
 export const nothingOnline: LiveView = {

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { ksuidOf } from '../../lib/ids.ts';
 import type {
   LiveEndpoint,
+  LiveGateway,
   LiveSession,
   LiveTunnel,
   LiveView,
@@ -29,6 +30,10 @@ export class LiveWithEdges implements LiveView {
   endpoints(): readonly LiveEndpoint[] {
     const edges = [...this.edges.served()].filter(({ row }) => leadsSomewhere(row));
     return [...this.agents.endpoints(), ...edges.map(showEdge)];
+  }
+
+  gateways(): readonly LiveGateway[] {
+    return this.agents.gateways?.() ?? [];
   }
 
   command(sessionId: string, command: SessionCommand): boolean {

@@ -1,18 +1,26 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
 import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
 import type { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
-import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
+import { Badge, EmptyState, Notice, ProblemNotice, type Tone } from '../ui/notice.tsx';
 import { linkTo, useTitle } from '../ui/router.ts';
 import { attempt } from '../ui/submission.ts';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
 import { pageTitle, SECTION_TITLES } from './section.ts';
 import { api, type News } from './session.ts';
+
+const GATEWAYS_MS = 5_000;
+type Gateway = DashboardOverview['gateways'][number];
+const STATES: Record<Gateway['state'], [Tone, string]> = {
+  serving: ['good', 'Online'],
+  draining: ['warning', 'Draining'],
+  silent: ['bad', 'Silent'],
+};
 
 /** Problems first, then what is online. */
 export function Overview({
@@ -36,6 +44,13 @@ export function Overview({
     news.value;
     void refresh();
   });
+  // Nobody announces that a gateway has fallen silent.
+  const isCluster = overview.value !== null && overview.value.gateways.length > 0;
+  useEffect(() => {
+    if (!isCluster) return;
+    const timer = setInterval(refresh, GATEWAYS_MS);
+    return () => clearInterval(timer);
+  }, [isCluster, refresh]);
   const known = overview.value;
   const groups = known && problemGroups(known.attention);
   return (
@@ -51,6 +66,7 @@ export function Overview({
           ))}
         </ul>
       </section>
+      {known && known.gateways.length > 0 && <GatewayList gateways={known.gateways} />}
       {figures.value && <FigureList figures={figures.value} />}
       {known?.devices === 0 && known.domains === 0 && (
         <EmptyState title="Start here">
@@ -89,6 +105,32 @@ function Group({ group: { tone, label, first, more, all, where } }: { group: Pro
       )}
     </>
   );
+}
+
+function GatewayList({ gateways }: { gateways: readonly Gateway[] }): JSX.Element {
+  return (
+    <section aria-labelledby="gateways">
+      <h2 id="gateways">Gateways</h2>
+      <ul class="gateways">
+        {gateways.map(({ id, address, state, version, sessions, endpoints, silentSeconds }) => (
+          <li key={id} class="card">
+            <Badge tone={STATES[state][0]}>{STATES[state][1]}</Badge>
+            <strong>{address}</strong>
+            <span>
+              {counted(sessions, 'session')}, {counted(endpoints, 'endpoint')}
+            </span>
+            <span class="hint">
+              {state === 'silent' ? `Last heard of ${Math.round(silentSeconds)} s ago` : `Version ${version}`}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function counted(count: number, what: string): string {
+  return `${count.toLocaleString('en')} ${what}${count === 1 ? '' : 's'}`;
 }
 
 function FigureList({ figures }: { figures: Figures }): JSX.Element {

@@ -9,19 +9,16 @@ import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
-import { type Gateway, startGateway } from '../../../src/gateway/gateway.ts';
+import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
-import { freePorts } from '../../support/free-ports.ts';
+import { startClusterNode } from '../../support/cluster-node.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { startHttpService } from '../../support/http-service.ts';
 import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
-import { silentLog } from '../../support/silent-log.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
-const KEY = Buffer.alloc(32, 7).toString('base64');
 const only = unless(NO_POSTGRES);
 let server: PostgresServer;
 let databases = 0;
@@ -36,23 +33,7 @@ beforeEach(async () => {
 });
 
 /** A gateway of the test's cluster. */
-async function startNode(): Promise<Gateway> {
-  const { first: port } = await freePorts(3);
-  const gateway = await startGateway({
-    ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: KEY },
-    ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `127.0.0.1:${port + 1}` },
-    databaseUrl: server.url().replace(/postgres$/, `c${databases}`),
-    tcpPorts: { first: 20_000, last: 20_999 },
-    log: silentLog,
-  });
-  let isOpen = true;
-  const close = async () => {
-    if (isOpen) await gateway.close();
-    isOpen = false;
-  };
-  onTestFinished(close);
-  return { ...gateway, close };
-}
+const startNode = () => startClusterNode(server.url().replace(/postgres$/, `c${databases}`));
 
 async function authtokenAt({ store }: Gateway, owner: string | null = null): Promise<string> {
   return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;

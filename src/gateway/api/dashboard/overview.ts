@@ -2,6 +2,7 @@ import type { CertificateAuthority, TlsCertificate } from '../../../management/r
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
+import type { LiveGateway } from '../../endpoints/live-view.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
 import type { TlsEdgeRow } from '../../store/tls-edges.ts';
@@ -40,6 +41,8 @@ export interface NeedsAttention {
 export interface DashboardOverview {
   readonly devices: number;
   readonly domains: number;
+  /** Empty when there is one. */
+  readonly gateways: readonly LiveGateway[];
   readonly attention: NeedsAttention;
 }
 
@@ -54,6 +57,7 @@ export function dashboardOverview(context: ApiContext): DashboardOverview {
   return {
     devices: devices.count('TRUE', []),
     domains: reservedDomains.count('TRUE', []),
+    gateways: context.live.gateways?.() ?? [],
     attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
   };
 }

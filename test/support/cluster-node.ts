@@ -1,0 +1,26 @@
+import { onTestFinished } from 'vitest';
+import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
+import { freePorts } from './free-ports.ts';
+import { silentLog } from './silent-log.ts';
+import { temporaryFolder } from './temporary-folder.ts';
+
+const KEY = Buffer.alloc(32, 7).toString('base64');
+
+/** A gateway in this process that shares a database with others; it is closed with the test, or before. */
+export async function startClusterNode(databaseUrl: string): Promise<Gateway> {
+  const { first: port } = await freePorts(3);
+  const gateway = await startGateway({
+    ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: KEY },
+    ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `127.0.0.1:${port + 1}` },
+    databaseUrl,
+    tcpPorts: { first: 20_000, last: 20_999 },
+    log: silentLog,
+  });
+  let isOpen = true;
+  const close = async () => {
+    if (isOpen) await gateway.close();
+    isOpen = false;
+  };
+  onTestFinished(close);
+  return { ...gateway, close };
+}
