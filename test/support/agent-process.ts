@@ -50,12 +50,14 @@ export class AgentProcess {
    * Starts the agent in a working folder, which contains its `data` folder.
    *
    * @param launcher prefix of the command line, for example to run the agent in another namespace
+   * @param cli the program of another version
    */
   static start(
     folder: string,
     env: Record<string, string> = {},
     args: string[] = [],
     launcher: string[] = [],
+    cli: string = CLI,
   ): AgentProcess {
     const settings = {
       AGENT_PORT: '0',
@@ -65,7 +67,7 @@ export class AgentProcess {
       AGENT_CONNECTOR: CHOSEN_CONNECTOR,
       ...env,
     };
-    return AgentProcess.#spawn([...launcher, process.execPath, CLI, ...args], folder, settings);
+    return AgentProcess.#spawn([...launcher, process.execPath, cli, ...args], folder, settings);
   }
 
   /** Starts another program that logs like the agent, for example one with several agents. */

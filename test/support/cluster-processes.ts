@@ -4,7 +4,7 @@ import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import type { ConnectorKind } from '../../src/settings/agent-settings.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
-import { AgentProcess, deviceAgent } from './agent-process.ts';
+import { AgentProcess, CLI, outcomeOf } from './agent-process.ts';
 import { startBalancer } from './balancer.ts';
 import { freePorts } from './free-ports.ts';
 import { GatewayProcess } from './gateway-process.ts';
@@ -27,6 +27,8 @@ interface ListedNode {
 /** Gateways on one PostgreSQL behind a load balancer, as operators start them. All ends with the test. */
 export class ClusterProcesses {
   readonly #env: Record<string, string>;
+  /** The program that commands are of: the newest that gateways are. */
+  #cli = CLI;
 
   private constructor(
     readonly database: PostgresServer,
@@ -62,7 +64,7 @@ export class ClusterProcesses {
   /** Runs `device-agent gateway …` beside the first gateway. */
   command(...args: string[]) {
     const env = { ...this.#env, GATEWAY_NODE_ADDRESS: '127.0.0.1:1' };
-    return deviceAgent(['gateway', ...args], this.gateways[0]?.folder ?? '', env);
+    return outcomeOf(process.execPath, [this.#cli, 'gateway', ...args], this.gateways[0]?.folder ?? '', env);
   }
 
   async nodes(): Promise<ListedNode[]> {
@@ -95,6 +97,16 @@ export class ClusterProcesses {
     onTestFinished(() => agent.end('SIGKILL').then(() => {}));
     await agent.ready();
     return agent;
+  }
+
+  /** Drains a gateway, stops it as systemd does, and starts it again with the program of another version. */
+  async upgrade(at: number, cli: string): Promise<void> {
+    const { id = '' } = (await this.nodes()).find((node) => this.placeOf(node) === at) ?? {};
+    const { code, stderr } = await this.command('drain', id);
+    if (code !== 0) throw new Error(stderr);
+    await this.gateways[at]?.stop();
+    await this.gateways[at]?.restart(cli);
+    this.#cli = cli;
   }
 
   /** A client of each gateway. */

@@ -93,10 +93,14 @@ export class GatewayProcess {
     return readFileSync(this.caFile, 'utf8');
   }
 
-  /** Kills the process, if it is running, and starts a new one. */
-  async restart(): Promise<void> {
+  /**
+   * Kills the process, if it is running, and starts a new one.
+   *
+   * @param cli the program of another version
+   */
+  async restart(cli?: string): Promise<void> {
     await this.kill();
-    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway'], this.launcher);
+    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway'], this.launcher, cli);
     await this.#running.logged('gateway listening');
   }
 

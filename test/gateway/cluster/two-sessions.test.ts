@@ -1,8 +1,12 @@
+import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 import type { PublicClient } from '../../faults/public-client.ts';
+import { CLI } from '../../support/agent-process.ts';
 import { ClusterProcesses } from '../../support/cluster-processes.ts';
 import { NO_POSTGRES } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
 const NAME = 'camera.localhost';
@@ -81,3 +85,83 @@ it('a device with the native connector has sessions at two gateways, and the los
   expect(staying.failed).toEqual([]);
   expect(all.asked).toBeGreaterThan(100);
 });
+
+it('gateways are upgraded to a version that adds to the database, one after another, and no request fails', {
+  timeout: 240_000,
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const cluster = await ClusterProcesses.start(3);
+  const device = await cluster.startDevice(NAME, 'native');
+  const api = await device.api();
+  const clients = cluster.clients();
+  await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100 });
+  await until(async () => (await clients[0]?.get(NAME)) === 'seen', 'the device', { everyMs: 100 });
+  const cli = nextVersion();
+  for (let at = 0; at < 3; at++) {
+    const others = new Visitors(clients.filter((_, each) => each !== at));
+    const tunnels = new NewTunnels(api);
+    await cluster.upgrade(at, cli);
+    await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100 });
+    await Promise.all([others.end(), tunnels.end()]);
+    expect([others.failed, tunnels.refused]).toEqual([[], []]);
+    expect(tunnels.names.length).toBeGreaterThan(0);
+    for (const name of tunnels.names)
+      for (const client of clients) await until(async () => (await client.get(name)) === 'seen', name, { everyMs: 50 });
+  }
+  const doctor = await cluster.command('doctor', '--json');
+  expect(doctor.stdout).toContain('is the same');
+});
+
+/** A device gets one tunnel after another. */
+class NewTunnels {
+  static #count = 0;
+  readonly names: string[] = [];
+  readonly refused: string[] = [];
+  #isOver = false;
+  readonly #running: Promise<void>;
+
+  constructor(private readonly api: string) {
+    this.#running = this.#create();
+  }
+
+  async #create(): Promise<void> {
+    const [first] = (await (await fetch(`${this.api}/tunnels`)).json()) as { forwards_to: string }[];
+    while (!this.#isOver) {
+      NewTunnels.#count += 1;
+      const domain = `t${NewTunnels.#count}.localhost`;
+      const body = JSON.stringify({ domain, forwards_to: first?.forwards_to });
+      const headers = { 'content-type': 'application/json' };
+      const res = await fetch(`${this.api}/tunnels`, { method: 'POST', headers, body });
+      if (res.ok) this.names.push(domain);
+      else this.refused.push(`${res.status} ${await res.text()}`);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+  }
+
+  async end(): Promise<void> {
+    this.#isOver = true;
+    await this.#running;
+  }
+}
+
+/** The program with one more migration, which adds a column and a table. @returns its path */
+function nextVersion(): string {
+  const folder = temporaryFolder();
+  const root = dirname(dirname(CLI));
+  for (const each of ['node_modules', 'package.json']) symlinkSync(join(root, each), join(folder, each));
+  cpSync(join(root, 'dist'), join(folder, 'dist'), { recursive: true });
+  const last = /(session_id TEXT NOT NULL,\s+command TEXT NOT NULL\s+\) STRICT, WITHOUT ROWID;\s+`)(\s*\];)/;
+  const more =
+    'ALTER TABLE devices ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT PRIMARY KEY NOT NULL) STRICT, WITHOUT ROWID;';
+  const files = readdirSync(join(folder, 'dist'))
+    .filter((name) => name.endsWith('.js'))
+    .map((name) => join(folder, 'dist', name));
+  const found = files.filter((file) => last.test(readFileSync(file, 'utf8')));
+  expect(found).toHaveLength(1);
+  for (const file of found)
+    writeFileSync(
+      file,
+      readFileSync(file, 'utf8').replace(last, (_all, before, end) => `${before},\`${more}\`${end}`),
+    );
+  return join(folder, 'dist', 'cli.js');
+}
