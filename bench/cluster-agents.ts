@@ -1,11 +1,18 @@
 /**
- * SDK agents with one endpoint each, which reconnect by themselves. Arguments: JSON, see {@link ClusterAgents}. Prints {agents}
- * when all are online.
+ * Agents with one endpoint each, which reconnect on their own. Arguments: JSON, see {@link ClusterAgents}. Prints {agents} when
+ * all are online.
  */
 import { readFileSync } from 'node:fs';
 import { SessionBuilder } from '@ngrok/ngrok';
+import { GatewayConnector } from '../src/agent/connectors/gateway-connector.ts';
+import { openLink } from '../src/agent/open-link.ts';
+import { NO_PROXIES } from '../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../src/lib/time/clock.ts';
+import { upstreamAt } from '../test/support/connectors.ts';
+import { silentLog } from '../test/support/silent-log.ts';
 
 export interface ClusterAgents {
+  connector: 'sdk' | 'native';
   address: string;
   caFile: string;
   authtoken: string;
@@ -15,11 +22,33 @@ export interface ClusterAgents {
   count: number;
 }
 
-const { address, caFile, authtoken, upstreamPort, first, count } = JSON.parse(process.argv[2] ?? '{}') as ClusterAgents;
+const options = JSON.parse(process.argv[2] ?? '{}') as ClusterAgents;
+const { connector, address, caFile, authtoken, upstreamPort, first, count } = options;
 const ca = readFileSync(caFile);
-for (let agent = first; agent < first + count; agent++) {
-  const session = await new SessionBuilder().serverAddr(address).caCert(ca).authtoken(authtoken).connect();
-  const endpoint = session.httpEndpoint().scheme('HTTP').domain(`agent-${agent}.localhost`);
-  void (await endpoint.listen(false)).forward(`http://127.0.0.1:${upstreamPort}`);
-}
+const upstream = `http://127.0.0.1:${upstreamPort}`;
+const start = { sdk: startSdk, native: startNative }[connector];
+for (let agent = first; agent < first + count; agent++) await start(`${connector}-${agent}.localhost`);
 console.log(JSON.stringify({ agents: count }));
+
+async function startSdk(domain: string): Promise<void> {
+  const session = await new SessionBuilder().serverAddr(address).caCert(ca).authtoken(authtoken).connect();
+  const endpoint = session.httpEndpoint().scheme('HTTP').domain(domain);
+  void (await endpoint.listen(false)).forward(upstream);
+}
+
+async function startNative(domain: string): Promise<void> {
+  const link = {
+    ...{ authtoken: () => authtoken, serverAddr: address, authorities: { pem: ca.toString() }, proxies: NO_PROXIES },
+    ...{ verifyUpstreamTls: true, version: 'bench', log: silentLog, clock: systemClock },
+  };
+  const agent = new GatewayConnector({
+    gateway: address,
+    openLink: () => openLink('native', link),
+    clock: systemClock,
+    log: silentLog,
+  });
+  const online = new Promise<void>((resolve) => agent.once('online', resolve));
+  await agent.start();
+  await online;
+  await agent.open({ protocol: 'http', domain, upstream: upstreamAt(upstream), forwardsTo: upstream });
+}

@@ -1,4 +1,5 @@
-import { Agent, get } from 'node:http';
+import { Agent, type ClientRequest, get, type IncomingMessage } from 'node:http';
+import { get as getByTls } from 'node:https';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startBalancer } from '../test/support/balancer.ts';
 import { freePorts } from '../test/support/free-ports.ts';
@@ -35,9 +36,13 @@ export async function benchCluster(): Promise<void> {
   const { sessionAddress, caFile, authtoken } = right.ready;
   const sdk = await startScript('plain-endpoint', [sessionAddress, caFile, authtoken, String(upstream.ready.port)]);
   await hop(right.ready, wrong.ready);
+  await together(gateways.map(({ ready }) => ready));
   await sdk.stop();
   await loss(gateways, upstream.ready.port);
-  for (const child of [...gateways.slice(1), upstream]) await child.stop();
+  const [, ...left] = gateways;
+  const all = [await startNode(database.url()), ...left];
+  await lossWithTwoSessions(all, upstream.ready.port);
+  for (const child of [...left, upstream]) await child.stop();
   await database.end();
 }
 
@@ -88,22 +93,26 @@ async function hop(right: GatewayProcess, wrong: GatewayProcess): Promise<void> 
   );
 }
 
+/** All nodes serve one endpoint. */
+async function together(gateways: readonly GatewayProcess[]): Promise<void> {
+  const targets = gateways.map(({ httpsPort }): Target => ({ port: httpsPort, name: 'plain.localhost', tls: true }));
+  const rates: number[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    const runs = await Promise.all(targets.map((target) => sendRequests(target, 11, 3)));
+    rates.push(runs.map(({ requests, seconds }) => requests / seconds).reduce((one, other) => one + other));
+  }
+  section(`all ${gateways.length} nodes at once, 11 connections each (median of ${ROUNDS} rounds)`, [
+    ['https', `${Math.round(median(rates))} requests/s`],
+  ]);
+}
+
 /** Kills a node, and asks another one for the endpoints of all agents. */
 async function loss(gateways: Child<GatewayProcess>[], upstreamPort: number): Promise<void> {
   const [killed, asked] = gateways as [Child<GatewayProcess>, Child<GatewayProcess>];
-  const { caFile, authtoken } = killed.ready;
-  const { address } = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
-  const groups: Child<unknown>[] = [];
-  for (let first = 0; first < AGENTS; first += AGENTS_PER_PROCESS) {
-    const count = Math.min(AGENTS_PER_PROCESS, AGENTS - first);
-    const agents: ClusterAgents = { address, caFile, authtoken, upstreamPort, first, count };
-    groups.push(await startScript('cluster-agents', [JSON.stringify(agents)]));
-  }
-  const names = Array.from({ length: AGENTS }, (_, agent) => `agent-${agent}.localhost`);
+  const { names, groups } = await startAgents('sdk', gateways, upstreamPort);
   for (const name of names) await untilServed(asked.ready.httpPort, name);
-  const line = killed.nextLine();
-  killed.process.kill('SIGUSR2');
-  const { sessions } = JSON.parse(await line) as { sessions: number };
+  const { sessions } = await stateOf(killed);
+  const memory = (await Promise.all(gateways.map(stateOf))).map(({ mib }) => `${mib} MiB`);
 
   killed.process.kill('SIGKILL');
   const since = performance.now();
@@ -117,6 +126,7 @@ async function loss(gateways: Child<GatewayProcess>[], upstreamPort: number): Pr
   );
   const away = back.sort((a, b) => b - a).slice(0, sessions);
   section(`kill -9 of one of ${NODES} nodes, ${AGENTS} SDK agents, ${sessions} of them at that node`, [
+    ['memory of the nodes before', ...memory],
     [
       'served again by another node after',
       ...[0.5, 0.99, 1].map((share) => `${Math.round(share * 100)} %: ${ms(quantile(away, share))}`),
@@ -125,20 +135,97 @@ async function loss(gateways: Child<GatewayProcess>[], upstreamPort: number): Pr
   for (const group of groups) group.process.kill('SIGKILL');
 }
 
+/** Kills a node, while clients ask another one for the endpoints of all agents. */
+async function lossWithTwoSessions(gateways: Child<GatewayProcess>[], upstreamPort: number): Promise<void> {
+  const [killed, asked] = gateways as [Child<GatewayProcess>, Child<GatewayProcess>];
+  const { names, groups } = await startAgents('native', gateways, upstreamPort);
+  const port = asked.ready.httpsPort;
+  for (const name of names) await untilServed(port, name, isServedByTls);
+  for (let all = 0; all < 2 * AGENTS; ) {
+    await delay(500);
+    all = (await Promise.all(gateways.map(stateOf))).reduce((sum, { sessions }) => sum + sessions, 0);
+  }
+  const { sessions } = await stateOf(killed);
+  const failed: number[] = [];
+  let asking = true;
+  let requests = 0;
+  const clients = Array.from({ length: 16 }, async (_, client) => {
+    for (let at = client; asking; at += 16) {
+      const began = performance.now();
+      if (!(await isServedByTls(port, names[at % names.length] ?? ''))) failed.push(began);
+      requests += 1;
+    }
+  });
+  await delay(2_000);
+  killed.process.kill('SIGKILL');
+  const killedAt = performance.now();
+  await delay(10_000);
+  asking = false;
+  await Promise.all(clients);
+  const later = failed.filter((began) => began > killedAt).map((began) => began - killedAt);
+  section(
+    `kill -9 of one of ${NODES} nodes, ${AGENTS} native agents with two sessions, ${sessions} of these at that node`,
+    [
+      [
+        `of ${requests} requests to all of them by another node in 12 s`,
+        `failed under way: ${failed.length - later.length}`,
+        `begun afterwards: ${later.length}, the last one ${ms(Math.max(0, ...later))} after it`,
+      ],
+    ],
+  );
+  for (const group of groups) group.process.kill('SIGKILL');
+}
+
+async function startAgents(
+  connector: ClusterAgents['connector'],
+  gateways: Child<GatewayProcess>[],
+  upstreamPort: number,
+): Promise<{ names: string[]; groups: Child<unknown>[] }> {
+  const { address } = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
+  const [{ ready }] = gateways as [Child<GatewayProcess>];
+  const { caFile, authtoken } = ready;
+  const groups: Child<unknown>[] = [];
+  for (let first = 0; first < AGENTS; first += AGENTS_PER_PROCESS) {
+    const count = Math.min(AGENTS_PER_PROCESS, AGENTS - first);
+    const agents: ClusterAgents = { connector, address, caFile, authtoken, upstreamPort, first, count };
+    groups.push(await startScript('cluster-agents', [JSON.stringify(agents)]));
+  }
+  return { groups, names: Array.from({ length: AGENTS }, (_, agent) => `${connector}-${agent}.localhost`) };
+}
+
+async function stateOf(gateway: Child<GatewayProcess>): Promise<{ sessions: number; mib: number }> {
+  const line = gateway.nextLine();
+  gateway.process.kill('SIGUSR2');
+  return JSON.parse(await line) as { sessions: number; mib: number };
+}
+
 const connections = new Agent({ maxSockets: 64 });
 
-async function untilServed(port: number, name: string): Promise<void> {
+async function untilServed(port: number, name: string, asks = isServed): Promise<void> {
   const end = performance.now() + PATIENCE_MS;
-  while (!(await isServed(port, name))) {
+  while (!(await asks(port, name))) {
     if (performance.now() > end) throw new Error(`${name} is not served`);
     await delay(100);
   }
 }
 
 function isServed(port: number, name: string): Promise<boolean> {
+  return isOk((onResponse) =>
+    get({ host: '127.0.0.1', port, agent: connections, headers: { host: name }, timeout: 5_000 }, onResponse),
+  );
+}
+
+/** On a connection of its own. */
+function isServedByTls(port: number, name: string): Promise<boolean> {
+  const tls = { servername: name, rejectUnauthorized: false, agent: false };
+  return isOk((onResponse) =>
+    getByTls({ host: '127.0.0.1', port, headers: { host: name }, timeout: 5_000, ...tls }, onResponse),
+  );
+}
+
+function isOk(send: (onResponse: (res: IncomingMessage) => void) => ClientRequest): Promise<boolean> {
   return new Promise((resolve) => {
-    const options = { host: '127.0.0.1', port, agent: connections, headers: { host: name }, timeout: 5_000 };
-    const req = get(options, (res) => resolve(res.resume().statusCode === 200));
+    const req = send((res) => resolve(res.resume().statusCode === 200));
     req.once('timeout', () => req.destroy());
     req.once('error', () => resolve(false));
   });

@@ -22,6 +22,7 @@ const { token: authtoken } = await store.database.write(() => issueCredential(st
 console.log(JSON.stringify({ sessionAddress, authtoken, caFile, httpPort, httpsPort }));
 process.on('SIGUSR2', () => {
   const { sessions, endpoints } = gateway;
-  console.log(JSON.stringify({ sessions: [...sessions.sessions].length, endpoints: endpoints.list().length }));
+  const counts = { sessions: [...sessions.sessions].length, endpoints: endpoints.list().length };
+  console.log(JSON.stringify({ ...counts, mib: Math.round(process.memoryUsage.rss() / 1_048_576) }));
 });
 process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));
