@@ -4,7 +4,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
-import { offline } from './gateway-error.ts';
+import { isOffline, offline } from './gateway-error.ts';
 import type { GatewayLink, GatewaySession } from './gateway-link.ts';
 import { findRoute } from './route-watch.ts';
 import { SecondSession } from './second-session.ts';
@@ -90,8 +90,19 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
   }
 
   async open(request: EndpointRequest): Promise<Endpoint> {
-    const [session] = this.#sessions;
+    const [session, other] = this.#sessions;
     if (!session) throw offline(this.status.lastError?.message ?? this.status.state);
+    if (!other) return this.#openIn(session, request);
+    try {
+      return await this.#openIn(session, request);
+    } catch (error) {
+      // It was lost, or its gateway is being emptied.
+      if (isOffline(error)) return this.#openIn(other, request);
+      throw error;
+    }
+  }
+
+  async #openIn(session: GatewaySession, request: EndpointRequest): Promise<Endpoint> {
     const endpoint = await session.open(request);
     if (!session.node) return endpoint;
     const { clock, log } = this.options;
@@ -103,7 +114,7 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
       ...{ clock, log },
     });
     this.#spread.add(spread);
-    for (const other of this.#sessions) spread.bindIn(other);
+    for (const each of this.#sessions) spread.bindIn(each);
     return spread;
   }
 

@@ -32,6 +32,11 @@ export function offline(reason: string, cause?: unknown): AgentError {
   return new AgentError('ERR_AGENT_OFFLINE', message, { retryAfter: RETRY_AFTER_S, cause });
 }
 
+/** Whether a session was lost, or its gateway does not answer. */
+export function isOffline(error: unknown): boolean {
+  return error instanceof ApiError && error.code === 'ERR_AGENT_OFFLINE';
+}
+
 /** Converts a gateway's refusal to the error that the API answers with. */
 export function refusalOf({ code, message }: GatewayError): ApiError {
   if (code === null) return new AgentError('ERR_AGENT_GATEWAY_REFUSED', message);

@@ -54,6 +54,7 @@ class Served {
 /** A gateway of the cluster without its edge and its agents. */
 class Member {
   readonly #online = new Map<string, LiveEndpoint>();
+  #isDead = false;
 
   private constructor(
     readonly name: string,
@@ -62,6 +63,8 @@ class Member {
     /** Of its copy of the database with all changes; null: that cannot be reached. */
     readonly digest: () => Promise<string | null>,
     readonly end: () => Promise<void>,
+    /** As kill -9: it serves nothing from now on, and tells nobody. The database must be out of its reach. */
+    readonly crash: () => Promise<void>,
   ) {}
 
   static async start(name: string, databaseUrl: string, served: Served, dataDir = temporaryFolder()): Promise<Member> {
@@ -82,12 +85,19 @@ class Member {
         await close();
       }
     };
+    const crash = async () => {
+      isOpen = false;
+      for (const id of [...member.#online.keys()]) member.#off(id);
+      member.#isDead = true;
+      cluster.leases.begin(nothingHere);
+      await Promise.allSettled([cluster.stop(), close()]);
+    };
     const digest = () =>
       shared.refresh().then(
         () => shared.digest(),
         () => null,
       );
-    const member = new Member(name, cluster, served, digest, end);
+    const member = new Member(name, cluster, served, digest, end, crash);
     const sessions = Object.assign(new EventEmitter(), { drain: () => {} });
     const live = { ...nothingOnline, endpoints: () => [...member.#online.values()] };
     cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, sessions);
@@ -96,10 +106,10 @@ class Member {
   }
 
   /** @returns whether it was bound */
-  async bind(host: string, credential: string, agent: string): Promise<boolean> {
+  async bind(host: string, credential: string, agent: string, connectionNumber = 0): Promise<boolean> {
     const { leases } = this.cluster;
     if ([...this.#online.values()].some((each) => each.host === host)) return false;
-    const endpoint = endpointOf(host, credential, agent);
+    const endpoint = { ...endpointOf(host, credential, agent), connectionNumber };
     try {
       await leases.take(endpoint);
     } catch (error) {
@@ -107,7 +117,7 @@ class Member {
       throw error;
     }
     // Nobody else has bound it here meanwhile, as the gateway checks.
-    const isFree = ![...this.#online.values()].some((each) => each.host === host);
+    const isFree = !this.#isDead && ![...this.#online.values()].some((each) => each.host === host);
     if (isFree) {
       this.#online.set(endpoint.id, endpoint);
       this.served.add(host, this.name, credential);
@@ -138,6 +148,8 @@ class Member {
   }
 }
 
+const nothingHere = { ...nothingOnline, stopEndpoint: () => {} };
+
 function endpointOf(host: string, credentialId: string, sessionId: string): LiveEndpoint {
   const id = `ep_${randomUUID()}`;
   const texts = { createdAt: '', updatedAt: '', metadata: '', description: '', name: '' };
@@ -154,7 +166,7 @@ async function newDatabase(): Promise<(address?: string) => string> {
 
 const HOSTS = ['a.localhost', 'b.localhost', 'c.localhost'];
 const TOKENS = ['cr_one', 'cr_two'];
-const FAULTS = ['none', 'none', 'cut', 'silence', 'silence'] as const;
+const FAULTS = ['none', 'none', 'cut', 'silence', 'silence', 'crash'] as const;
 /** More than a few begin with a random one. */
 const HISTORIES = Number(process.env.HISTORIES ?? 4);
 const AT_ONCE = 4;
@@ -166,8 +178,10 @@ it(`agents bind, move and leave at three gateways while connections break: no na
   ...unless(NO_POSTGRES),
 }, async () => {
   for (let count = 0; count < HISTORIES; count += AT_ONCE) {
+    // In the middle of all of them.
+    const restarted = count > 0 ? delay(5_000).then(() => server.restart()) : null;
     const seeds = Array.from({ length: Math.min(AT_ONCE, HISTORIES - count) }, (_, at) => FIRST + count + at);
-    await Promise.all(seeds.map(history));
+    await Promise.all([...seeds.map(history), restarted]);
   }
 });
 
@@ -179,16 +193,21 @@ async function history(seed: number): Promise<void> {
   const proxies = await Promise.all([0, 1, 2].map(() => FlakyProxy.start(server.address)));
   onTestFinished(() => Promise.all(proxies.map((proxy) => proxy.close())).then(() => {}));
   const members: Member[] = [];
-  for (const [at, { address }] of proxies.entries()) members.push(await Member.start(`${at}`, url(address), served));
+  const folders = proxies.map(() => temporaryFolder());
+  const start = (at: number) => Member.start(`${at}`, url(proxies[at]?.address), served, folders[at]);
+  for (const at of proxies.keys()) members.push(await start(at));
   for (let round = 0; round < ROUNDS; round++) {
-    const proxy = some(proxies);
+    const at = Math.floor(random() * proxies.length);
+    const proxy = proxies[at] as FlakyProxy;
     const fault = some(FAULTS);
     if (fault === 'cut') proxy.cut();
     if (fault === 'silence') proxy.silence();
     const acts = Array.from({ length: 6 }, async () => {
       const [member, host, token] = [some(members), some(HOSTS), some(TOKENS)];
       if (random() < 0.35) return member.unbind(host);
-      await member.bind(host, token, `ts_${token}${Math.floor(random() * 2)}`);
+      // Some agents have two sessions.
+      const [agent, connection] = [Math.floor(random() * 2), random() < 0.3 ? 1 : 0];
+      await member.bind(host, token, `ts_${token}${agent}`, connection);
     });
     await Promise.race([Promise.all(acts), delay(random() * 1_500)]);
     if (fault === 'silence') {
@@ -197,7 +216,15 @@ async function history(seed: number): Promise<void> {
       proxy.speak();
       proxy.cut();
     }
+    if (fault === 'crash') {
+      await proxy.refuse();
+      await members[at]?.crash();
+    }
     await Promise.all(acts);
+    if (fault === 'crash') {
+      await proxy.listen();
+      members[at] = await start(at);
+    }
   }
   const settled = async () => {
     const digests = await Promise.all(members.map((each) => each.digest()));
