@@ -243,7 +243,7 @@ interface RelayParts extends Pick<EdgeParts, 'edgeIndex' | 'domainCertificates'>
 
 /** @returns null when this gateway is the only one */
 function createRelays(
-  { ca, store, cluster }: Start,
+  { ca, store, domains, cluster }: Start,
   { edgeIndex, domainCertificates, services, tlsPorts }: RelayParts,
 ): Relays | null {
   if (cluster === null) return null;
@@ -253,6 +253,7 @@ function createRelays(
       return served && { labels: labelsOf(served.row, store) };
     },
     isService: (name) => services.has(name),
+    commonName: apiHost(domains.baseDomain),
     authority: ca.caPem,
     isOurs: (host, certificate) => {
       const pair = domainCertificates.pairFor(host);

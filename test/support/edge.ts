@@ -98,11 +98,13 @@ function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined):
     withHttpName: owner,
     withTcpPort: owner,
     withShared: owner,
+    withInternal: () => undefined,
     primary: owner(),
     ...KNOWN,
   };
   return new Relays({
     tickets: new RelayTickets('key', self),
+    commonName: 'api.localhost',
     nodes,
     authority: ca,
     isOurs: () => false,

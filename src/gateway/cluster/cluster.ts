@@ -28,7 +28,8 @@ interface ClusterOptions {
   log: Log;
 }
 
-type RelaysHere = Pick<ElsewhereOptions, 'edgeAt' | 'isService'> & Pick<RelaysOptions, 'authority' | 'isOurs'>;
+type RelaysHere = Pick<ElsewhereOptions, 'edgeAt' | 'isService'> &
+  Pick<RelaysOptions, 'authority' | 'isOurs' | 'commonName'>;
 
 interface Sessions {
   on(event: 'added' | 'removed', listener: () => void): unknown;
@@ -89,7 +90,7 @@ export class Cluster {
    *
    * @param here see {@link ServedElsewhere} and {@link Relays}
    */
-  relays({ authority, isOurs, ...here }: RelaysHere): Relays {
+  relays({ authority, isOurs, commonName, ...here }: RelaysHere): Relays {
     const { store, endpoints, shared, log } = this.options;
     const { rows, nodes: known, primary } = this;
     const withLabels = (labels: Labels) => {
@@ -99,7 +100,7 @@ export class Cluster {
     const catchUp = () => this.#catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node);
-    return new Relays({ tickets, nodes, authority, isOurs, log });
+    return new Relays({ tickets, nodes, authority, isOurs, commonName, log });
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */

@@ -1,10 +1,11 @@
+import type { InternalAddress } from '../edge/relays/relay-tickets.ts';
 import type { NodePlace, OtherNodes } from '../edge/relays/relays.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Labels } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { Nodes } from './nodes.ts';
-import { type OnlineRow, type OnlineRows, tcpPlace } from './online-rows.ts';
+import { type OnlineRow, type OnlineRows, placeOf, tcpPlace } from './online-rows.ts';
 import type { Primary } from './primary.ts';
 
 export interface ElsewhereOptions {
@@ -57,6 +58,11 @@ export class ServedElsewhere implements OtherNodes {
 
   withTcpPort(port: number): NodePlace | undefined {
     return this.#nodeOf(this.options.rows.at(tcpPlace(port)));
+  }
+
+  withInternal({ protocol, host, port }: InternalAddress): NodePlace | undefined {
+    const { rows } = this.options;
+    return this.#nodeOf(rows.at(placeOf({ proto: protocol, host, port, internal: true })));
   }
 
   withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined {

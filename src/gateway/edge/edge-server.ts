@@ -97,7 +97,10 @@ export class EdgeServer {
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     const connections = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
-      internal,
+      internal:
+        (client) =>
+        (...address) =>
+          internal(...address) ?? this.#internalElsewhere(client, ...address),
       limits: {
         responseTimeout: options.responseTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
@@ -172,6 +175,12 @@ export class EdgeServer {
       return relays.closeIdle() + clients.reduce((one, other) => one + other) === 0;
     };
     while (!isOver() && performance.now() < end) await delay(CHECK_MS);
+  }
+
+  #internalElsewhere(client: Socket, ...address: Parameters<InternalLookup>): ReturnType<InternalLookup> {
+    const [protocol, host, port] = address;
+    if (protocol !== 'http' && protocol !== 'https') return undefined;
+    return this.options.relays?.internalFor(client, { protocol, host, port });
   }
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {

@@ -4,12 +4,13 @@ import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import { demandsHandshake, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-import type { Admission, ClientConnections } from './connections/connect-phase.ts';
+import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
 import { hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
+import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
 import type { Relays } from './relays/relays.ts';
 
@@ -21,7 +22,7 @@ export interface RoutingOptions {
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   /** Left out: this gateway is the only one. */
-  relays?: Pick<Relays, 'nodes' | 'isLast' | 'endpointFor'> | null;
+  relays?: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -42,29 +43,39 @@ export class Routing {
       answerError(req, res, unknownExpectation());
       return null;
     }
-    const { endpoints, services, challenges, clients, proxy, relays, counters } = this.options;
+    const { endpoints, services, challenges, relays } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
+    const internal = relays?.internalOf(req.socket);
+    if (internal) return this.#admit(req, res, endpoints.internal(internal.protocol, internal.host, internal.port));
     const endpoint = endpoints.lookup(scheme, host) ?? relays?.endpointFor(req.socket, scheme, host);
     // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
       return null;
     }
-    if (endpoint) {
-      const admission = clients.admit(req.socket, endpoint);
-      if (admission === null) {
-        counters.refusedByPolicy += 1;
-        if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
-        resetConnection(req.socket);
-      } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
-      return admission;
-    }
+    if (endpoint) return this.#admit(req, res, endpoint);
     const secure = scheme === 'http' ? (endpoints.peek('https', host) ?? endpoints.peek('tls', host)) : undefined;
     if (secure) redirect(req, res, host, secure.port);
     else this.#answerUnserved(req, res, scheme);
     return null;
+  }
+
+  /** @param endpoint undefined: an internal one that has gone offline */
+  #admit(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint | undefined): Admission | null {
+    const { clients, proxy, counters } = this.options;
+    if (endpoint === undefined) {
+      answerPolicyError(req, res, forwardError(TARGET_OFFLINE));
+      return null;
+    }
+    const admission = clients.admit(req.socket, endpoint);
+    if (admission === null) {
+      counters.refusedByPolicy += 1;
+      if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
+      resetConnection(req.socket);
+    } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
+    return admission;
   }
 
   /** With several gateways, the connection ends: the host may be at another one, or come back there. The next one is passed on. */

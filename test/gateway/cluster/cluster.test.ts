@@ -303,10 +303,49 @@ it('only a gateway of the cluster can pass connections on', { timeout: 60_000, .
   const passOn = async (key: string) => {
     const ends = { clientIp: '203.0.113.7', clientPort: 1, serverIp: '127.0.0.1', serverPort: 80 };
     const socket = connect(one.httpsPort, '127.0.0.1');
-    socket.write(new RelayTickets(key, 'another').issue(ends, node?.id ?? '', 'http'));
+    socket.write(new RelayTickets(key, 'another').issue(ends, node?.id ?? '', { port: 'http' }));
     socket.write('GET / HTTP/1.1\r\nHost: a.localhost\r\nConnection: close\r\n\r\n');
     return text(socket);
   };
   expect(await passOn(one.store.box.keyFor('relay'))).toContain('a.localhost 203.0.113.7');
   expect(await passOn(one.store.box.keyFor('another purpose'))).not.toContain('a.localhost');
+});
+
+it('policies forward to internal endpoints at other gateways, whose policies apply', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const authtoken = await authtokenAt(one);
+  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const at = async (gateway: Gateway, domain: string, policy: object) => {
+    const service = await startHttpService((req, res) => {
+      const { 'x-forwarded-for': from, 'x-passed': passed, host } = req.headers;
+      res.end(`${domain} ${host} ${passed} ${from}`);
+    });
+    onTestFinished(() => service.close());
+    const session = await sessionAt(gateway, authtoken);
+    const listener = await session.httpEndpoint().domain(domain).trafficPolicy(JSON.stringify(policy)).listen();
+    forward(listener, service.url);
+  };
+  const passed = { type: 'add-headers', config: { headers: { 'x-passed': 'inner' } } };
+  const denied = {
+    expressions: ["req.url.path == '/denied'"],
+    actions: [{ type: 'deny', config: { status_code: 418 } }],
+  };
+  await at(two, 'inner.internal', { on_http_request: [denied, { actions: [passed] }] });
+  const to = (url: string) => ({ on_http_request: [{ actions: [{ type: 'forward-internal', config: { url } }] }] });
+  await at(one, 'outer.localhost', to('https://inner.internal'));
+  const answer = () => getPublic(one, 'https://outer.localhost/');
+  await until(async () => (await answer()).status === 200, 'the internal endpoint', { everyMs: 50 });
+  expect((await answer()).body).toBe('inner.internal outer.localhost inner 127.0.0.1');
+  expect(await statusAt(one, 'https://outer.localhost/denied')).toBe(418);
+  expect(await statusAt(two, 'https://outer.localhost/')).toBe(200);
+
+  // Nobody reaches it by its name, and two that forward to each other do not make a circle.
+  expect(await statusAt(two, 'https://inner.internal/')).not.toBe(200);
+  await at(one, 'a.internal', to('https://b.internal'));
+  await at(two, 'b.internal', to('https://a.internal'));
+  await at(two, 'circle.localhost', to('https://a.internal'));
+  expect(await statusAt(two, 'https://circle.localhost/')).toBeGreaterThanOrEqual(400);
 });

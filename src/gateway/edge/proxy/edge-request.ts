@@ -58,7 +58,9 @@ export class EdgeRequest implements PolicyRequest {
     if (outer === null) {
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
-      const from = endpoint.isRemote ? null : ({ address: connection.clientIp, protocol } as const);
+      // Another gateway adds who the client is, or has, when it forwarded the request to an internal endpoint here.
+      const isAdded = endpoint.isRemote || endpoint.internal;
+      const from = isAdded ? null : ({ address: connection.clientIp, protocol } as const);
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       this.body = req.body && new RequestBody(req, req.body);
       this.policy = endpoint.policy;

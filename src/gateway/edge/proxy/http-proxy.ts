@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
@@ -35,7 +36,8 @@ interface Upstream {
 
 export interface HttpProxyOptions {
   limits: UpstreamLimits;
-  internal: InternalLookup;
+  /** Finds internal endpoints for the requests of a client. */
+  internal: (client: Socket) => InternalLookup;
   counters: TrafficCounters;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
@@ -105,7 +107,7 @@ export class HttpProxy {
   }
 
   #forwardInternally(outcome: Forward, request: EdgeRequest): void {
-    const target = internalTarget(outcome.url, this.options.internal);
+    const target = internalTarget(outcome.url, this.options.internal(request.req.socket));
     if (!target) this.#resume(outcome, TARGET_OFFLINE, request);
     else if (request.forwards >= MAX_FORWARDS) this.#resume(outcome, TOO_MANY_FORWARDS, request);
     else {

@@ -10,6 +10,13 @@ import {
 /** What a relayed connection is for: the port of that name, or a tcp endpoint's port. */
 export type RelayedPort = 'tls' | 'http' | number;
 
+/** An internal endpoint, which requests of a connection are for whatever host they name. */
+export interface InternalAddress {
+  protocol: 'http' | 'https';
+  host: string;
+  port: number;
+}
+
 interface Ticket {
   /** Id of the node that it is for. */
   to: string;
@@ -18,7 +25,11 @@ interface Ticket {
   nonce: string;
   port: RelayedPort;
   isLast: boolean;
+  internal?: InternalAddress | undefined;
 }
+
+/** What a connection is for, besides who its client is. */
+export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'internal'>;
 
 /** Milliseconds for which a ticket is valid; clocks of nodes may differ by some seconds. */
 const VALID_MS = 15_000;
@@ -43,11 +54,11 @@ export class RelayTickets {
   ) {}
 
   /**
-   * @param isLast whether not even its requests go on to a further node
+   * @param use.isLast whether not even its requests go on to a further node
    * @returns the header of a connection to another node
    */
-  issue(ends: ConnectionEnds, to: string, port: RelayedPort = 'tls', isLast = false): Buffer {
-    const ticket: Ticket = { to, at: this.now(), nonce: randomUUID(), port, isLast };
+  issue(ends: ConnectionEnds, to: string, use: Partial<RelayedFor> = {}): Buffer {
+    const ticket: Ticket = { port: 'tls', isLast: false, ...use, to, at: this.now(), nonce: randomUUID() };
     return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
   }
 
@@ -56,15 +67,15 @@ export class RelayTickets {
    * @returns what the connection is for; null when it is of nobody who has the key, for another node, too old, or was used
    *   before
    */
-  redeem(bytes: Buffer, header: ParsedProxyHeader): Pick<Ticket, 'port' | 'isLast'> | null {
+  redeem(bytes: Buffer, header: ParsedProxyHeader): RelayedFor | null {
     const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return null;
     const expected = this.#sign(parts.signed);
     if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
-    const { to, at, nonce, port, isLast } = JSON.parse(parts.value.toString()) as Ticket;
+    const { to, at, nonce, port, isLast, internal } = JSON.parse(parts.value.toString()) as Ticket;
     if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
-    return { port, isLast };
+    return { port, isLast, internal };
   }
 
   #sign(bytes: Buffer): Buffer {

@@ -21,7 +21,7 @@ import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
-import type { RelayedPort, RelayTickets } from './relay-tickets.ts';
+import type { InternalAddress, RelayedFor, RelayedPort, RelayTickets } from './relay-tickets.ts';
 import { RemoteEndpoint } from './remote-endpoint.ts';
 
 /** Another gateway of the cluster. */
@@ -43,6 +43,7 @@ export interface OtherNodes {
   withTcpPort(port: number): NodePlace | undefined;
   /** For a request on a connection that may have been opened for another name. */
   withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
+  withInternal(address: InternalAddress): NodePlace | undefined;
   /** Whether a name is served at all, here or there. One that is not may have come online a moment ago. */
   knows(port: 'tls' | 'http', host: string): boolean;
   /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
@@ -78,6 +79,8 @@ const VALIDATION_PATH = '/.well-known/acme-challenge/';
 export interface RelaysOptions {
   tickets: RelayTickets;
   nodes: OtherNodes;
+  /** A name that every node has a certificate for. */
+  commonName: string;
   /** Certificates of authorities that other nodes may have theirs from, besides the public ones. */
   authority: string;
   /** Whether a certificate is the one that this node has for a name, too. */
@@ -94,7 +97,7 @@ export class Relays {
   readonly #failures = new Repeats();
   #reading = 0;
   #authorities: SecureContext | undefined;
-  readonly #relayed = new WeakMap<Socket, { readonly isLast: boolean }>();
+  readonly #relayed = new WeakMap<Socket, Pick<RelayedFor, 'isLast' | 'internal'>>();
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
@@ -117,6 +120,11 @@ export class Relays {
   /** Whether not even the requests of a connection go on to a further node. */
   isLast(client: Socket): boolean {
     return this.#relayed.get(client)?.isLast === true;
+  }
+
+  /** The internal endpoint that the requests of a connection are for; undefined: they are for those that they name. */
+  internalOf(client: Socket): InternalAddress | undefined {
+    return this.#relayed.get(client)?.internal;
   }
 
   /** A connection continues over TLS. */
@@ -160,8 +168,27 @@ export class Relays {
     const node = this.isLast(client) ? undefined : this.options.nodes.withShared(scheme, host);
     if (node === undefined) return undefined;
     const key = `${node.id} ${scheme}://${host}`;
-    const known = this.#endpoints.get(key);
-    const endpoint = known ?? new RemoteEndpoint(scheme, host, (from) => this.#openFor(from, node, scheme, host));
+    const use = { port: scheme === 'https' ? 'tls' : 'http' } as const;
+    return this.#endpoint(key, scheme, host, (from) => this.#openFor(from, node, use, host));
+  }
+
+  /** What serves requests for an internal endpoint that is online at another node; undefined: no other node. */
+  internalFor(client: Socket, address: InternalAddress): RemoteEndpoint | undefined {
+    const node = this.isLast(client) ? undefined : this.options.nodes.withInternal(address);
+    if (node === undefined) return undefined;
+    const { protocol, host, port } = address;
+    const use = { port: 'tls', internal: address } as const;
+    const open = (from: ClientInfo) => this.#openFor(from, node, use, this.options.commonName);
+    return this.#endpoint(`${node.id} internal ${protocol}://${host}:${port}`, protocol, host, open);
+  }
+
+  #endpoint(
+    key: string,
+    scheme: 'http' | 'https',
+    host: string,
+    open: (from: ClientInfo) => Promise<Duplex>,
+  ): RemoteEndpoint {
+    const endpoint = this.#endpoints.get(key) ?? new RemoteEndpoint(scheme, host, open);
     // The last one that was used is the last to be forgotten.
     this.#endpoints.delete(key);
     this.#endpoints.set(key, endpoint);
@@ -176,12 +203,13 @@ export class Relays {
     this.accept.forget?.(endpoint);
   }
 
-  async #openFor(from: ClientInfo, node: NodePlace, scheme: 'http' | 'https', host: string): Promise<Duplex> {
+  /** @param name that the certificate of the node has to be for */
+  async #openFor(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
     const { link, id } = await this.#connect(node);
-    link.write(this.options.tickets.issue(ends, id, scheme === 'https' ? 'tls' : 'http', true));
-    return scheme === 'https' ? this.#secure(link, host) : link;
+    link.write(this.options.tickets.issue(ends, id, { ...use, isLast: true }));
+    return use.port === 'http' ? link : this.#secure(link, name);
   }
 
   async #secure(link: Socket, host: string): Promise<TLSSocket> {
@@ -223,7 +251,7 @@ export class Relays {
     const { link, id } = await this.#connect(node);
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, port));
+    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, { port }));
     this.#track(client, link);
     pipeBoth(client, link);
   }

@@ -21,7 +21,9 @@ it('a node believes another one, once', () => {
   expect(parseProxyHeader(bytes)?.ends).toEqual(ENDS);
   expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toEqual({ port: 'tls', isLast: false });
   expect(redeem(two, bytes)).toBeNull();
-  expect(redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', 20_001, true))).toEqual({
+  expect(
+    redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', { port: 20_001, isLast: true })),
+  ).toEqual({
     port: 20_001,
     isLast: true,
   });

@@ -24,11 +24,13 @@ async function circle(count: number) {
       withHttpName: next,
       withTcpPort: next,
       withShared: next,
+      withInternal: () => undefined,
       primary: undefined,
       ...KNOWN,
     };
     const relays = new Relays({
       tickets: new RelayTickets('key', String(at)),
+      commonName: 'api.localhost',
       nodes,
       authority: ca.caPem,
       isOurs: () => false,
