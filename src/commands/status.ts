@@ -113,7 +113,7 @@ function render(report: StatusReport, problems: readonly Problem[], { page, now,
   const paint = (text: string, code: number) => (color ? `\u001b[${code}m${text}\u001b[0m` : text);
   const { session, tunnels, remote_api: own } = report;
   const rows: [string, string][] = [
-    ['Session', `${session.state} for ${since(session.since, now)}, ${session.gateway}${reconnects(session)}`],
+    ['Session', `${session.state} for ${since(session.since, now)}, ${gateways(session)}${reconnects(session)}`],
     ['Local API', report.addresses.api ?? 'not listening'],
     ['Remote API', own ? `${own.status} for ${since(own.since, now)}, ${own.url}` : 'none; AGENT_DOMAIN is not set'],
     ['Page', page ?? 'none'],
@@ -134,6 +134,10 @@ function render(report: StatusReport, problems: readonly Problem[], { page, now,
 }
 
 const since = (time: string, now: number): string => durationText((now - Date.parse(time)) / 1000);
+
+function gateways({ gateway, second_gateway: second }: StatusReport['session']): string {
+  return second === undefined ? gateway : `${gateway} and ${second}`;
+}
 
 function reconnects({ reconnects: count }: StatusReport['session']): string {
   if (count === 0) return '';

@@ -42,6 +42,8 @@ export const StatusReport = z.object({
     state: z.enum(SESSION_STATES),
     since: z.iso.datetime(),
     gateway: z.string(),
+    /** Where the device has a second session; left out: nowhere. */
+    second_gateway: z.string().optional(),
     reconnects: Count,
     last_error: LastError,
   }),
@@ -69,12 +71,16 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
 
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
   const { version, uptime, session, tunnels, remoteApi, addresses } = source;
-  const { state, since, gateway, reconnects, lastError } = session();
+  const { state, since, gateway, secondGateway, reconnects, lastError } = session();
   const failure = tunnels.saveFailure;
   return {
     version,
     uptime_seconds: Math.floor(uptime()),
-    session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
+    session: {
+      ...{ state, since: since.toISOString(), gateway },
+      ...(secondGateway !== undefined && { second_gateway: secondGateway }),
+      ...{ reconnects, last_error: lastError },
+    },
     tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
     remote_api: remoteApi && presentRemoteApi(remoteApi),
     storage: { last_error: failure && { code: failure.code, message: failure.message } },

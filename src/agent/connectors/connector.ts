@@ -95,6 +95,8 @@ export interface SessionStatus {
   since: Date;
   /** Gateway address `host:port`; a name for the embedded one until it has started. */
   gateway: string;
+  /** `host:port` of the gateway with a second session; left out: there is none. */
+  secondGateway?: string;
   /** Sessions established after the first one. */
   reconnects: number;
   lastError: { code: string | null; message: string } | null;

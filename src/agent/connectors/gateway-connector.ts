@@ -46,7 +46,9 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
 
   get status(): SessionStatus {
     const status = this.#supervisor?.status ?? this.#status;
-    return status.state !== 'stopped' && this.#sessions.size > 0 ? { ...status, state: 'online' } : status;
+    if (status.state === 'stopped' || this.#sessions.size === 0) return status;
+    const secondGateway = this.#second?.gateway;
+    return { ...status, state: 'online', ...(secondGateway && { secondGateway }) };
   }
 
   /** Milliseconds since the supervisor last made progress, online or not; 0 before it starts. */
@@ -75,6 +77,7 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
         this.#second?.follow(null);
         this.#left(session);
       },
+      routeChanged: (reason) => this.#second?.session?.end(reason),
       clock,
       progress,
       log,

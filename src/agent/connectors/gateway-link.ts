@@ -30,7 +30,7 @@ export interface GatewayLink extends GatewayRoute {
    * Starts a session beside the first one, at another gateway of the same cluster; omitted when this cannot be had. Rejects
    * with {@link SessionRefused}.
    */
-  connectTo?(node: GatewayNode): Promise<GatewaySession>;
+  connectTo?(node: GatewayNode, signal: AbortSignal): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;
   /** Call this when no session is left. */
   close(): void;

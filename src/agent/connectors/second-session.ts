@@ -7,7 +7,6 @@ import type { GatewayLink, GatewaySession } from './gateway-link.ts';
 
 /** Until it can be had: gateways may not reach each other's addresses from outside, and devices pay for what they send. */
 const RETRY = { baseMs: 4_000, maxMs: 300_000 };
-const CONNECT_DEADLINE_MS = 20_000;
 const ASK_DEADLINE_MS = 10_000;
 /** How long both sessions may be at one gateway, so that the newer one has all endpoints when the other moves on. */
 const SETTLE_MS = 10_000;
@@ -30,6 +29,7 @@ export class SecondSession {
   readonly #stopping = new AbortController();
   #first: GatewaySession | null = null;
   #session: GatewaySession | null = null;
+  #gateway: string | null = null;
   #running: Promise<void> | null = null;
   #wake = () => {};
 
@@ -37,6 +37,11 @@ export class SecondSession {
 
   get session(): GatewaySession | null {
     return this.#session;
+  }
+
+  /** `host:port` of the gateway with the session; null while there is none. */
+  get gateway(): string | null {
+    return this.#session && this.#gateway;
   }
 
   /** @param first the session that is online now; null: none is */
@@ -61,7 +66,7 @@ export class SecondSession {
         signal.throwIfAborted();
         const first = await this.#firstOnline(signal);
         const began = clock.now();
-        const session = await this.#open(first, failures === 0);
+        const session = await this.#open(first, failures === 0, signal);
         if (session !== null) await this.#use(session, signal);
         const wasUseful = session !== null && clock.now() - began >= RETRY.baseMs;
         failures = wasUseful ? 0 : failures + 1;
@@ -90,7 +95,7 @@ export class SecondSession {
   }
 
   /** @returns null when there is no other gateway, or it cannot be reached */
-  async #open(first: GatewaySession, logs: boolean): Promise<GatewaySession | null> {
+  async #open(first: GatewaySession, logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
     const { connectTo, clock, log } = this.options;
     let gateway: string | null = null;
     try {
@@ -98,10 +103,12 @@ export class SecondSession {
       const node = nodes[Math.floor(clock.random() * nodes.length)];
       if (node === undefined) return null;
       gateway = node.address;
-      const session = await withDeadline(connectTo(node), 'starting a session', CONNECT_DEADLINE_MS, undefined, clock);
+      const session = await connectTo(node, signal);
+      this.#gateway = gateway;
       log.info({ gateway }, 'second session online');
       return session;
     } catch (error) {
+      signal.throwIfAborted();
       const reason = messageOf(error);
       if (logs && gateway !== null) log.warn({ gateway, reason }, 'no second session; retrying');
       else log.debug({ reason }, 'no second session yet');
@@ -114,13 +121,12 @@ export class SecondSession {
     if (signal.aborted) return session.close();
     this.#session = session;
     joined(session);
-    const over = new AbortController();
-    const moving = this.#moveFromFirst(session, AbortSignal.any([signal, over.signal])).catch((error: unknown) => {
-      if (!over.signal.aborted && !signal.aborted) throw error;
+    const reason = await withOwnSignal(signal, (over) => {
+      this.#moveFromFirst(session, over).catch((error: unknown) => {
+        if (!over.aborted) log.error({ err: error }, 'second session not moved');
+      });
+      return session.lost;
     });
-    const reason = await session.lost;
-    over.abort();
-    await moving;
     this.#session = null;
     left(session);
     if (!signal.aborted) log.info({ reason }, 'second session lost');

@@ -35,6 +35,8 @@ export interface SupervisorDeps {
   findRoute: () => FindRoute;
   online(session: GatewaySession): void;
   offline(session: GatewaySession): void;
+  /** The device has another way to the gateway: connections that were made before are dead. */
+  routeChanged?(reason: string): void;
   clock: Clock;
   /** Receives every attempt; an established session reports its own progress, every two seconds. */
   progress: ProgressMonitor;
@@ -104,7 +106,10 @@ export class SessionSupervisor {
       const { findRoute, progress } = this.deps;
       if (this.#peer !== null) {
         untilRouteChanges(this.#peer, findRoute(), () => progress.next(over)).then(
-          (reason) => session.end(reason),
+          (reason) => {
+            this.deps.routeChanged?.(reason);
+            session.end(reason);
+          },
           () => {}, // aborted: the session is over already
         );
       }

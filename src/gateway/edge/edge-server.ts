@@ -64,7 +64,7 @@ export interface EdgeServerOptions {
 
 const MINUTE = 60_000;
 /** How long clients of other gateways may take when this one stops, in milliseconds. */
-const FINISH_MS = 5_000;
+const FINISH_MS = 2_000;
 const CHECK_MS = 50;
 /** Name in the certificate for clients that request an unknown name. */
 const DEFAULT_NAME = 'localhost';

@@ -39,6 +39,12 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
           <dt>Running for</dt>
           <dd>{spanSince(model.started.value)}</dd>
         </div>
+        {session.second_gateway !== undefined && (
+          <div>
+            <dt>Sessions</dt>
+            <dd>2</dd>
+          </div>
+        )}
         <div>
           <dt>Reconnects</dt>
           <dd>{session.reconnects}</dd>

@@ -46,7 +46,7 @@ it('a device with the native connector has sessions at two gateways, and the los
   ...unless(NO_POSTGRES),
 }, async () => {
   const cluster = await ClusterProcesses.start(3);
-  await cluster.startDevice(NAME, 'native');
+  const device = await cluster.startDevice(NAME, 'native');
   const clients = cluster.clients();
   const isSettled = async (but?: number) => {
     const nodes = (await cluster.nodes()).filter((node) => cluster.placeOf(node) !== but);
@@ -56,6 +56,10 @@ it('a device with the native connector has sessions at two gateways, and the los
     (await Promise.all(clients.map((client) => client.get(NAME)))).every((it) => it === 'seen');
   await until(() => isSettled(), 'two sessions', { everyMs: 100 });
   await until(served, 'the device by all gateways', { everyMs: 100 });
+
+  const { session } = (await (await fetch(`${await device.api()}/status`)).json()) as { session: object };
+  const nodes = cluster.gateways.map(({ httpsPort }) => `127.0.0.1:${httpsPort}`);
+  expect(session).toMatchObject({ state: 'online', second_gateway: expect.toBeOneOf(nodes) });
 
   const killed = Number((await cluster.serving())[0]);
   const others = new Visitors(clients.filter((_, at) => at !== killed));

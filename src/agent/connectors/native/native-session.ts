@@ -62,17 +62,13 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     ...route,
     progress,
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }),
-    connectTo: ({ address: node, serverName }) => {
+    connectTo: ({ address: node, serverName }, signal) => {
       const { dial, address } = routeTo(node, options.proxies, options.authorities);
       const there = { ...fixed, dial, address: { ...address, serverName }, progress: new ProgressMonitor(clock) };
       // The same agent for the gateways, whose TLS sessions are not those of the first one.
       const { clientId } = resumption;
-      return connectNativeSession({
-        ...there,
-        resumption: { clientId, tlsSession: null },
-        number: 1,
-        authtoken: authtoken(),
-      });
+      const session = { ...there, resumption: { clientId, tlsSession: null }, number: 1, authtoken: authtoken() };
+      return connectNativeSession(session, signal);
     },
     close() {},
   };
@@ -83,7 +79,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
  *
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
-async function connectNativeSession(options: NativeSessionOptions): Promise<GatewaySession> {
+async function connectNativeSession(options: NativeSessionOptions, outer?: AbortSignal): Promise<GatewaySession> {
   const { address, dial, ca, resumption, clock, authtoken } = options;
   const work = async (signal: AbortSignal) => {
     const onTlsSession = (session: Buffer) => {
@@ -99,7 +95,7 @@ async function connectNativeSession(options: NativeSessionOptions): Promise<Gate
     return session;
   };
   try {
-    return await withSignal(work, 'starting a session', CONNECT_DEADLINE_MS, undefined, clock);
+    return await withSignal(work, 'starting a session', CONNECT_DEADLINE_MS, outer, clock);
   } catch (error) {
     if (error instanceof SessionRefused) throw error;
     throw new SessionRefused(null, redact(messageOf(error), authtoken), { cause: error });
