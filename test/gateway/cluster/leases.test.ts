@@ -113,7 +113,7 @@ class Member {
     try {
       await leases.take(endpoint);
     } catch (error) {
-      if (error instanceof RpcError) return false;
+      if (error instanceof RpcError || this.#isDead) return false;
       throw error;
     }
     // Nobody else has bound it here meanwhile, as the gateway checks.
