@@ -62,8 +62,11 @@ export class ClusterLive implements LiveView {
   }
 
   endpoints(): readonly LiveEndpoint[] {
-    const others = this.#others('ep_').map(({ view }): LiveEndpoint => ({ ...(view as LiveEndpoint), traffic: null }));
-    return ofOneConnection(unique([...this.options.here.endpoints(), ...others]));
+    const { here, nodes } = this.options;
+    const all = here.endpoints().map((endpoint) => ({ node: nodes.self, endpoint }));
+    for (const { node, view } of this.#others('ep_'))
+      all.push({ node, endpoint: { ...(view as LiveEndpoint), traffic: null } });
+    return unique(ofOneNode(all));
   }
 
   gateways(): readonly LiveGateway[] {
@@ -123,15 +126,15 @@ function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
   };
 }
 
-/** An agent with sessions at two nodes has each of its endpoints at both. */
-function ofOneConnection(endpoints: readonly LiveEndpoint[]): LiveEndpoint[] {
-  const shown = new Map<string, number>();
-  return endpoints.filter(({ sessionId, url, connectionNumber = 0 }) => {
-    const endpoint = `${sessionId} ${url}`;
-    const first = shown.get(endpoint) ?? connectionNumber;
-    shown.set(endpoint, first);
-    return first === connectionNumber;
-  });
+/** An agent with sessions at two nodes has each of its endpoints at both: those of the first node are shown. */
+function ofOneNode(all: readonly { node: string; endpoint: LiveEndpoint }[]): LiveEndpoint[] {
+  const shown = new Map<string, string>();
+  const isShown = ({ node, endpoint: { sessionId, url } }: (typeof all)[number]) => {
+    const first = shown.get(`${sessionId} ${url}`) ?? node;
+    shown.set(`${sessionId} ${url}`, first);
+    return first === node;
+  };
+  return all.filter(isShown).map(({ endpoint }) => endpoint);
 }
 
 /** An agent that moves is at two nodes for a moment. */

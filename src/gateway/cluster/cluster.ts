@@ -61,7 +61,8 @@ export class Cluster {
   #timer: NodeJS.Timeout | undefined;
   #sessions: Sessions | null = null;
   #caughtUpAt = Number.NEGATIVE_INFINITY;
-  #catchingUp: Promise<void> | null = null;
+  /** The next one, which has not begun. */
+  #nextCatchUp: Promise<void> | null = null;
 
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
@@ -202,17 +203,19 @@ export class Cluster {
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
   async #catchUp(): Promise<void> {
-    if (this.nodes.isCutOff || performance.now() - this.#caughtUpAt < CATCH_UP_MS) return;
-    this.#catchingUp ??= this.options.shared
-      .refresh()
-      .catch((err: unknown) => {
-        if (!(err instanceof DatabaseAway)) this.options.log.error({ err }, 'state of the cluster not checked');
-      })
-      .finally(() => {
-        this.#caughtUpAt = performance.now();
-        this.#catchingUp = null;
-      });
-    await Promise.race([this.#catchingUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);
+    if (this.nodes.isCutOff) return;
+    this.#nextCatchUp ??= this.#catchUpLater();
+    await Promise.race([this.#nextCatchUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);
+  }
+
+  /** One for all who ask before it begins: what has come online before is known afterwards. */
+  async #catchUpLater(): Promise<void> {
+    await delay(Math.max(0, CATCH_UP_MS - (performance.now() - this.#caughtUpAt)), undefined, { ref: false });
+    this.#nextCatchUp = null;
+    this.#caughtUpAt = performance.now();
+    await this.options.shared.refresh().catch((err: unknown) => {
+      if (!(err instanceof DatabaseAway)) this.options.log.error({ err }, 'state of the cluster not checked');
+    });
   }
 
   async #check(syncs: boolean): Promise<void> {
