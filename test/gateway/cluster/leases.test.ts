@@ -178,14 +178,24 @@ it(`agents bind, move and leave at three gateways while connections break: no na
   ...unless(NO_POSTGRES),
 }, async () => {
   for (let count = 0; count < HISTORIES; count += AT_ONCE) {
-    // In the middle of all of them.
-    const restarted = count > 0 ? delay(5_000).then(() => server.restart()) : null;
     const seeds = Array.from({ length: Math.min(AT_ONCE, HISTORIES - count) }, (_, at) => FIRST + count + at);
-    await Promise.all([...seeds.map(history), restarted]);
+    const begun: Promise<void>[] = [];
+    const running = seeds.map((seed) => {
+      let begin = () => {};
+      begun.push(new Promise((resolve) => (begin = resolve)));
+      return history(seed, begin);
+    });
+    // In the middle of all of them.
+    const restart = () =>
+      Promise.all(begun)
+        .then(() => delay(1_000))
+        .then(() => server.restart());
+    await Promise.all([...running, count > 0 && restart()]);
   }
 });
 
-async function history(seed: number): Promise<void> {
+/** @param onBegin called when its gateways have started, which the first time needs the database */
+async function history(seed: number, onBegin: () => void): Promise<void> {
   const random = seeded(seed);
   const some = <T>(all: readonly T[]) => all[Math.floor(random() * all.length)] as T;
   const url = await newDatabase();
@@ -196,6 +206,7 @@ async function history(seed: number): Promise<void> {
   const folders = proxies.map(() => temporaryFolder());
   const start = (at: number) => Member.start(`${at}`, url(proxies[at]?.address), served, folders[at]);
   for (const at of proxies.keys()) members.push(await start(at));
+  onBegin();
   for (let round = 0; round < ROUNDS; round++) {
     const at = Math.floor(random() * proxies.length);
     const proxy = proxies[at] as FlakyProxy;
