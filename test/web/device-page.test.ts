@@ -315,8 +315,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.getByRole('dialog').waitFor();
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'detached' });
-    // Where it was before.
-    expect(await focused()).toBe('ADelete');
+    // Where it was before, a moment after the dialog has left the page.
+    await expect.poll(focused).toBe('ADelete');
     await page.keyboard.press('Enter');
     await focusOn('Delete tunnel');
     await page.keyboard.press('Enter');
