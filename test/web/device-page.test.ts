@@ -215,7 +215,7 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'detached' });
     // Through all dialogs, back to where the first one was opened.
-    expect(await page.evaluate('document.activeElement.textContent')).toContain('/state?token=[masked]');
+    await expect.poll(() => page.evaluate('document.activeElement.textContent')).toContain('/state?token=[masked]');
 
     await tab.evaluate('void fetch("/events")');
     await page.getByRole('link', { name: '/events' }).click();
