@@ -55,6 +55,16 @@ async function serve(host: string, answer: string | RequestListener | null, poli
 
 const get = (host: string, options = {}) => ask(gateway.httpPort, host, options);
 
+it.each(['on_tcp_connect', 'on_http_request'])(
+  'a client whose request is forwarded in %s cannot say who it is',
+  async (phase) => {
+    await serve('web.internal', (req, res) => void res.end(req.headers['x-forwarded-for']));
+    await serve('app.localhost', 'outside', policyOf({ [phase]: [forwardTo('http://web.internal')] }));
+    const { body } = await get('app.localhost', { headers: { 'x-forwarded-for': '203.0.113.9' } });
+    expect(body).toBe('203.0.113.9, 127.0.0.1');
+  },
+);
+
 describe('a request forwarded to an internal endpoint', () => {
   it('passes through that endpoint’s policy, and its response through both policies', async () => {
     const inner = policyOf({

@@ -264,8 +264,8 @@ export class AddressLeases {
 }
 
 /**
- * Whether an endpoint can have an address that one at another node has. `shared`: beside it, as do the sessions of one agent; `taken`: its agent or its
- * authtoken has moved here; `gone`: nothing serves it any more.
+ * Whether an endpoint can have an address that one at another node has. `shared`: beside it, as those of one agent with two
+ * sessions; `taken`: its agent or its authtoken has moved here; `gone`: nothing serves it any more.
  */
 function judge(row: OnlineRow, rival: OnlineRow, state: NodeState): 'shared' | 'taken' | 'gone' | 'refused' {
   if (state === 'gone') return 'gone';

@@ -48,7 +48,10 @@ export class Routing {
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
     const internal = relays?.internalOf(req.socket);
-    if (internal) return this.#admit(req, res, endpoints.internal(internal.protocol, internal.host, internal.port));
+    if (internal) {
+      const admission = this.#admit(req, res, endpoints.internal(internal.protocol, internal.host, internal.port));
+      return admission && { ...admission, isForwarded: true };
+    }
     const endpoint = endpoints.lookup(scheme, host) ?? relays?.endpointFor(req.socket, scheme, host);
     // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {

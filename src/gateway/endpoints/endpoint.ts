@@ -50,8 +50,6 @@ export interface EndpointAddress {
 
 /** A public URL bound by an agent's session: what the edge routes to. */
 export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'internal'> {
-  /** Whether only the policies of other endpoints can reach it; left out: no. */
-  readonly internal?: boolean;
   /** `ep_…`, stable across reconnects. */
   readonly id: string;
   readonly url: string;
@@ -69,7 +67,7 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly isRemote?: true;
 }
 
-export interface OnlineEndpoint extends Omit<GatewayEndpoint, 'internal'>, EndpointAddress {
+export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /** `ep_…`, unique among all endpoints online. */
   readonly publicId: string;
   /** Whether it shares its address with other endpoints. */

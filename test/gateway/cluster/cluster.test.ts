@@ -339,6 +339,8 @@ it('policies forward to internal endpoints at other gateways, whose policies app
   const answer = () => getPublic(one, 'https://outer.localhost/');
   await until(async () => (await answer()).status === 200, 'the internal endpoint', { everyMs: 50 });
   expect((await answer()).body).toBe('inner.internal outer.localhost inner 127.0.0.1');
+  const { body } = await getPublic(one, 'https://outer.localhost/', { 'x-forwarded-for': '203.0.113.9' });
+  expect(body).toBe('inner.internal outer.localhost inner 203.0.113.9, 127.0.0.1');
   expect(await statusAt(one, 'https://outer.localhost/denied')).toBe(418);
   expect(await statusAt(two, 'https://outer.localhost/')).toBe(200);
 

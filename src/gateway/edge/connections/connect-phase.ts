@@ -130,6 +130,8 @@ export function planHandshake(
 export interface Admission {
   readonly endpoint: GatewayEndpoint;
   readonly connection: ClientConnection;
+  /** Whether another gateway has forwarded the request, and said in its headers who the client is; left out: no. */
+  readonly isForwarded?: boolean;
 }
 
 interface AdmittedEndpoint extends Admission {

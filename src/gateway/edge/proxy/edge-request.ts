@@ -48,7 +48,7 @@ export class EdgeRequest implements PolicyRequest {
   constructor(
     readonly req: ClientRequest,
     readonly res: ClientResponse,
-    { endpoint, connection }: Admission,
+    { endpoint, connection, isForwarded = false }: Admission,
     outer: EdgeRequest | null = null,
     readonly onFailure: OnFailure | null = null,
   ) {
@@ -58,9 +58,8 @@ export class EdgeRequest implements PolicyRequest {
     if (outer === null) {
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
-      // Another gateway adds who the client is, or has, when it forwarded the request to an internal endpoint here.
-      const isAdded = endpoint.isRemote || endpoint.internal;
-      const from = isAdded ? null : ({ address: connection.clientIp, protocol } as const);
+      // Another gateway adds who the client is, or has.
+      const from = endpoint.isRemote || isForwarded ? null : ({ address: connection.clientIp, protocol } as const);
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       this.body = req.body && new RequestBody(req, req.body);
       this.policy = endpoint.policy;
