@@ -3,7 +3,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
-import type { GatewayLink, GatewaySession } from './gateway-link.ts';
+import type { GatewayLink, GatewayNode, GatewaySession } from './gateway-link.ts';
 
 /** Until it can be had: gateways may not reach each other's addresses from outside, and devices pay for what they send. */
 const RETRY = { baseMs: 4_000, maxMs: 300_000 };
@@ -94,15 +94,28 @@ export class SecondSession {
     });
   }
 
-  /** @returns null when there is no other gateway, or it cannot be reached */
+  /** @returns null when there is no other gateway, or none can be reached */
   async #open(first: GatewaySession, logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
-    const { connectTo, clock, log } = this.options;
-    let gateway: string | null = null;
+    const { clock, log } = this.options;
+    let nodes: GatewayNode[] = [];
     try {
-      const nodes = await withDeadline(others(first), 'asking for other gateways', ASK_DEADLINE_MS, undefined, clock);
-      const node = nodes[Math.floor(clock.random() * nodes.length)];
-      if (node === undefined) return null;
-      gateway = node.address;
+      nodes = await withDeadline(others(first), 'asking for other gateways', ASK_DEADLINE_MS, undefined, clock);
+    } catch (error) {
+      log.debug({ reason: messageOf(error) }, 'no second session yet');
+    }
+    // From any on, so that a fleet does not go to one.
+    const start = Math.floor(clock.random() * nodes.length);
+    for (const node of [...nodes.slice(start), ...nodes.slice(0, start)]) {
+      const session = await this.#connect(node, logs, signal);
+      if (session !== null) return session;
+    }
+    return null;
+  }
+
+  async #connect(node: GatewayNode, logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
+    const { connectTo, log } = this.options;
+    const { address: gateway } = node;
+    try {
       const session = await connectTo(node, signal);
       this.#gateway = gateway;
       log.info({ gateway }, 'second session online');
@@ -110,8 +123,8 @@ export class SecondSession {
     } catch (error) {
       signal.throwIfAborted();
       const reason = messageOf(error);
-      if (logs && gateway !== null) log.warn({ gateway, reason }, 'no second session; retrying');
-      else log.debug({ reason }, 'no second session yet');
+      if (logs) log.warn({ gateway, reason }, 'no second session; retrying');
+      else log.debug({ gateway, reason }, 'no second session yet');
       return null;
     }
   }

@@ -54,7 +54,7 @@ it('a device with the native connector has sessions at two gateways, and the los
   };
   const served = async () =>
     (await Promise.all(clients.map((client) => client.get(NAME)))).every((it) => it === 'seen');
-  await until(() => isSettled(), 'two sessions', { everyMs: 100 });
+  await until(() => isSettled(), 'two sessions', { everyMs: 100, withinMs: 90_000 });
   await until(served, 'the device by all gateways', { everyMs: 100 });
 
   const { session } = (await (await fetch(`${await device.api()}/status`)).json()) as { session: object };
@@ -65,7 +65,10 @@ it('a device with the native connector has sessions at two gateways, and the los
   const others = new Visitors(clients.filter((_, at) => at !== killed));
   await cluster.gateways[killed]?.kill();
   const killedAt = performance.now();
-  await until(() => isSettled(killed), 'two sessions at the gateways that are left', { everyMs: 100 });
+  await until(() => isSettled(killed), 'two sessions at the gateways that are left', {
+    everyMs: 100,
+    withinMs: 90_000,
+  });
   await others.end();
   expect(others.failed.filter((began) => began > killedAt)).toEqual([]);
   await cluster.gateways[killed]?.restart();
@@ -77,7 +80,7 @@ it('a device with the native connector has sessions at two gateways, and the los
   const all = new Visitors(clients);
   const { code, stderr } = await cluster.command('drain', emptied.id);
   expect(code, stderr).toBe(0);
-  await until(() => isSettled(emptiedAt), 'two sessions at the gateways that stay', { everyMs: 100 });
+  await until(() => isSettled(emptiedAt), 'two sessions at the gateways that stay', { everyMs: 100, withinMs: 90_000 });
   await all.end();
   expect(all.failed).toEqual([]);
 
@@ -98,14 +101,14 @@ it('gateways are upgraded to a version that adds to the database, one after anot
   const device = await cluster.startDevice(NAME, 'native');
   const api = await device.api();
   const clients = cluster.clients();
-  await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100 });
+  await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100, withinMs: 90_000 });
   await until(async () => (await clients[0]?.get(NAME)) === 'seen', 'the device', { everyMs: 100 });
   const cli = nextVersion();
   for (let at = 0; at < 3; at++) {
     const others = new Visitors(clients.filter((_, each) => each !== at));
     const tunnels = new NewTunnels(api);
     await cluster.upgrade(at, cli);
-    await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100 });
+    await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100, withinMs: 90_000 });
     await Promise.all([others.end(), tunnels.end()]);
     expect([others.failed, tunnels.refused]).toEqual([[], []]);
     expect(tunnels.names.length).toBeGreaterThan(0);
