@@ -8,8 +8,9 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
+import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
-import { type NodePlace, Relays } from '../../src/gateway/edge/relays/relays.ts';
+import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -89,23 +90,20 @@ export class Directory extends EventEmitter {
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
 const OWNER = 'owner';
 
-/** Other nodes whose names are all known. */
-export const KNOWN = { knows: () => true, catchUp: async () => {}, failed: () => {} };
+/** Other nodes of which one, if any, serves every name. */
+export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
+  return {
+    ...{ withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, withInternal: owner },
+    ...{ knows: () => true, catchUp: async () => {}, failed: () => {} },
+    primary: undefined,
+  };
+}
 
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
-  const nodes = {
-    withName: owner,
-    withHttpName: owner,
-    withTcpPort: owner,
-    withShared: owner,
-    withInternal: () => undefined,
-    primary: owner(),
-    ...KNOWN,
-  };
   return new Relays({
     tickets: new RelayTickets('key', self),
     commonName: 'api.localhost',
-    nodes,
+    nodes: { ...othersWith(owner), primary: owner() },
     authority: ca,
     isOurs: () => false,
     log: silentLog,

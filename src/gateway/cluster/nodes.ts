@@ -1,4 +1,4 @@
-import type { NodePlace } from '../edge/relays/relays.ts';
+import type { NodePlace } from '../edge/relays/other-nodes.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import type { Node } from '../store/shared/postgres.ts';
 

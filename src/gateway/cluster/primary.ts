@@ -1,7 +1,7 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import type { NodePlace } from '../edge/relays/relays.ts';
+import type { NodePlace } from '../edge/relays/other-nodes.ts';
 import type { Database } from '../store/sql/database.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Nodes } from './nodes.ts';

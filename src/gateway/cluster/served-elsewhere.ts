@@ -1,5 +1,5 @@
+import type { NodePlace, OtherNodes } from '../edge/relays/other-nodes.ts';
 import type { InternalAddress } from '../edge/relays/relay-tickets.ts';
-import type { NodePlace, OtherNodes } from '../edge/relays/relays.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Labels } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';

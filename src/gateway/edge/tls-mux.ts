@@ -23,7 +23,8 @@ import {
 } from './connections/connect-phase.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
-import type { NodePlace, Relays } from './relays/relays.ts';
+import type { NodePlace } from './relays/other-nodes.ts';
+import type { Relays } from './relays/relays.ts';
 import type { StreamProxy } from './streams/stream-proxy.ts';
 import type { AgentConnections } from './tls/agent-connections.ts';
 import type { ConnectionSlots } from './tls/connection-slots.ts';

@@ -1,58 +1,17 @@
-import type { X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
-import {
-  connect as connectTls,
-  createSecureContext,
-  rootCertificates,
-  type SecureContext,
-  type TLSSocket,
-} from 'node:tls';
+import type { Socket } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
-import { withDeadline } from '../../../lib/time/deadline.ts';
-import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
-import type { InternalAddress, RelayedFor, RelayedPort, RelayTickets } from './relay-tickets.ts';
-import { RemoteEndpoint } from './remote-endpoint.ts';
-
-/** Another gateway of the cluster. */
-export interface NodePlace {
-  readonly id: string;
-  /** Of its HTTPS port, as other nodes reach it. */
-  readonly host: string;
-  readonly port: number;
-  /** Another one that serves the same, for when this one cannot be reached; left out: none does. */
-  readonly next?: NodePlace | undefined;
-}
-
-/** The nodes that serve what this one does not; undefined: none does. */
-export interface OtherNodes {
-  /** Over TLS. */
-  withName(host: string): NodePlace | undefined;
-  /** On the port for plain HTTP. */
-  withHttpName(host: string): NodePlace | undefined;
-  withTcpPort(port: number): NodePlace | undefined;
-  /** For a request on a connection that may have been opened for another name. */
-  withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
-  withInternal(address: InternalAddress): NodePlace | undefined;
-  /** Whether a name is served at all, here or there. One that is not may have come online a moment ago. */
-  knows(port: 'tls' | 'http', host: string): boolean;
-  /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
-  catchUp(): Promise<void>;
-  /** A node could not be reached: for a while, others come first. */
-  failed(id: string): void;
-  /** The one that obtains certificates, and answers for them. */
-  readonly primary: NodePlace | undefined;
-}
+import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
+import type { InternalAddress, RelayedFor, RelayedPort } from './relay-tickets.ts';
+import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
 /** Takes connections that other nodes have passed on. */
 export interface RelayedConnections {
@@ -62,13 +21,8 @@ export interface RelayedConnections {
   forget(endpoint: RemoteEndpoint): void;
 }
 
-/** Milliseconds in which a node has to accept a connection; nodes are close to each other. */
-const CONNECT_MS = 1_000;
-const KEEP_ALIVE_MS = 10_000;
 /** Clients name the host early. One that does not within so many bytes is served here. */
 const MAX_HEAD = 16_384;
-/** Names at other nodes that requests have lately been for. */
-const MAX_ENDPOINTS = 4096;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
 /** Milliseconds without a byte after which a connection whose last bytes were an answer is taken for idle. */
@@ -76,15 +30,7 @@ const IDLE_MS = 500;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
-export interface RelaysOptions {
-  tickets: RelayTickets;
-  nodes: OtherNodes;
-  /** A name that every node has a certificate for. */
-  commonName: string;
-  /** Certificates of authorities that other nodes may have theirs from, besides the public ones. */
-  authority: string;
-  /** Whether a certificate is the one that this node has for a name, too. */
-  isOurs: (host: string, certificate: X509Certificate) => boolean;
+export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget'> {
   log: Log;
 }
 
@@ -96,17 +42,17 @@ export interface RelaysOptions {
 export class Relays {
   readonly #failures = new Repeats();
   #reading = 0;
-  #authorities: SecureContext | undefined;
   readonly #relayed = new WeakMap<Socket, Pick<RelayedFor, 'isLast' | 'internal'>>();
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
   /** Connections that are passed on: when their last answer came, and how much had been sent before. */
   readonly #links = new Map<Socket, { client: Socket; written: number; at: number }>();
-  /** By node, scheme and name. */
-  readonly #endpoints = new Map<string, RemoteEndpoint>();
+  readonly #remote: RemoteEndpoints;
 
-  constructor(private readonly options: RelaysOptions) {}
+  constructor(private readonly options: RelaysOptions) {
+    this.#remote = new RemoteEndpoints({ ...options, forget: (endpoint) => this.accept.forget?.(endpoint) });
+  }
 
   get nodes(): OtherNodes {
     return this.options.nodes;
@@ -165,71 +111,12 @@ export class Relays {
 
   /** What serves a request that has been decrypted here, or came on a connection for another name; undefined: no other node. */
   endpointFor(client: Socket, scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
-    const node = this.isLast(client) ? undefined : this.options.nodes.withShared(scheme, host);
-    if (node === undefined) return undefined;
-    const key = `${node.id} ${scheme}://${host}`;
-    const use = { port: scheme === 'https' ? 'tls' : 'http' } as const;
-    return this.#endpoint(key, scheme, host, (from) => this.#openFor(from, node, use, host));
+    return this.isLast(client) ? undefined : this.#remote.at(scheme, host);
   }
 
   /** What serves requests for an internal endpoint that is online at another node; undefined: no other node. */
   internalFor(client: Socket, address: InternalAddress): RemoteEndpoint | undefined {
-    const node = this.isLast(client) ? undefined : this.options.nodes.withInternal(address);
-    if (node === undefined) return undefined;
-    const { protocol, host, port } = address;
-    const use = { port: 'tls', internal: address } as const;
-    const open = (from: ClientInfo) => this.#openFor(from, node, use, this.options.commonName);
-    return this.#endpoint(`${node.id} internal ${protocol}://${host}:${port}`, protocol, host, open);
-  }
-
-  #endpoint(
-    key: string,
-    scheme: 'http' | 'https',
-    host: string,
-    open: (from: ClientInfo) => Promise<Duplex>,
-  ): RemoteEndpoint {
-    const endpoint = this.#endpoints.get(key) ?? new RemoteEndpoint(scheme, host, open);
-    // The last one that was used is the last to be forgotten.
-    this.#endpoints.delete(key);
-    this.#endpoints.set(key, endpoint);
-    if (this.#endpoints.size > MAX_ENDPOINTS) this.#forgetOldest();
-    return endpoint;
-  }
-
-  #forgetOldest(): void {
-    const [[key, endpoint] = []] = this.#endpoints;
-    if (key === undefined || endpoint === undefined) return;
-    this.#endpoints.delete(key);
-    this.accept.forget?.(endpoint);
-  }
-
-  /** @param name that the certificate of the node has to be for */
-  async #openFor(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
-    const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
-    if (!ends) throw new Error('a client without addresses');
-    const { link, id } = await this.#connect(node);
-    link.write(this.options.tickets.issue(ends, id, { ...use, isLast: true }));
-    return use.port === 'http' ? link : this.#secure(link, name);
-  }
-
-  async #secure(link: Socket, host: string): Promise<TLSSocket> {
-    const { authority, isOurs } = this.options;
-    // Reading all authorities takes many milliseconds.
-    this.#authorities ??= createSecureContext({ ca: [...rootCertificates, authority] });
-    const secureContext = this.#authorities;
-    const secured = connectTls({
-      ...{ socket: link, servername: host, secureContext, ALPNProtocols: ['http/1.1'] },
-      rejectUnauthorized: false,
-    });
-    try {
-      await withDeadline(once(secured, 'secureConnect'), `the handshake for ${host}`, CONNECT_MS);
-      const certificate = secured.getPeerX509Certificate();
-      if (secured.authorized || (certificate && isOurs(host, certificate))) return secured;
-      throw new Error(`no gateway of this cluster: its certificate for ${host} is not trusted`);
-    } catch (error) {
-      secured.destroy();
-      throw error;
-    }
+    return this.isLast(client) ? undefined : this.#remote.internal(address);
   }
 
   /** @param client nothing of it has been read */
@@ -248,7 +135,7 @@ export class Relays {
   }
 
   async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
-    const { link, id } = await this.#connect(node);
+    const { link, id } = await connectTo(node, this.options.nodes);
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
     link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, { port }));
@@ -279,37 +166,6 @@ export class Relays {
       link.end();
     }
     return this.#links.size;
-  }
-
-  /** Connects to a node, or to the next one that serves the same. */
-  async #connect(node: NodePlace): Promise<{ link: Socket; id: string }> {
-    const { id, next } = node;
-    try {
-      return { link: await this.#connectTo(node), id };
-    } catch (error) {
-      this.options.nodes.failed(id);
-      if (next) return this.#connect(next);
-      throw error;
-    }
-  }
-
-  async #connectTo({ host, port }: NodePlace): Promise<Socket> {
-    const link = connect({
-      host,
-      port,
-      allowHalfOpen: true,
-      noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: KEEP_ALIVE_MS,
-    });
-    link.on('error', () => {});
-    try {
-      await withDeadline(once(link, 'connect'), `connecting to ${host}:${port}`, CONNECT_MS);
-      return link;
-    } catch (error) {
-      link.destroy();
-      throw error;
-    }
   }
 
   /**

@@ -3,10 +3,11 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
+import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
-import { type NodePlace, Relays } from '../../../../src/gateway/edge/relays/relays.ts';
+import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
-import { Directory, KNOWN, TestEdge } from '../../../support/edge.ts';
+import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { recordingLog } from '../../../support/silent-log.ts';
 
@@ -18,20 +19,10 @@ async function circle(count: number) {
   const { log, lines } = recordingLog();
   const places: NodePlace[] = [];
   for (let at = 0; at < count; at++) {
-    const next = () => places[(at + 1) % count];
-    const nodes = {
-      withName: next,
-      withHttpName: next,
-      withTcpPort: next,
-      withShared: next,
-      withInternal: () => undefined,
-      primary: undefined,
-      ...KNOWN,
-    };
     const relays = new Relays({
       tickets: new RelayTickets('key', String(at)),
       commonName: 'api.localhost',
-      nodes,
+      nodes: othersWith(() => places[(at + 1) % count]),
       authority: ca.caPem,
       isOurs: () => false,
       log,

@@ -1,0 +1,77 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { withDeadline } from '../../../lib/time/deadline.ts';
+import type { InternalAddress } from './relay-tickets.ts';
+
+/** Another gateway of the cluster. */
+export interface NodePlace {
+  readonly id: string;
+  /** Of its HTTPS port, as other nodes reach it. */
+  readonly host: string;
+  readonly port: number;
+  /** Another one that serves the same, for when this one cannot be reached; left out: none does. */
+  readonly next?: NodePlace | undefined;
+}
+
+/** The nodes that serve what this one does not; undefined: none does. */
+export interface OtherNodes {
+  /** Over TLS. */
+  withName(host: string): NodePlace | undefined;
+  /** On the port for plain HTTP. */
+  withHttpName(host: string): NodePlace | undefined;
+  withTcpPort(port: number): NodePlace | undefined;
+  /** For a request on a connection that may have been opened for another name. */
+  withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
+  withInternal(address: InternalAddress): NodePlace | undefined;
+  /** Whether a name is served at all, here or there. One that is not may have come online a moment ago. */
+  knows(port: 'tls' | 'http', host: string): boolean;
+  /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
+  catchUp(): Promise<void>;
+  /** A node could not be reached: for a while, others come first. */
+  failed(id: string): void;
+  /** The one that obtains certificates, and answers for them. */
+  readonly primary: NodePlace | undefined;
+}
+
+/** Milliseconds in which a node has to accept a connection or finish a handshake; nodes are close to each other. */
+export const CONNECT_MS = 1_000;
+const KEEP_ALIVE_MS = 10_000;
+
+/**
+ * Connects to a node, or to the next one that serves the same.
+ *
+ * @returns the connection, and the id of the node
+ * @throws the system's error of the last one, or {@link DeadlineExceeded}
+ */
+export async function connectTo(
+  node: NodePlace,
+  nodes: Pick<OtherNodes, 'failed'>,
+): Promise<{ link: Socket; id: string }> {
+  const { id, next } = node;
+  try {
+    return { link: await opened(node), id };
+  } catch (error) {
+    nodes.failed(id);
+    if (next) return connectTo(next, nodes);
+    throw error;
+  }
+}
+
+async function opened({ host, port }: NodePlace): Promise<Socket> {
+  const link = connect({
+    host,
+    port,
+    allowHalfOpen: true,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  });
+  link.on('error', () => {});
+  try {
+    await withDeadline(once(link, 'connect'), `connecting to ${host}:${port}`, CONNECT_MS);
+    return link;
+  } catch (error) {
+    link.destroy();
+    throw error;
+  }
+}

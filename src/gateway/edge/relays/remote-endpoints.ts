@@ -1,0 +1,153 @@
+import type { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import {
+  connect as connectTls,
+  createSecureContext,
+  rootCertificates,
+  type SecureContext,
+  type TLSSocket,
+} from 'node:tls';
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { withDeadline } from '../../../lib/time/deadline.ts';
+import { NO_POLICY } from '../../../traffic-policy/engine.ts';
+import { type ClientInfo, EDGE_TERMINATION, EndpointTraffic, type GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import { LinkChannel } from './link-channel.ts';
+import { CONNECT_MS, connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
+import type { InternalAddress, RelayedFor, RelayTickets } from './relay-tickets.ts';
+
+/**
+ * A name that another gateway serves, for requests that have been decrypted here. They go there over connections of their
+ * client's own, as if the client had opened those: policies, limits and counters are that gateway's.
+ */
+export class RemoteEndpoint implements GatewayEndpoint {
+  readonly isRemote = true;
+  readonly id: string;
+  readonly url: string;
+  readonly port = 0;
+  readonly policy = NO_POLICY;
+  readonly tls = EDGE_TERMINATION;
+  readonly websocketTcp = false;
+  readonly feed = null;
+  /** So that no two clients share a connection. */
+  readonly proxyProtocol = 2;
+  readonly http2Upstream = false;
+  readonly forwardsTo = '';
+  readonly traffic = new EndpointTraffic();
+
+  /** @param open opens a connection for a client */
+  constructor(
+    readonly protocol: 'http' | 'https',
+    readonly host: string,
+    private readonly open: (client: ClientInfo) => Promise<Duplex>,
+  ) {
+    this.url = `${protocol}://${host}`;
+    this.id = this.url;
+  }
+
+  openChannel(client: ClientInfo): ByteChannel {
+    return new LinkChannel(this.open(client));
+  }
+
+  openStream(client: ClientInfo): Duplex {
+    return new ChannelDuplex(this.openChannel(client));
+  }
+}
+
+/** Names at other nodes that requests have lately been for. */
+const MAX_ENDPOINTS = 4096;
+
+export interface RemoteEndpointsOptions {
+  tickets: RelayTickets;
+  nodes: OtherNodes;
+  /** A name that every node has a certificate for. */
+  commonName: string;
+  /** Certificates of CAs that other nodes may have theirs from, besides the public ones. */
+  authority: string;
+  /** Whether a certificate is the one that this node has for a name, too. */
+  isOurs: (host: string, certificate: X509Certificate) => boolean;
+  /** A name has had no request for long. */
+  forget: (endpoint: RemoteEndpoint) => void;
+}
+
+/** What other nodes serve of the requests that are decrypted here. */
+export class RemoteEndpoints {
+  /** By node, scheme and name. */
+  readonly #endpoints = new Map<string, RemoteEndpoint>();
+  #authorities: SecureContext | undefined;
+
+  constructor(private readonly options: RemoteEndpointsOptions) {}
+
+  at(scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
+    const node = this.options.nodes.withShared(scheme, host);
+    if (node === undefined) return undefined;
+    const use = { port: scheme === 'https' ? 'tls' : 'http' } as const;
+    return this.#endpoint(`${node.id} ${scheme}://${host}`, scheme, host, (from) =>
+      this.#openFor(from, node, use, host),
+    );
+  }
+
+  internal(address: InternalAddress): RemoteEndpoint | undefined {
+    const { nodes, commonName } = this.options;
+    const node = nodes.withInternal(address);
+    if (node === undefined) return undefined;
+    const { protocol, host, port } = address;
+    const use = { port: 'tls', internal: address } as const;
+    return this.#endpoint(`${node.id} internal ${protocol}://${host}:${port}`, protocol, host, (from) =>
+      this.#openFor(from, node, use, commonName),
+    );
+  }
+
+  #endpoint(
+    key: string,
+    scheme: 'http' | 'https',
+    host: string,
+    open: (from: ClientInfo) => Promise<Duplex>,
+  ): RemoteEndpoint {
+    const endpoint = this.#endpoints.get(key) ?? new RemoteEndpoint(scheme, host, open);
+    // The last one that was used is the last to be forgotten.
+    this.#endpoints.delete(key);
+    this.#endpoints.set(key, endpoint);
+    if (this.#endpoints.size > MAX_ENDPOINTS) this.#forgetOldest();
+    return endpoint;
+  }
+
+  #forgetOldest(): void {
+    const [[key, endpoint] = []] = this.#endpoints;
+    if (key === undefined || endpoint === undefined) return;
+    this.#endpoints.delete(key);
+    this.options.forget(endpoint);
+  }
+
+  /** @param name that the certificate of the node has to be for */
+  async #openFor(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
+    const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
+    if (!ends) throw new Error('a client without addresses');
+    const { link, id } = await connectTo(node, this.options.nodes);
+    link.write(this.options.tickets.issue(ends, id, { ...use, isLast: true }));
+    return use.port === 'http' ? link : this.#secure(link, name);
+  }
+
+  async #secure(link: Socket, host: string): Promise<TLSSocket> {
+    const { authority, isOurs } = this.options;
+    // Reading all authorities takes many milliseconds.
+    this.#authorities ??= createSecureContext({ ca: [...rootCertificates, authority] });
+    const secureContext = this.#authorities;
+    const secured = connectTls({
+      ...{ socket: link, servername: host, secureContext, ALPNProtocols: ['http/1.1'] },
+      rejectUnauthorized: false,
+    });
+    try {
+      await withDeadline(once(secured, 'secureConnect'), `the handshake for ${host}`, CONNECT_MS);
+      const certificate = secured.getPeerX509Certificate();
+      if (secured.authorized || (certificate && isOurs(host, certificate))) return secured;
+      throw new Error(`no gateway of this cluster: its certificate for ${host} is not trusted`);
+    } catch (error) {
+      secured.destroy();
+      throw error;
+    }
+  }
+}
