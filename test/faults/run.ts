@@ -16,7 +16,7 @@ const TESTS = {
 const ONCE = '--project=!native';
 const REPORT = 'docs/reliability.md';
 /** The end of the report: what `npm run attack -- --report` found, and what is updated by hand. */
-const FURTHER = ['test/attack/last-run.md', 'test/faults/mutation-testing.md'];
+const FURTHER = ['test/attack/last-run.md', 'test/faults/mutation-testing.md', 'test/gateway/cluster/last-run.md'];
 /** Times are judged here, so that fewer tests run at once than in `npm test`. */
 const WORKERS = '--maxWorkers=2';
 

@@ -27,8 +27,8 @@ export interface GatewayLink extends GatewayRoute {
   /** Starts one session; rejects with {@link SessionRefused}. */
   connect(): Promise<GatewaySession>;
   /**
-   * Starts a session beside the first one, at another gateway of the same cluster; omitted when this cannot be had. Rejects
-   * with {@link SessionRefused}.
+   * Starts a session beside the first one, at another gateway of the same cluster; omitted when that is not supported.
+   * Rejects with {@link SessionRefused}.
    */
   connectTo?(node: GatewayNode, signal: AbortSignal): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;

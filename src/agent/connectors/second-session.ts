@@ -44,7 +44,7 @@ export class SecondSession {
     return this.#session && this.#gateway;
   }
 
-  /** @param first the session that is online now; null: none is */
+  /** @param first the session that is online now; null while offline */
   follow(first: GatewaySession | null): void {
     this.#first = first;
     this.#wake();

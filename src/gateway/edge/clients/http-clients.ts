@@ -53,9 +53,9 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
   }
 
   /**
-   * Ends connections that are idle, and lets the others finish what they have under way. Call it again until none is left.
+   * Ends idle connections, and lets the others finish what they have under way. Call it repeatedly.
    *
-   * @returns how many are left
+   * @returns the number of connections left
    */
   finish(): number {
     const clients = [...this];
