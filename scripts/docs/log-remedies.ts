@@ -90,6 +90,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'remote API without authentication: anyone with the URL can create and delete tunnels':
     'set AGENT_API_AUTH=token unless this is intended',
   'request failed unexpectedly': 'report it as a bug',
+  'endpoint in one of two sessions only; retrying':
+    'correct what `reason` names; until then, the loss of one gateway takes the endpoint offline',
   'no second session; retrying':
     'let devices reach GATEWAY_NODE_ADDRESS of every gateway; without it, they keep their one session',
   'second connection refused':

@@ -6,6 +6,8 @@ import { domainOf, type Endpoint, type EndpointEnd, type EndpointRequest, type R
 import type { GatewaySession } from './gateway-link.ts';
 
 const RETRY = { baseMs: 1_000, maxMs: 30_000 };
+/** After so many failures, another attempt hardly helps. */
+const PERSISTENT = 3;
 
 export interface SpreadEndpointOptions {
   request: EndpointRequest;
@@ -76,7 +78,11 @@ export class SpreadEndpoint implements Endpoint {
         void this.#keep(session, endpoint);
         return;
       } catch (error) {
-        log.debug({ url: this.url, reason: messageOf(error) }, 'endpoint not bound in a second session');
+        const reason = messageOf(error);
+        // The first ones may be about a session that has just ended.
+        if (failures === PERSISTENT)
+          log.warn({ url: this.url, reason }, 'endpoint in one of two sessions only; retrying');
+        else log.debug({ url: this.url, reason }, 'endpoint not bound in a second session');
       }
       await clock.sleep(backoffDelay(failures, RETRY, clock.random), signal).catch(() => {});
     }

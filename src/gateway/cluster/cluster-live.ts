@@ -76,9 +76,11 @@ export class ClusterLive implements LiveView {
       const ofKind = (kind: string) => there.filter(({ view }) => view.id.startsWith(kind)).length;
       return { sessions: ofKind('ts_'), endpoints: ofKind('ep_') };
     };
+    const head = Math.max(0, ...nodes.all.map(({ applied }) => applied));
     return nodes.all.map((node) => {
-      const { id, address, build: version, silentSeconds } = node;
-      return { id, address, state: shownState(node), version, silentSeconds, ...counts(id) };
+      const { id, address, build: version, silentSeconds, applied } = node;
+      const state = shownState(node);
+      return { id, address, state, version, silentSeconds, behind: head - applied, ...counts(id) };
     });
   }
 

@@ -94,8 +94,10 @@ export interface LiveGateway {
   address: string;
   state: 'serving' | 'draining' | 'silent';
   version: string;
-  /** Since it was last heard of. */
+  /** Since it last said that it is there. */
   silentSeconds: number;
+  /** Changes of the shared database that it did not have then. */
+  behind: number;
   sessions: number;
   endpoints: number;
 }

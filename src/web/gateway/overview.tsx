@@ -112,7 +112,7 @@ function GatewayList({ gateways }: { gateways: readonly Gateway[] }): JSX.Elemen
     <section aria-labelledby="gateways">
       <h2 id="gateways">Gateways</h2>
       <ul class="gateways">
-        {gateways.map(({ id, address, state, version, sessions, endpoints, silentSeconds }) => (
+        {gateways.map(({ id, address, state, version, sessions, endpoints, silentSeconds, behind }) => (
           <li key={id} class="card">
             <Badge tone={STATES[state][0]}>{STATES[state][1]}</Badge>
             <strong>{address}</strong>
@@ -120,7 +120,8 @@ function GatewayList({ gateways }: { gateways: readonly Gateway[] }): JSX.Elemen
               {counted(sessions, 'session')}, {counted(endpoints, 'endpoint')}
             </span>
             <span class="hint">
-              {state === 'silent' ? `Last heard of ${Math.round(silentSeconds)} s ago` : `Version ${version}`}
+              {state === 'silent' ? `Silent for ${Math.round(silentSeconds)} s` : `Version ${version}`}
+              {behind > 0 && `, ${counted(behind, 'change')} behind`}
             </span>
           </li>
         ))}

@@ -39,6 +39,14 @@ async function authtokenAt({ store }: Gateway, owner: string | null = null): Pro
   return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;
 }
 
+/** Two gateways, and an authtoken that both know. */
+async function twoNodes() {
+  const [one, two] = [await startNode(), await startNode()];
+  const authtoken = await authtokenAt(one);
+  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  return { one, two, authtoken };
+}
+
 async function sessionAt(gateway: Gateway, authtoken: string): Promise<ngrok.Session> {
   const session = await new ngrok.SessionBuilder()
     .authtoken(authtoken)
@@ -77,9 +85,7 @@ async function ask(gateway: Gateway, key: string, path: string) {
 }
 
 it('clients of any gateway reach what an agent has bound at another one', { timeout: 60_000, ...only }, async () => {
-  const [one, two] = [await startNode(), await startNode()];
-  const authtoken = await authtokenAt(one);
-  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const { one, two, authtoken } = await twoNodes();
   const session = await sessionAt(two, authtoken);
   const to = await upstream();
   const https = await session.httpEndpoint().domain('a.localhost').listen();
@@ -147,11 +153,9 @@ it('the management API of any gateway shows everything, and what it revokes ends
   timeout: 60_000,
   ...only,
 }, async () => {
-  const [one, two] = [await startNode(), await startNode()];
+  const { one, two, authtoken } = await twoNodes();
   const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
-  const authtoken = await authtokenAt(one);
   const to = await upstream();
-  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
   for (const [at, gateway] of [one, two].entries()) {
     const session = await sessionAt(gateway, authtoken);
     forward(await session.httpEndpoint().domain(`${at}.localhost`).listen(), to);
@@ -231,9 +235,7 @@ it('requests on a connection for another name go to the gateway that has theirs'
   timeout: 60_000,
   ...only,
 }, async () => {
-  const [one, two] = [await startNode(), await startNode()];
-  const authtoken = await authtokenAt(one);
-  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const { one, two, authtoken } = await twoNodes();
   const server = createServer(async (req, res) => res.end(`${req.headers['x-forwarded-for']} ${await text(req)}`));
   new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(`${data}`)));
   const to = `http://127.0.0.1:${await listening(server)}`;
@@ -315,9 +317,7 @@ it('policies forward to internal endpoints at other gateways, whose policies app
   timeout: 60_000,
   ...only,
 }, async () => {
-  const [one, two] = [await startNode(), await startNode()];
-  const authtoken = await authtokenAt(one);
-  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
+  const { one, two, authtoken } = await twoNodes();
   const at = async (gateway: Gateway, domain: string, policy: object) => {
     const service = await startHttpService((req, res) => {
       const { 'x-forwarded-for': from, 'x-passed': passed, host } = req.headers;

@@ -13,7 +13,7 @@ const NAME = 'camera.localhost';
 const PAUSE_MS = 20;
 
 /** Clients of some gateways ask without a pause. */
-class Visitors {
+class SteadyClients {
   asked = 0;
   /** When requests began that got no answer, in milliseconds of `performance.now()`. */
   readonly failed: number[] = [];
@@ -62,7 +62,7 @@ it('a device with the native connector has sessions at two gateways, and the los
   expect(session).toMatchObject({ state: 'online', second_gateway: expect.toBeOneOf(nodes) });
 
   const killed = Number((await cluster.serving())[0]);
-  const others = new Visitors(clients.filter((_, at) => at !== killed));
+  const others = new SteadyClients(clients.filter((_, at) => at !== killed));
   await cluster.gateways[killed]?.kill();
   const killedAt = performance.now();
   await until(() => isSettled(killed), 'two sessions at the gateways that are left', {
@@ -77,14 +77,14 @@ it('a device with the native connector has sessions at two gateways, and the los
   const [emptied] = (await cluster.nodes()).filter(({ sessions }) => sessions > 0);
   if (!emptied) throw new Error('no gateway has a session');
   const emptiedAt = cluster.placeOf(emptied);
-  const all = new Visitors(clients);
+  const all = new SteadyClients(clients);
   const { code, stderr } = await cluster.command('drain', emptied.id);
   expect(code, stderr).toBe(0);
   await until(() => isSettled(emptiedAt), 'two sessions at the gateways that stay', { everyMs: 100, withinMs: 90_000 });
   await all.end();
   expect(all.failed).toEqual([]);
 
-  const staying = new Visitors(clients.filter((_, at) => at !== emptiedAt));
+  const staying = new SteadyClients(clients.filter((_, at) => at !== emptiedAt));
   await cluster.gateways[emptiedAt]?.stop();
   await cluster.gateways[emptiedAt]?.restart();
   await until(served, 'the device by all gateways', { everyMs: 100 });
@@ -105,7 +105,7 @@ it('gateways are upgraded to a version that adds to the database, one after anot
   await until(async () => (await clients[0]?.get(NAME)) === 'seen', 'the device', { everyMs: 100 });
   const cli = nextVersion();
   for (let at = 0; at < 3; at++) {
-    const others = new Visitors(clients.filter((_, each) => each !== at));
+    const others = new SteadyClients(clients.filter((_, each) => each !== at));
     const tunnels = new NewTunnels(api);
     await cluster.upgrade(at, cli);
     await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100, withinMs: 90_000 });
