@@ -48,6 +48,11 @@ function tools(): RolldownOptions[] {
     },
     {
       ...options,
+      input: 'test/gateway/cluster/histories/gateway-node.ts',
+      output: { ...output, dir: 'build/cluster' },
+    },
+    {
+      ...options,
       // Finds the checkout by its own place.
       external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
       input: ['run', 'attackers', 'honest-clients', 'memory', 'memory-edge'].map((name) => `test/attack/${name}.ts`),

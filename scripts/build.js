@@ -19,6 +19,7 @@ const SOURCES = [
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
   'test/faults/gateway-writer.ts',
+  'test/gateway/cluster/histories/gateway-node.ts',
   'rolldown.config.ts',
   'vite.config.ts',
   'package-lock.json',

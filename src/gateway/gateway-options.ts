@@ -5,6 +5,7 @@ import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
+import type { Periods } from './cluster/nodes.ts';
 
 export interface GatewayOptions {
   /** The program's data folder; the gateway keeps its files in `gateway/` below it. */
@@ -26,6 +27,8 @@ export interface GatewayOptions {
   databaseUrl?: string | null;
   /** `host:port` at which other gateways reach the HTTPS port of this one; omitted: it serves the shared database alone. */
   nodeAddress?: string | null;
+  /** How long the gateways of a shared database rely on one that says nothing; omitted: as documented. */
+  periods?: Periods;
   /** Called when another gateway is to serve the shared database: this one must end. */
   onRemoved?: () => void;
   /** Load balancers in front of the gateway; omitted: none. */

@@ -21,6 +21,7 @@ import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { Cluster } from './cluster/cluster.ts';
+import { PERIODS } from './cluster/nodes.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
 import { type GatewayPlace, joinOrigin } from './devices/gateway-place.ts';
@@ -102,13 +103,15 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const ca = localCa ?? (await openSharedCa(folder, store, options.log));
     await checkCompanionFiles(store, ca, options.log);
     const endpoints = new EndpointRegistry();
-    const cluster = shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, log: options.log }) : null;
+    const { periods = PERIODS, log } = options;
+    const cluster = shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, periods, log }) : null;
     await shared?.serve(
       { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
       {
         onRemoved: options.onRemoved ?? (() => {}),
         ...(cluster && { onNodes: (...nodes) => cluster.update(...nodes) }),
       },
+      periods.renewMs,
     );
     const parts = await startParts({
       options,

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { quantile } from '../support/finding.ts';
 import { within } from '../support/until.ts';
-import { HostileAgent } from './hostile-agent.ts';
+import { ProtocolAgent } from '../support/protocol-agent.ts';
 
 /** Honest clients and agents that connect, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {
@@ -147,7 +147,7 @@ async function comeOnline(port: number): Promise<void> {
 /** Starts a session, and ends it at once: those of SDKs stay until their heartbeats are missed. */
 async function startSession(port: number): Promise<void> {
   const life = { from: '127.0.4.9', signal: AbortSignal.timeout(PATIENCE_MS) };
-  const { socket, answer } = await HostileAgent.open({ ...life, target: { sessionPort: port, authtoken } });
+  const { socket, answer } = await ProtocolAgent.open({ ...life, target: { sessionPort: port, authtoken } });
   const isOpen = !socket.destroyed;
   socket.destroy();
   if (!isOpen) throw new Error(`session refused ${/ERR_\w+/.exec(answer)?.[0] ?? 'without an answer'}`);

@@ -1,14 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
 import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
-import { HostileAgent } from './hostile-agent.ts';
+import { ProtocolAgent } from '../support/protocol-agent.ts';
 
 const COSTLY = 'costly.localhost';
 const DRIPPING = 'dripping.localhost';
 const MANY_BINDINGS = `{"Id":"b","Proto":"https","Opts":{},"Extra":{"Bindings":[${'1,'.repeat(520_000)}1]}}`;
 const SMALL_POLICIES = 30;
 
-const bind = (agent: HostileAgent, proto: string, opts: object) =>
+const bind = (agent: ProtocolAgent, proto: string, opts: object) =>
   agent.call(StreamType.bind, JSON.stringify({ Id: '', Proto: proto, Opts: opts, Extra: { PoolingEnabled: true } }));
 
 const policy = (...rules: object[]) => JSON.stringify({ on_http_request: rules });
@@ -55,7 +55,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: costly expressions',
     width: 1,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       await bind(agent, 'https', { Domain: COSTLY, TrafficPolicy: COSTLY_POLICY });
       await held(agent.socket);
     },
@@ -65,7 +65,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: frames of one byte',
     width: 1,
     async live(life) {
-      const agent = await HostileAgent.open(life, (self, stream) => {
+      const agent = await ProtocolAgent.open(life, (self, stream) => {
         self.send(stream, Buffer.from('HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n'));
         for (let count = 0; count < 100_000; count++) self.send(stream, Buffer.alloc(1));
       });
@@ -82,7 +82,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: BIND with 520,000 wrong bindings',
     width: 1,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       while (!agent.socket.destroyed) await agent.call(StreamType.bind, MANY_BINDINGS);
     },
   },
@@ -90,7 +90,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: all tcp ports',
     width: 1,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       for (let count = 0; count < 1100 && !agent.socket.destroyed; count++) await bind(agent, 'tcp', {});
       await held(agent.socket);
     },
@@ -99,7 +99,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: 30 policies of 100 rules',
     width: 1,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       for (let seed = 0; seed < SMALL_POLICIES && !agent.socket.destroyed; seed++)
         await bind(agent, 'https', { Domain: `large-${seed}.localhost`, TrafficPolicy: LARGE_POLICY(seed) });
       await held(agent.socket);
@@ -109,7 +109,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: streams that watch no endpoint',
     width: 20,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       const ask = () => agent.call(StreamType.requests, '{"Id":"x"}');
       while (!agent.socket.destroyed) await Promise.all(Array.from({ length: 50 }, ask));
     },
@@ -118,7 +118,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: streams without a type',
     width: 20,
     async live(life) {
-      const agent = await HostileAgent.open(life);
+      const agent = await ProtocolAgent.open(life);
       await repeat(agent.socket, 10, () => {
         for (let count = 0; count < 50; count++)
           agent.send(agent.nextStream(), Buffer.alloc(0), { syn: true, fin: true });
@@ -129,7 +129,7 @@ export const TENANT_ATTACKS: Attack[] = [
     name: 'tenant: heartbeats on second links whose echoes are not read',
     width: 40,
     async live(life) {
-      const second = await HostileAgent.openSecondLink(life);
+      const second = await ProtocolAgent.openSecondLink(life);
       second.socket.pause();
       for (let count = 0; count < 60; count++) {
         const stream = second.nextStream();
@@ -142,7 +142,7 @@ export const TENANT_ATTACKS: Attack[] = [
   {
     name: 'tenant: sessions, as many as possible',
     width: 20,
-    live: async (life) => held((await HostileAgent.open(life)).socket),
+    live: async (life) => held((await ProtocolAgent.open(life)).socket),
   },
   {
     name: 'tenant: a device that enrols again and again',

@@ -101,7 +101,7 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
 
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
   return new Relays({
-    tickets: new RelayTickets('key', self),
+    tickets: new RelayTickets('key', self, Date.now),
     commonName: 'api.localhost',
     nodes: { ...othersWith(owner), primary: owner() },
     authority: ca,

@@ -23,8 +23,7 @@ interface ClusterOptions {
   store: Store;
   shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh'>;
   endpoints: EndpointRegistry;
-  /** Left out: those that are documented. */
-  periods?: Periods;
+  periods: Periods;
   log: Log;
 }
 
@@ -100,7 +99,7 @@ export class Cluster {
     };
     const catchUp = () => this.#catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
-    const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node);
+    const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node, () => known.sharedTime);
     return new Relays({ tickets, nodes, authority, isOurs, commonName, log });
   }
 
@@ -185,10 +184,7 @@ export class Cluster {
       });
     };
     check();
-    this.#timer = setInterval(
-      check,
-      Math.min(CHECK_MS, (this.options.periods?.marginMs ?? Number.POSITIVE_INFINITY) / CHECKS),
-    );
+    this.#timer = setInterval(check, Math.min(CHECK_MS, this.options.periods.marginMs / CHECKS));
     const { nodes, rows } = this;
     const appliedEverywhere = () => this.#appliedEverywhere();
     return new ClusterLive({ database: store.database, nodes, rows, here, appliedEverywhere, log });

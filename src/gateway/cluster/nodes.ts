@@ -9,6 +9,8 @@ import type { Node } from '../store/shared/postgres.ts';
 export type NodeState = 'serving' | 'silent' | 'gone';
 
 export interface Periods {
+  /** How often a node says that it serves, in milliseconds. */
+  renewMs: number;
   /** Without a word for so many milliseconds, a node's authtokens may take their names elsewhere. */
   silentMs: number;
   /** And for so many, others may: it has given them up by its own clock. */
@@ -17,7 +19,7 @@ export interface Periods {
   marginMs: number;
 }
 
-export const PERIODS: Periods = { silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
+export const PERIODS: Periods = { renewMs: 2_000, silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
 
 /** For how long others are tried before a node that could not be reached. */
 const UNREACHABLE_MS = 5_000;
@@ -40,6 +42,8 @@ export class Nodes {
   /** When this node last renewed its entry, and since when without a pause; in milliseconds of the clock. */
   #renewedAt: number;
   #steadySince: number;
+  /** By how much the database's clock is ahead of this one; null: it has not said. */
+  #clockAhead: number | null = null;
 
   /**
    * @param self id of this node
@@ -60,12 +64,27 @@ export class Nodes {
    * @param named ids of nodes in rows that were applied before
    */
   update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
-    if (askedAt - this.#renewedAt > this.periods.silentMs) this.#steadySince = askedAt;
-    this.#renewedAt = askedAt;
     this.#known = new Map(nodes.map((node) => [node.id, node]));
+    const hasJumped = this.#followClock(askedAt);
+    if (hasJumped || askedAt - this.#renewedAt > this.periods.silentMs) this.#steadySince = askedAt;
+    this.#renewedAt = askedAt;
     this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
     this.#active.clear();
     for (const id of this.#failedAt.keys()) if (!this.#known.has(id)) this.#failedAt.delete(id);
+  }
+
+  /** @returns whether the clock by which others are silent was set */
+  #followClock(askedAt: number): boolean {
+    const renewedAt = this.#known.get(this.self)?.renewedAt;
+    if (renewedAt === undefined) return false;
+    const before = this.#clockAhead;
+    this.#clockAhead = renewedAt - askedAt;
+    return before !== null && Math.abs(this.#clockAhead - before) > this.periods.silentMs;
+  }
+
+  /** Unix milliseconds that nodes agree on, whatever their clocks say. */
+  get sharedTime(): number {
+    return this.#clockAhead === null ? Date.now() : this.now() + this.#clockAhead;
   }
 
   /** A row of the node was applied, so that it may have come back: nodes are asked for less often than rows. */

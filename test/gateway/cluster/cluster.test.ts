@@ -305,7 +305,7 @@ it('only a gateway of the cluster can pass connections on', { timeout: 60_000, .
   const passOn = async (key: string) => {
     const ends = { clientIp: '203.0.113.7', clientPort: 1, serverIp: '127.0.0.1', serverPort: 80 };
     const socket = connect(one.httpsPort, '127.0.0.1');
-    socket.write(new RelayTickets(key, 'another').issue(ends, node?.id ?? '', { port: 'http' }));
+    socket.write(new RelayTickets(key, 'another', Date.now).issue(ends, node?.id ?? '', { port: 'http' }));
     socket.write('GET / HTTP/1.1\r\nHost: a.localhost\r\nConnection: close\r\n\r\n');
     return text(socket);
   };

@@ -10,15 +10,13 @@ import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
-import { seeded } from '../../support/seeded.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
 /** Short, so that histories have expiries; the margin is longer than a busy machine pauses. */
-const PERIODS = { silentMs: 900, expiredMs: 4_000, marginMs: 1_500 };
-const RENEW_MS = 100;
+const PERIODS = { renewMs: 100, silentMs: 900, expiredMs: 4_000, marginMs: 1_500 };
 let server: PostgresServer;
 
 beforeAll(async () => {
@@ -45,37 +43,28 @@ class Served {
       (this.#by.get(name) ?? []).filter((each) => each.node !== node),
     );
   }
-
-  nodesOf(name: string): string[] {
-    return (this.#by.get(name) ?? []).map(({ node }) => node);
-  }
 }
 
 /** A gateway of the cluster without its edge and its agents. */
 class Member {
   readonly #online = new Map<string, LiveEndpoint>();
-  #isDead = false;
 
   private constructor(
     readonly name: string,
     private readonly cluster: Cluster,
     private readonly served: Served,
-    /** Of its copy of the database with all changes; null: that cannot be reached. */
-    readonly digest: () => Promise<string | null>,
     readonly end: () => Promise<void>,
-    /** As kill -9: it serves nothing from now on, and tells nobody. The database must be out of its reach. */
-    readonly crash: () => Promise<void>,
   ) {}
 
-  static async start(name: string, databaseUrl: string, served: Served, dataDir = temporaryFolder()): Promise<Member> {
-    const location = { dataDir, encryptionKey: KEY, databaseUrl };
+  static async start(name: string, databaseUrl: string, served: Served): Promise<Member> {
+    const location = { dataDir: temporaryFolder(), encryptionKey: KEY, databaseUrl };
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     if (shared === null) throw new Error('it has no shared database');
     const endpoints = new EndpointRegistry();
     const cluster = new Cluster({ store, shared, endpoints, periods: PERIODS, log: silentLog });
     const onNodes = (...nodes: Parameters<typeof cluster.update>) => cluster.update(...nodes);
     const self = { address: '127.0.0.1:1', alone: false, build: 'test' };
-    await shared.serve(self, { onRemoved: () => {}, onNodes }, RENEW_MS);
+    await shared.serve(self, { onRemoved: () => {}, onNodes }, PERIODS.renewMs);
     let isOpen = true;
     const end = async () => {
       if (isOpen) {
@@ -85,19 +74,7 @@ class Member {
         await close();
       }
     };
-    const crash = async () => {
-      isOpen = false;
-      for (const id of [...member.#online.keys()]) member.#off(id);
-      member.#isDead = true;
-      cluster.leases.begin(nothingHere);
-      await Promise.allSettled([cluster.stop(), close()]);
-    };
-    const digest = () =>
-      shared.refresh().then(
-        () => shared.digest(),
-        () => null,
-      );
-    const member = new Member(name, cluster, served, digest, end, crash);
+    const member = new Member(name, cluster, served, end);
     const sessions = Object.assign(new EventEmitter(), { drain: () => {} });
     const live = { ...nothingOnline, endpoints: () => [...member.#online.values()] };
     cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, sessions);
@@ -106,18 +83,18 @@ class Member {
   }
 
   /** @returns whether it was bound */
-  async bind(host: string, credential: string, agent: string, connectionNumber = 0): Promise<boolean> {
+  async bind(host: string, credential: string, agent: string): Promise<boolean> {
     const { leases } = this.cluster;
     if ([...this.#online.values()].some((each) => each.host === host)) return false;
-    const endpoint = { ...endpointOf(host, credential, agent), connectionNumber };
+    const endpoint = endpointOf(host, credential, agent);
     try {
       await leases.take(endpoint);
     } catch (error) {
-      if (error instanceof RpcError || this.#isDead) return false;
+      if (error instanceof RpcError) return false;
       throw error;
     }
     // Nobody else has bound it here meanwhile, as the gateway checks.
-    const isFree = !this.#isDead && ![...this.#online.values()].some((each) => each.host === host);
+    const isFree = ![...this.#online.values()].some((each) => each.host === host);
     if (isFree) {
       this.#online.set(endpoint.id, endpoint);
       this.served.add(host, this.name, credential);
@@ -148,8 +125,6 @@ class Member {
   }
 }
 
-const nothingHere = { ...nothingOnline, stopEndpoint: () => {} };
-
 function endpointOf(host: string, credentialId: string, sessionId: string): LiveEndpoint {
   const id = `ep_${randomUUID()}`;
   const texts = { createdAt: '', updatedAt: '', metadata: '', description: '', name: '' };
@@ -162,94 +137,6 @@ async function newDatabase(): Promise<(address?: string) => string> {
   const name = `t_${randomUUID().replaceAll('-', '')}`;
   await server.query(`CREATE DATABASE ${name}`);
   return (address) => server.url(address).replace(/postgres$/, name);
-}
-
-const HOSTS = ['a.localhost', 'b.localhost', 'c.localhost'];
-const TOKENS = ['cr_one', 'cr_two'];
-const FAULTS = ['none', 'none', 'cut', 'silence', 'silence', 'crash'] as const;
-/** More than a few begin with a random one. */
-const HISTORIES = Number(process.env.HISTORIES ?? 4);
-const AT_ONCE = 4;
-const ROUNDS = 12;
-const FIRST = process.env.HISTORIES === undefined ? 1 : Math.floor(Math.random() * 1_000_000);
-
-it(`agents bind, move and leave at three gateways while connections break: no name has two authtokens (${HISTORIES} histories)`, {
-  timeout: 60_000 + 30_000 * HISTORIES,
-  ...unless(NO_POSTGRES),
-}, async () => {
-  for (let count = 0; count < HISTORIES; count += AT_ONCE) {
-    const seeds = Array.from({ length: Math.min(AT_ONCE, HISTORIES - count) }, (_, at) => FIRST + count + at);
-    const begun: Promise<void>[] = [];
-    const running = seeds.map((seed) => {
-      let begin = () => {};
-      begun.push(new Promise((resolve) => (begin = resolve)));
-      return history(seed, begin);
-    });
-    // In the middle of all of them.
-    const restart = () =>
-      Promise.all(begun)
-        .then(() => delay(1_000))
-        .then(() => server.restart());
-    await Promise.all([...running, count > 0 && restart()]);
-  }
-});
-
-/** @param onBegin called when its gateways have started, which the first time needs the database */
-async function history(seed: number, onBegin: () => void): Promise<void> {
-  const random = seeded(seed);
-  const some = <T>(all: readonly T[]) => all[Math.floor(random() * all.length)] as T;
-  const url = await newDatabase();
-  const served = new Served();
-  const proxies = await Promise.all([0, 1, 2].map(() => FlakyProxy.start(server.address)));
-  onTestFinished(() => Promise.all(proxies.map((proxy) => proxy.close())).then(() => {}));
-  const members: Member[] = [];
-  const folders = proxies.map(() => temporaryFolder());
-  const start = (at: number) => Member.start(`${at}`, url(proxies[at]?.address), served, folders[at]);
-  for (const at of proxies.keys()) members.push(await start(at));
-  onBegin();
-  for (let round = 0; round < ROUNDS; round++) {
-    const at = Math.floor(random() * proxies.length);
-    const proxy = proxies[at] as FlakyProxy;
-    const fault = some(FAULTS);
-    if (fault === 'cut') proxy.cut();
-    if (fault === 'silence') proxy.silence();
-    const acts = Array.from({ length: 6 }, async () => {
-      const [member, host, token] = [some(members), some(HOSTS), some(TOKENS)];
-      if (random() < 0.35) return member.unbind(host);
-      // Some agents have two sessions.
-      const [agent, connection] = [Math.floor(random() * 2), random() < 0.3 ? 1 : 0];
-      await member.bind(host, token, `ts_${token}${agent}`, connection);
-    });
-    await Promise.race([Promise.all(acts), delay(random() * 1_500)]);
-    if (fault === 'silence') {
-      // Now and then for so long that others may take its names.
-      await delay(random() < 0.3 ? PERIODS.expiredMs + 500 : random() * 600);
-      proxy.speak();
-      proxy.cut();
-    }
-    if (fault === 'crash') {
-      await proxy.refuse();
-      await members[at]?.crash();
-    }
-    await Promise.all(acts);
-    if (fault === 'crash') {
-      await proxy.listen();
-      members[at] = await start(at);
-    }
-  }
-  const settled = async () => {
-    const digests = await Promise.all(members.map((each) => each.digest()));
-    return new Set(digests).size === 1 && digests[0] !== null;
-  };
-  await until(settled, `history ${seed}: equal copies`, { everyMs: 50 });
-  // Whoever is online has its name, and everybody else knows.
-  const agree = () =>
-    members.every((each) =>
-      HOSTS.every((host) => served.nodesOf(host).some((name) => name !== each.name) === each.elsewhere(host)),
-    );
-  await until(agree, `history ${seed}: all know who serves what`, { everyMs: 50 });
-  expect(served.violations, `history ${seed}`).toEqual([]);
-  await Promise.all([...members.map((each) => each.end()), ...proxies.map((proxy) => proxy.close())]);
 }
 
 it(

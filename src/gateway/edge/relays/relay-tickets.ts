@@ -31,7 +31,7 @@ interface Ticket {
 /** What a connection is for, besides who its client is. */
 export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'internal'>;
 
-/** Milliseconds for which a ticket is valid; clocks of nodes may differ by some seconds. */
+/** Milliseconds for which a ticket is valid. */
 const VALID_MS = 15_000;
 /** Nonces that are remembered: more connections than a node is relayed in that time. */
 const MAX_NONCES = 200_000;
@@ -46,11 +46,12 @@ export class RelayTickets {
   /**
    * @param key the same for all nodes
    * @param self id of this node
+   * @param now Unix milliseconds that nodes agree on
    */
   constructor(
     private readonly key: string,
     private readonly self: string,
-    private readonly now: () => number = Date.now,
+    private readonly now: () => number,
   ) {}
 
   /**

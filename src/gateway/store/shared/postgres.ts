@@ -58,6 +58,8 @@ export interface Node {
   readonly draining: boolean;
   /** Seconds since it was last heard of, by the database's clock. */
   readonly silentSeconds: number;
+  /** When it was last heard of, in Unix milliseconds of the database's clock. */
+  readonly renewedAt: number;
 }
 
 /** The shared database: PostgreSQL, by one connection that is made again when it breaks. */
@@ -195,7 +197,7 @@ export class Postgres {
    *
    * @returns another one that is in its way, as one of them serves alone; null when this one serves now
    */
-  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds' | 'draining'>): Promise<Node | null> {
+  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
     // A lock that is taken in the same statement would come after what that has seen.
     await this.#query('BEGIN');
     try {
@@ -244,15 +246,17 @@ export class Postgres {
 
   async nodes(): Promise<Node[]> {
     const rows = await this.#query<
-      Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string }
+      Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string; renewed: Date }
     >(
-      `SELECT id, address, alone, draining, build, applied, EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
+      `SELECT id, address, alone, draining, build, applied, renewed,
+        EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
       FROM device_agent.nodes ORDER BY address, id`,
     );
-    return rows.map(({ applied, silent, ...node }) => ({
+    return rows.map(({ applied, silent, renewed, ...node }) => ({
       ...node,
       applied: Number(applied),
       silentSeconds: Number(silent),
+      renewedAt: renewed.getTime(),
     }));
   }
 

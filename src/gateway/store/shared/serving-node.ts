@@ -2,9 +2,6 @@ import { OperatorError } from '../../../lib/errors.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { Node, Postgres } from './postgres.ts';
 
-/** How often a gateway says that it serves, in milliseconds. */
-export const RENEW_MS = 2_000;
-
 /** What a gateway is told about those that serve its shared database. */
 export interface ServingEvents {
   /** Somebody has made place for another gateway: this one must end. */
@@ -51,7 +48,7 @@ export class ServingNode {
     }
   }
 
-  /** Says every 2 s that it serves, and at once which changes it has applied. @throws {DatabaseAway} */
+  /** Says now and then that it serves, and at once which changes it has applied. @throws {DatabaseAway} */
   async renewWhenDue(applied: number): Promise<void> {
     const hasNews = !this.self.alone && applied !== this.#told;
     if (performance.now() < this.#renewAt && !hasNews) return;

@@ -8,7 +8,7 @@ import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } 
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
 import type { Node, Postgres } from './postgres.ts';
 import type { Position, Replica, SharedRow } from './replica.ts';
-import { RENEW_MS, type ServingEvents, ServingNode } from './serving-node.ts';
+import { type ServingEvents, ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
 const POLL_MS = 500;
@@ -95,13 +95,10 @@ export class SharedWrites implements WriteQueue {
   /**
    * Makes this a gateway that serves the shared database, and follows the changes of others until {@link stop}.
    *
+   * @param renewMs how often it says that it serves, in milliseconds
    * @throws {OperatorError} when another one is in its way
    */
-  async serve(
-    self: Pick<Node, 'address' | 'alone' | 'build'>,
-    events: ServingEvents,
-    renewMs = RENEW_MS,
-  ): Promise<void> {
+  async serve(self: Pick<Node, 'address' | 'alone' | 'build'>, events: ServingEvents, renewMs: number): Promise<void> {
     const { postgres } = this.options;
     const serving = new ServingNode(postgres, { ...self, id: this.node }, events, renewMs);
     await serving.enter(this.applied);

@@ -20,7 +20,7 @@ async function circle(count: number) {
   const places: NodePlace[] = [];
   for (let at = 0; at < count; at++) {
     const relays = new Relays({
-      tickets: new RelayTickets('key', String(at)),
+      tickets: new RelayTickets('key', String(at), Date.now),
       commonName: 'api.localhost',
       nodes: othersWith(() => places[(at + 1) % count]),
       authority: ca.caPem,
@@ -68,7 +68,7 @@ it('a stranger who has seen the header of a node cannot use it', async () => {
   const ends = { clientIp: '127.0.0.1', clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
   const stranger = connect(places[0]?.port ?? 0, '127.0.0.1');
   await once(stranger, 'connect');
-  stranger.write(new RelayTickets('another key', '0').issue(ends, '0'));
+  stranger.write(new RelayTickets('another key', '0', Date.now).issue(ends, '0'));
   // A fatal alert, as for everything that is no ClientHello.
   expect(Buffer.from(await text(stranger), 'latin1').subarray(0, 1)).toEqual(Buffer.from([0x15]));
 });

@@ -220,7 +220,7 @@ it(
     const [one, two] = [await openAt(url), await openAt(url)];
     const removed: string[] = [];
     const serve = ({ shared }: SharedStore, address: string) =>
-      shared.serve({ address, alone: true, build: '1' }, { onRemoved: () => void removed.push(address) });
+      shared.serve({ address, alone: true, build: '1' }, { onRemoved: () => void removed.push(address) }, 2_000);
     await serve(one, 'one');
     await expect(serve(two, 'two')).rejects.toThrow(/the gateway one, heard of \d+ s ago, serves this shared database/);
     const [node] = await two.shared.postgres.nodes();

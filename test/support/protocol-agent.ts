@@ -1,18 +1,22 @@
 import type { TLSSocket } from 'node:tls';
 import { FrameDecoder, type FrameHandler, FrameWriter } from '../../src/agent-protocol/frames.ts';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
-import { type Life, openTls, type Target } from './attack.ts';
+import { type Life, openTls, type Target } from '../attack/attack.ts';
 
 const HEARTBEAT_MS = 5_000;
 const HEARTBEAT_STREAM = 3;
 
 type AgentLife = Pick<Life, 'from' | 'signal'> & { target: Pick<Target, 'sessionPort' | 'authtoken'> };
+/** Takes what arrives on a stream of the gateway. */
+type Reader = (piece: Buffer) => void;
+type OnStream = (agent: ProtocolAgent, stream: number) => Reader | undefined;
 
-/** An agent that keeps to the protocol as far as its attack needs; it keeps only answers. */
-export class HostileAgent implements FrameHandler {
+/** An agent that keeps to the protocol as far as its test needs; it keeps only answers. */
+export class ProtocolAgent implements FrameHandler {
   #nextId = 5;
   #stream = 0;
   readonly #answers = new Map<number, { text: string; resolve: (text: string) => void }>();
+  readonly #readers = new Map<number, Reader>();
   readonly #writer = new FrameWriter();
   readonly #timer: NodeJS.Timeout;
   /** What its authentication was answered; empty without an answer. */
@@ -21,7 +25,7 @@ export class HostileAgent implements FrameHandler {
   private constructor(
     readonly socket: TLSSocket,
     /** Called for every stream that the gateway opens, for a client. */
-    private readonly onClient: (stream: number) => void,
+    private readonly onStream: (stream: number) => Reader | undefined,
   ) {
     const decoder = new FrameDecoder(this);
     socket.on('data', (chunk: Buffer) => decoder.push(chunk));
@@ -33,16 +37,20 @@ export class HostileAgent implements FrameHandler {
     });
   }
 
-  /** Opens a session at a port for agents, or at the HTTPS port. */
-  static async open(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
-    const agent = await HostileAgent.#connect(life, onClient);
-    agent.answer = await agent.#authenticate(life);
+  /**
+   * Opens a session at a port for agents, or at the HTTPS port.
+   *
+   * @param auth members of its AUTH request that differ
+   */
+  static async open(life: AgentLife, onStream: OnStream = () => undefined, auth: { ClientId?: string; Extra?: object } = {}) {
+    const agent = await ProtocolAgent.#connect(life, onStream);
+    agent.answer = await agent.#authenticate(life, auth);
     return agent;
   }
 
   /** The same, with a second link; returns that one. */
-  static async openSecondLink(life: AgentLife): Promise<HostileAgent> {
-    const [first, second] = [await HostileAgent.#connect(life), await HostileAgent.#connect(life)];
+  static async openSecondLink(life: AgentLife): Promise<ProtocolAgent> {
+    const [first, second] = [await ProtocolAgent.#connect(life), await ProtocolAgent.#connect(life)];
     const { ClientId } = JSON.parse(await first.#authenticate(life));
     const { Ticket } = JSON.parse(await first.call(StreamType.linkTicket, '{}'));
     const request = { AuthToken: life.target.authtoken, SessionId: ClientId, Ticket };
@@ -50,16 +58,16 @@ export class HostileAgent implements FrameHandler {
     return second;
   }
 
-  static async #connect(life: AgentLife, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
+  static async #connect(life: AgentLife, onStream: OnStream = () => undefined) {
     const socket = await openTls(life.target.sessionPort, 'connect.localhost', life);
-    const agent: HostileAgent = new HostileAgent(socket, (stream) => onClient(agent, stream));
+    const agent: ProtocolAgent = new ProtocolAgent(socket, (stream) => onStream(agent, stream));
     return agent;
   }
 
-  #authenticate({ target }: AgentLife): Promise<string> {
+  #authenticate({ target }: AgentLife, { ClientId = '', Extra = {} }: { ClientId?: string; Extra?: object } = {}) {
     const extensions = { StreamWindow: 16_777_216, SecondLink: true, RequestFeed: true };
-    const extra = { AuthToken: target.authtoken, Metadata: '', ...extensions };
-    return this.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
+    const extra = { AuthToken: target.authtoken, Metadata: '', ...extensions, ...Extra };
+    return this.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId, Extra: extra }));
   }
 
   /** The id of another stream of the agent. */
@@ -93,23 +101,27 @@ export class HostileAgent implements FrameHandler {
 
   onData(stream: number, _length: number, syn: boolean): void {
     this.#stream = stream;
-    if (syn && stream % 2 === 0) this.onClient(stream);
+    const reader = syn && stream % 2 === 0 ? this.onStream(stream) : undefined;
+    if (reader) this.#readers.set(stream, reader);
   }
 
   onPayload(piece: Buffer): void {
     const answer = this.#answers.get(this.#stream);
     if (answer) answer.text += piece.toString('latin1');
+    this.#readers.get(this.#stream)?.(piece);
     this.#writer.windowIncrement(this.#stream, piece.length);
     this.flush();
   }
 
   onDataEnd(fin: boolean): void {
+    if (fin) this.#readers.delete(this.#stream);
     if (!fin || !this.#answers.has(this.#stream)) return;
     this.send(this.#stream, Buffer.alloc(0), { fin: true });
     this.#answered(this.#stream);
   }
 
   onReset(stream: number): void {
+    this.#readers.delete(stream);
     this.#answered(stream);
   }
 

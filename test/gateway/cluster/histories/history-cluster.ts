@@ -1,0 +1,100 @@
+import { randomUUID } from 'node:crypto';
+import { request } from 'node:https';
+import { onTestFinished } from 'vitest';
+import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
+import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
+import type { Store } from '../../../../src/gateway/store/store.ts';
+import { issueApiKey, issueCredential } from '../../../../src/gateway/store/tokens.ts';
+import { PublicClient } from '../../../faults/public-client.ts';
+import { PostgresServer } from '../../../support/postgres-server.ts';
+import { silentLog } from '../../../support/silent-log.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
+import { until } from '../../../support/until.ts';
+import type { Credential } from './history-agent.ts';
+import { ENCRYPTION_KEY, HistoryNode } from './history-node.ts';
+
+const NODES = 3;
+const CLIENT_PATIENCE_MS = 10_000;
+const TABLES = ['cluster', 'rows', 'commits'];
+
+/** Three gateways on a PostgreSQL of their own, with clients of each; all ends with the test. */
+export class HistoryCluster {
+  private constructor(
+    readonly database: PostgresServer,
+    readonly nodes: readonly HistoryNode[],
+    readonly clients: readonly PublicClient[],
+    private readonly apiKey: string,
+    private readonly own: { store: Store; shared: SharedWrites },
+  ) {}
+
+  static async start(): Promise<HistoryCluster> {
+    const database = await PostgresServer.start();
+    onTestFinished(() => database.end());
+    const location = { dataDir: temporaryFolder(), encryptionKey: ENCRYPTION_KEY, databaseUrl: database.url() };
+    const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
+    onTestFinished(close);
+    const { token: apiKey } = await store.database.write(() => issueApiKey(store, {}));
+    const nodes: HistoryNode[] = [];
+    onTestFinished(() => Promise.all(nodes.map((node) => node.end())).then(() => {}));
+    for (let at = 0; at < NODES; at++)
+      nodes.push(await HistoryNode.start(`${at}`, database.address, (address) => database.url(address)));
+    const clients = nodes.map(
+      ({ httpsPort, ca }) => new PublicClient(() => ({ httpsPort, sessionCa: ca }), CLIENT_PATIENCE_MS),
+    );
+    onTestFinished(() => {
+      for (const client of clients) client.close();
+    });
+    if (shared === null) throw new Error('it has no shared database');
+    return new HistoryCluster(database, nodes, clients, apiKey, { store, shared });
+  }
+
+  /** An authtoken that is valid at all gateways. */
+  async newCredential(): Promise<Credential> {
+    const { store } = this.own;
+    const { row, token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    await this.settled('a new authtoken');
+    return { id: row.id, token };
+  }
+
+  /** Revokes an authtoken by the management API of a gateway. @returns the status of its answer; null: there was none */
+  revoke({ id }: Credential, { httpsPort }: HistoryNode): Promise<number | null> {
+    const headers = {
+      host: `api.localhost:${httpsPort}`,
+      authorization: `Bearer ${this.apiKey}`,
+      'service-version': '2',
+    };
+    const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', rejectUnauthorized: false };
+    return new Promise((resolve) => {
+      const req = request({ ...to, headers, agent: false, method: 'DELETE', path: `/credentials/${id}` }, (res) =>
+        resolve(res.resume().statusCode ?? null),
+      );
+      req.on('error', () => resolve(null));
+      req.end();
+    });
+  }
+
+  /** @returns what puts the database back to the state in which it is now */
+  async snapshot(): Promise<() => Promise<void>> {
+    const id = randomUUID().slice(0, 8);
+    const copy = TABLES.map((table) => `CREATE TABLE old_${id}_${table} AS TABLE device_agent.${table};`);
+    await this.database.query(`BEGIN ISOLATION LEVEL REPEATABLE READ; ${copy.join(' ')} COMMIT`);
+    const back = TABLES.map(
+      (table) =>
+        `DELETE FROM device_agent.${table}; INSERT INTO device_agent.${table} SELECT * FROM old_${id}_${table};`,
+    );
+    const forget = TABLES.map((table) => `DROP TABLE old_${id}_${table};`);
+    return async () => {
+      await this.database.query(`BEGIN; ${back.join(' ')} ${forget.join(' ')} COMMIT`);
+    };
+  }
+
+  /** Waits until all copies of the database are equal. It has to answer. */
+  settled(what: string): Promise<void> {
+    const { shared } = this.own;
+    const areEqual = async () => {
+      await shared.refresh();
+      return this.nodes.every((node) => node.digest() === shared.digest());
+    };
+    return until(areEqual, `${what}: equal copies`, { everyMs: 50 });
+  }
+}

@@ -1,0 +1,102 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import Libsql from 'libsql';
+import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
+import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
+import { FlakyProxy } from '../../../support/flaky-proxy.ts';
+import { freePorts } from '../../../support/free-ports.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
+import type { ClockJump } from './gateway-node.ts';
+
+const PROGRAM = join(import.meta.dirname, '../../../../build/cluster/gateway-node.js');
+export const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
+/** Short, so that histories have expiries; the margin is longer than a busy machine pauses. */
+export const PERIODS = { renewMs: 100, silentMs: 900, expiredMs: 4_000, marginMs: 1_500 };
+
+/** A gateway of a history in a process of its own; what it says to the database and to others can be lost. */
+export class HistoryNode {
+  #running: ChildProcess | null = null;
+
+  private constructor(
+    readonly name: string,
+    private readonly options: Omit<GatewayOptions, 'log'>,
+    /** Between it and the database. */
+    readonly database: FlakyProxy,
+    /** Between the other gateways and it. */
+    readonly link: FlakyProxy,
+  ) {}
+
+  static async start(name: string, databaseAddress: string, urlAt: (address: string) => string): Promise<HistoryNode> {
+    const { first } = await freePorts(3);
+    const database = await FlakyProxy.start(databaseAddress);
+    const link = await FlakyProxy.start(`127.0.0.1:${first}`);
+    const options = {
+      ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: ENCRYPTION_KEY },
+      ...{ httpsPort: first, httpPort: first + 1, sessionPort: first + 2 },
+      ...{ databaseUrl: urlAt(database.address), nodeAddress: link.address, periods: PERIODS },
+    };
+    const node = new HistoryNode(name, options, database, link);
+    await node.restart();
+    return node;
+  }
+
+  get httpsPort(): number {
+    return this.options.httpsPort;
+  }
+
+  get sessionPort(): number {
+    return this.options.sessionPort as number;
+  }
+
+  /** Of all gateways, PEM. */
+  get ca(): string {
+    return readFileSync(join(this.options.dataDir, 'gateway', 'ca.pem'), 'utf8');
+  }
+
+  async restart(): Promise<void> {
+    const child = fork(PROGRAM, [JSON.stringify(this.options)]);
+    this.#running = child;
+    const [event] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
+    if (event !== 'serving') throw new Error(`gateway ${this.name} ended as it started: ${event}`);
+  }
+
+  /** As kill -9. */
+  async kill(): Promise<void> {
+    const child = this.#running;
+    this.#running = null;
+    if (child === null || child.exitCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  }
+
+  /** Stops it as it is, until it continues. */
+  stop(): void {
+    this.#running?.kill('SIGSTOP');
+  }
+
+  continue(): void {
+    this.#running?.kill('SIGCONT');
+  }
+
+  jumpClock(jump: ClockJump): void {
+    this.#running?.send(jump);
+  }
+
+  /** Of its copy of the database: equal for gateways with the same. */
+  digest(): string {
+    const engine = new Libsql(join(this.options.dataDir, 'gateway', 'gateway.db'));
+    try {
+      return new Replica(engine).digest();
+    } finally {
+      engine.close();
+    }
+  }
+
+  async end(): Promise<void> {
+    await this.kill();
+    await Promise.all([this.database.close(), this.link.close()]);
+  }
+}
