@@ -5,8 +5,8 @@ import { buffer } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { quantile } from '../support/finding.ts';
-import { within } from '../support/until.ts';
 import { ProtocolAgent } from '../support/protocol-agent.ts';
+import { within } from '../support/until.ts';
 
 /** Honest clients and agents that connect, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
-import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
 import { ProtocolAgent } from '../support/protocol-agent.ts';
+import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
 
 const COSTLY = 'costly.localhost';
 const DRIPPING = 'dripping.localhost';

@@ -13,9 +13,10 @@ const DEBIAN = '/usr/lib/postgresql';
 /** Nobody: the server refuses to run as root. */
 const UNPRIVILEGED = 65_534;
 
-const programs = foldersOf().find((folder) => existsSync(join(folder, 'initdb'))) ?? null;
+/** The folder of its programs; null: it is not installed. */
+export const POSTGRES_PROGRAMS = foldersOf().find((folder) => existsSync(join(folder, 'initdb'))) ?? null;
 
-export const NO_POSTGRES: Missing = programs === null ? 'PostgreSQL is not installed' : null;
+export const NO_POSTGRES: Missing = POSTGRES_PROGRAMS === null ? 'PostgreSQL is not installed' : null;
 
 /** A PostgreSQL server of a test's own. Its port stays the same after restarts. */
 export class PostgresServer {
@@ -32,7 +33,7 @@ export class PostgresServer {
     if (isRoot()) chownSync(parent, UNPRIVILEGED, UNPRIVILEGED);
     const folder = join(parent, 'pg');
     const args = ['-D', folder, '-U', 'gateway', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C'];
-    execFileSync(join(programs ?? '', 'initdb'), args, { stdio: 'ignore', ...identity() });
+    execFileSync(join(POSTGRES_PROGRAMS ?? '', 'initdb'), args, { stdio: 'ignore', ...identity() });
     const server = new PostgresServer(folder, remove, (await freePorts(1)).first);
     await server.restart();
     return server;
@@ -64,7 +65,7 @@ export class PostgresServer {
     // What a power cut would take is no matter here.
     const args = ['-D', this.folder, '-p', String(this.port), '-k', this.folder, '-c', 'fsync=off'];
     args.push('-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=40', '-c', 'shared_buffers=16MB');
-    this.#running = spawn(join(programs ?? '', 'postgres'), args, { stdio: 'ignore', ...identity() });
+    this.#running = spawn(join(POSTGRES_PROGRAMS ?? '', 'postgres'), args, { stdio: 'ignore', ...identity() });
     await until(() => this.#answers(), 'PostgreSQL to answer', { everyMs: 30 });
   }
 

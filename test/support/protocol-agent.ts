@@ -42,7 +42,11 @@ export class ProtocolAgent implements FrameHandler {
    *
    * @param auth members of its AUTH request that differ
    */
-  static async open(life: AgentLife, onStream: OnStream = () => undefined, auth: { ClientId?: string; Extra?: object } = {}) {
+  static async open(
+    life: AgentLife,
+    onStream: OnStream = () => undefined,
+    auth: { ClientId?: string; Extra?: object } = {},
+  ) {
     const agent = await ProtocolAgent.#connect(life, onStream);
     agent.answer = await agent.#authenticate(life, auth);
     return agent;

@@ -124,22 +124,23 @@ export class Postgres {
   /**
    * Commits rows, if nobody else has committed since.
    *
-   * @param seen the version up to which the caller knows everything
+   * @param seen the position up to which the caller knows everything
    * @param batch random id, the same when a commit is tried again whose answer was lost
    * @returns the version of the commit; null when somebody else was faster
    */
-  async commit(seen: number, batch: string, rows: readonly SharedRow[]): Promise<number | null> {
-    // Columns that only newer gateways know keep their values.
+  async commit(seen: Position, batch: string, rows: readonly SharedRow[]): Promise<number | null> {
+    // A database that was put back may have as many commits again. Columns that only newer gateways know keep their values.
     const [done] = await this.#query<{ version: string }>(
       `WITH next AS (
-        UPDATE device_agent.cluster SET version = version + 1 WHERE version = $1 RETURNING version
+        UPDATE device_agent.cluster SET version = version + 1
+        WHERE version = $1 AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4) RETURNING version
       ), changed AS (
         INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
         FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
         ON CONFLICT (tbl, key) DO UPDATE SET row = COALESCE(known.row, '{}') || excluded.row, version = excluded.version
       )
       INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version`,
-      [seen, JSON.stringify(rows), batch],
+      [seen.version, JSON.stringify(rows), batch, seen.batch],
     );
     return done ? Number(done.version) : this.#versionOf(batch);
   }
@@ -197,7 +198,13 @@ export class Postgres {
    *
    * @returns another one that is in its way, as one of them serves alone; null when this one serves now
    */
-  async enter({ id, address, alone, build, applied }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
+  async enter({
+    id,
+    address,
+    alone,
+    build,
+    applied,
+  }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
     // A lock that is taken in the same statement would come after what that has seen.
     await this.#query('BEGIN');
     try {

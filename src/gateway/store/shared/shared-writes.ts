@@ -223,11 +223,11 @@ export class SharedWrites implements WriteQueue {
 
   /** @returns null when somebody else has committed since; @throws {DatabaseAway} */
   async #send(rows: readonly SharedRow[]): Promise<Position | null> {
-    const { cluster, version: seen } = this.#position;
+    const seen = this.#position;
     const batch = randomUUID();
     const send = async () => {
       const version = await this.options.postgres.commit(seen, batch, rows);
-      return version === null ? null : { cluster, version, batch };
+      return version === null ? null : { cluster: seen.cluster, version, batch };
     };
     try {
       return await this.#answered(send());

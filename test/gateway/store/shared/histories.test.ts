@@ -188,9 +188,11 @@ it('a shared database that was put back to an older state is followed from there
   await contentOf([one, two]);
   await putBack(name, dump);
   await add(one, 'bot_3').catch(() => {});
+  // As many commits as before: the second one notices that they are others.
+  await add(two, 'bot_4');
   const [first, second] = await contentOf([one, two]);
   expect(second).toBe(first);
-  expect(two.store.botUsers.where('id > ?', ['']).map(({ id }) => id)).toEqual(['bot_1', 'bot_3']);
+  expect(two.store.botUsers.where('id > ?', ['']).map(({ id }) => id)).toEqual(['bot_1', 'bot_3', 'bot_4']);
 });
 
 it('keeps columns and tables of a newer version that this one does not know', unless(NO_POSTGRES), async () => {
