@@ -90,10 +90,14 @@ async function closed(database: Database, shared: SharedWrites | null): Promise<
 const KEY_CHECK = 'encryption_key';
 
 async function checkEncryptionKey({ database, box }: Store): Promise<void> {
+  if (database.fact(KEY_CHECK) === null) {
+    const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
+    // Another gateway may have begun at the same moment.
+    await database.write(() => {
+      if (database.fact(KEY_CHECK) === null) database.setFact(KEY_CHECK, sealed);
+    });
+  }
   requireSameKey(database, box);
-  if (database.fact(KEY_CHECK) !== null) return;
-  const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
-  await database.write(() => database.setFact(KEY_CHECK, sealed));
 }
 
 /** @throws {OperatorError} unless it is the encryption key that the shared database is used with, as far as it says */

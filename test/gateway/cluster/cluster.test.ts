@@ -39,6 +39,11 @@ async function authtokenAt({ store }: Gateway, owner: string | null = null): Pro
   return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;
 }
 
+it('gateways that start at once on a new database have one CA', { timeout: 60_000, ...only }, async () => {
+  const gateways = await Promise.all([startNode(), startNode(), startNode()]);
+  expect(new Set(gateways.map(({ sessionCa }) => sessionCa)).size).toBe(1);
+});
+
 /** Two gateways, and an authtoken that both know. */
 async function twoNodes() {
   const [one, two] = [await startNode(), await startNode()];

@@ -57,6 +57,12 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   return { caFile, caPem, issue: (names) => leaves.leafFor(names), certify };
 }
 
+/** Makes a CA that is stored nowhere yet; both as PEM. */
+export async function makeCa(): Promise<{ caPem: string; keyPem: string }> {
+  const keyPem = await makePrivateKey('ecdsa');
+  return { keyPem, caPem: await (await loadX509()).certifyCa(keyPem, Date.now()) };
+}
+
 /** Loaded on first use, because it is large and slow to load. */
 function loadX509() {
   return import('./x509.ts');

@@ -6,7 +6,7 @@ import { OperatorError } from '../../../lib/errors.ts';
 import { writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { Store } from '../../store/store.ts';
-import { type LocalCa, openLocalCa } from './local-ca.ts';
+import { type LocalCa, makeCa, openLocalCa } from './local-ca.ts';
 
 /** Rows of `facts`. */
 const CERTIFICATE = 'ca_certificate';
@@ -18,20 +18,32 @@ const KEY = 'ca_key';
  * @throws {OperatorError} as {@link openLocalCa}, and when the folder has another CA
  */
 export async function openSharedCa(folder: string, { database, box }: Store, log: Log): Promise<LocalCa> {
-  const [certificate, key] = [database.fact(CERTIFICATE), database.fact(KEY)];
-  if (certificate !== null && key !== null)
-    await restore(folder, certificate, () => box.open(Buffer.from(key, 'base64'), KEY));
+  if (database.fact(CERTIFICATE) === null) {
+    const { caPem, keyPem } = await firstCa(folder, log);
+    const sealed = box.seal(keyPem, KEY).toString('base64');
+    await database.write(() => {
+      // Several gateways may start at once: one of them is the first.
+      if (database.fact(CERTIFICATE) !== null) return;
+      database.setFact(CERTIFICATE, caPem);
+      database.setFact(KEY, sealed);
+    });
+  }
+  const certificate = database.fact(CERTIFICATE) ?? '';
+  await restore(folder, certificate, () => box.open(Buffer.from(database.fact(KEY) ?? '', 'base64'), KEY));
   const ca = await openLocalCa(folder, log);
   if (ca.caPem === certificate) return ca;
-  const sealed = box.seal(readFileSync(join(folder, 'ca-key.pem'), 'utf8'), KEY).toString('base64');
-  const stored = database.write(() => {
-    database.setFact(CERTIFICATE, ca.caPem);
-    database.setFact(KEY, sealed);
-  });
-  if (certificate === null) await stored;
   // A renewed certificate; the next start tries again.
-  else await stored.catch((err: unknown) => log.warn({ err }, 'renewed CA not stored in the shared database'));
+  await database
+    .write(() => database.setFact(CERTIFICATE, ca.caPem))
+    .catch((err: unknown) => log.warn({ err }, 'renewed CA not stored in the shared database'));
   return ca;
+}
+
+/** The CA that the gateway had before it used a shared database, or a new one. */
+async function firstCa(folder: string, log: Log): Promise<{ caPem: string; keyPem: string }> {
+  if (!existsSync(join(folder, 'ca.pem'))) return makeCa();
+  const { caPem } = await openLocalCa(folder, log);
+  return { caPem, keyPem: readFileSync(join(folder, 'ca-key.pem'), 'utf8') };
 }
 
 async function restore(folder: string, certificate: string, key: () => string): Promise<void> {

@@ -61,7 +61,8 @@ async function joined(
     // The same content: it was moved just now.
     const isMove = moves && own === null && difference.length === 0;
     if (!isMove) requireSame(own, position, replica);
-    if (position === null) return await filled(replica, postgres);
+    if (position === null)
+      return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
     // Everything is compared: a new version of this program may know rows and columns that were left out so far.
     await applied(replica, difference, position);
     return position;
@@ -96,8 +97,9 @@ function requireSame(own: Position | null, head: Position | null, replica: Repli
   );
 }
 
-async function filled(replica: Replica, postgres: Postgres): Promise<Position> {
+/** @returns null when another gateway was faster */
+async function filled(replica: Replica, postgres: Postgres): Promise<Position | null> {
   const position = await postgres.fill(replica.rows());
-  await applied(replica, [], position);
+  if (position !== null) await applied(replica, [], position);
   return position;
 }

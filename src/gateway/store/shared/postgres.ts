@@ -102,9 +102,9 @@ export class Postgres {
   /**
    * Puts the first content into a database that nobody has used yet.
    *
-   * @throws {OperatorError} when another gateway was faster
+   * @returns null when another gateway was faster
    */
-  async fill(rows: readonly SharedRow[]): Promise<Position> {
+  async fill(rows: readonly SharedRow[]): Promise<Position | null> {
     const position = { cluster: randomUUID(), version: 1, batch: randomUUID() };
     const filled = await this.#query(
       `WITH new AS (
@@ -117,8 +117,7 @@ export class Postgres {
       [position.cluster, JSON.stringify(rows), position.batch],
       WHOLE_MS,
     );
-    if (filled.length === 0) throw new OperatorError('another gateway has just begun to use this shared database');
-    return position;
+    return filled.length === 0 ? null : position;
   }
 
   /**
