@@ -40,19 +40,24 @@ const KEEP_ALIVE_MS = 10_000;
 /**
  * Connects to a node, or to the next one that serves the same.
  *
- * @returns the connection, and the id of the node
- * @throws the system's error of the last one, or {@link DeadlineExceeded}
+ * @param begin says what the connection is for; if it throws, the next node is tried, too
+ * @throws the system's error of the last one, {@link DeadlineExceeded}, or what `begin` throws
  */
 export async function connectTo(
   node: NodePlace,
   nodes: Pick<OtherNodes, 'failed'>,
-): Promise<{ link: Socket; id: string }> {
+  begin: (link: Socket, node: NodePlace) => void | Promise<void>,
+): Promise<Socket> {
   const { id, next } = node;
+  let link: Socket | undefined;
   try {
-    return { link: await opened(node), id };
+    link = await opened(node);
+    await begin(link, node);
+    return link;
   } catch (error) {
+    link?.destroy();
     nodes.failed(id);
-    if (next) return connectTo(next, nodes);
+    if (next) return connectTo(next, nodes, begin);
     throw error;
   }
 }

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
@@ -5,6 +6,7 @@ import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { withDeadline } from '../../../lib/time/deadline.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
@@ -25,6 +27,8 @@ export interface RelayedConnections {
 const MAX_HEAD = 16_384;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
+/** Milliseconds in which a node begins to answer a ClientHello, if another one serves the name, too. */
+const ANSWER_MS = 2_000;
 /** Milliseconds without a byte after which a connection whose last bytes were an answer is taken for idle. */
 const IDLE_MS = 500;
 /** RFC 8555, 8.3. */
@@ -135,10 +139,17 @@ export class Relays {
   }
 
   async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
-    const { link, id } = await connectTo(node, this.options.nodes);
+    const { nodes, tickets } = this.options;
+    const from = new ClientConnection(client, 0, null);
+    // As long as no node has answered it, any of them can have it.
+    const hello: Buffer | null = port === 'tls' ? client.read() : null;
+    const link = await connectTo(node, nodes, async (link, { id, next }) => {
+      link.write(tickets.issue(from, id, { port }));
+      if (hello) link.write(hello);
+      if (hello && next) await answered(link);
+    });
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    link.write(this.options.tickets.issue(new ClientConnection(client, 0, null), id, { port }));
     this.#track(client, link);
     pipeBoth(client, link);
   }
@@ -193,6 +204,12 @@ export class Relays {
     else this.accept.tcp?.(socket, port);
     return 'served';
   }
+}
+
+/** @throws {Error} when a node ends the connection instead, or does not begin to answer in time */
+async function answered(link: Socket): Promise<void> {
+  await withDeadline(once(link, 'readable'), 'the answer to a ClientHello', ANSWER_MS);
+  if (link.readableLength === 0) throw new Error('the gateway has ended the connection');
 }
 
 /**

@@ -126,8 +126,10 @@ export class RemoteEndpoints {
   async #openFor(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
-    const { link, id } = await connectTo(node, this.options.nodes);
-    link.write(this.options.tickets.issue(ends, id, { ...use, isLast: true }));
+    const { nodes, tickets } = this.options;
+    const link = await connectTo(node, nodes, (link, { id }) => {
+      link.write(tickets.issue(ends, id, { ...use, isLast: true }));
+    });
     return use.port === 'http' ? link : this.#secure(link, name);
   }
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
@@ -9,6 +9,7 @@ import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
 import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
+import { listening } from '../../../support/loopback.ts';
 import { recordingLog } from '../../../support/silent-log.ts';
 
 /** Nodes that serve nothing, and believe that the next one serves every name. */
@@ -61,6 +62,19 @@ it('a client of a node that is gone is disconnected at once, and the log says so
     address: '127.0.0.1:1',
     reason: expect.stringContaining('ECONNREFUSED'),
   });
+});
+
+it.each([
+  ['ends as it is asked', (socket: Socket) => void socket.once('data', () => socket.destroy())],
+  ['hangs', (socket: Socket) => void socket.resume()],
+])('a client of a node that %s is served by the next one', async (_what, behave) => {
+  const { places, ask } = await circle(2);
+  const broken = createServer(behave);
+  const port = await listening(broken);
+  onTestFinished(() => void broken.close());
+  const next = { ...places[1] } as NodePlace;
+  Object.assign(places[1] ?? {}, { port, next });
+  expect((await ask()).status).toBe(502);
 });
 
 it('a stranger who has seen the header of a node cannot use it', async () => {
