@@ -86,8 +86,7 @@ const FAULTS: Record<string, Fault> = {
     const putBack = await history.cluster.snapshot();
     await history.pause(500);
     await putBack();
-    await history.settled();
-    history.record.exactFrom = performance.now();
+    history.wasPutBack = true;
   },
   revoked: (history, node) => history.revoke(node),
 };
@@ -96,6 +95,8 @@ const FAULTS: Record<string, Fault> = {
 class History {
   readonly random: () => number;
   readonly record = new ServingRecord();
+  /** Whether the database has lost commits in this round. */
+  wasPutBack = false;
   #agents: HistoryAgent[] = [];
   #credentials: Credential[] = [];
   #asking = 0;
@@ -119,6 +120,7 @@ class History {
         const acts = Array.from({ length: ACTS }, () => this.#act());
         await FAULTS[name]?.(this, this.#some(cluster.nodes));
         await Promise.all(acts);
+        if (this.wasPutBack) await this.#becomeExact();
       }
       await this.settled();
       expect(this.record.violations, this.#what).toEqual([]);
@@ -159,6 +161,13 @@ class History {
         throw new Error(`${this.#what}: gateways and agents do not agree: ${JSON.stringify(state)}`, { cause });
       });
     }
+  }
+
+  /** What agents were told before may have been lost with the commits. */
+  async #becomeExact(): Promise<void> {
+    await this.settled();
+    this.record.exactFrom = performance.now();
+    this.wasPutBack = false;
   }
 
   async revoke(node: HistoryNode): Promise<void> {

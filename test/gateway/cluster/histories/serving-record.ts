@@ -38,8 +38,10 @@ export class ServingRecord {
       other.credential !== credential && other.askedAt > Math.max(tenure.boundAt, this.exactFrom);
     const later = this.#of(name).find((other) => isLater(other) && other.boundAt < beganAt);
     if (later) {
-      const ms = Math.round(beganAt - later.boundAt);
-      this.violations.push(`${what} that asked ${ms} ms after ${later.credential} had got the name`);
+      const before = (at: number) => `${Math.round(beganAt - at)} ms`;
+      const other = `asked ${before(later.boundAt)} after ${later.credential} had got the name`;
+      const own = `had asked for it ${before(tenure.askedAt)}, got it ${before(tenure.boundAt)} before`;
+      this.violations.push(`${what} that ${other}; it ${own}; exact for ${before(this.exactFrom)}`);
     }
     const revokedAt = this.#revoked.get(credential) ?? Number.POSITIVE_INFINITY;
     if (beganAt > revokedAt)
