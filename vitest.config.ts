@@ -53,7 +53,7 @@ const MACHINE = [
 ];
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
 const NATIVE = [
-  'test/agent/{agent,own-gateway,stream-tunnels}.test.ts',
+  'test/agent/{agent,endpoint-options,own-gateway,stream-tunnels}.test.ts',
   'test/faults/{hung-upstream,network,start,stop}.test.ts',
 ];
 

@@ -166,7 +166,7 @@ function createUpstreams(
   connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
   const monitor = new UpstreamMonitor({
     healths,
-    connect: (upstream) => connectUpstream(upstream, checking),
+    connect: ({ upstream, isHttp }) => connectUpstream(upstream, { ...checking, http2: !isHttp }),
     request: (socket, upstream) =>
       checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(settings.dataDir) }),
     lookForAbandoned: () => abandoned.look(),

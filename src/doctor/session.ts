@@ -1,6 +1,7 @@
 import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
+import { optionsOf } from '../agent/connectors/endpoint-options.ts';
 import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/connectors/gateway-link.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
@@ -142,6 +143,9 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'],
   return summarize(results, (count) => (count === 1 ? '1 domain allowed' : `${count} domains allowed`));
 }
 
+/** Others of its pool are online; a probe must not join them, because it would take a share of their clients. */
+const POOL_ONLINE = 'ERR_NGROK_18017';
+
 async function tryName(session: GatewaySession, name: Name, ms: number): Promise<Result> {
   const { domain, protocol } = name;
   if (!isProtocol(protocol)) return skipped(`${domain}: ${protocol} tunnels are not supported by this version`);
@@ -152,6 +156,7 @@ async function tryName(session: GatewaySession, name: Name, ms: number): Promise
     return ok(domain);
   } catch (error) {
     if (!(error instanceof ApiError)) return skipped(messageOf(error));
+    if (error.code === POOL_ONLINE && optionsOf(name).pooling) return ok(domain);
     return failed(`${domain}: ${error.message} (${error.code})`, endpointAdvice(error.code, name));
   }
 }

@@ -1,3 +1,4 @@
+import { beginsWithHttp1 } from '../agent/connectors/endpoint-options.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnels-file.ts';
 import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
@@ -29,8 +30,10 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
   return check('upstreams', 'Upstreams', async () => {
     // An upstream of an http tunnel and of others is checked as that of the http tunnel.
     const upstreams = new Map<string, boolean>();
-    for (const { forwards_to, protocol } of await tunnels)
-      upstreams.set(forwards_to, protocol === 'http' || upstreams.get(forwards_to) === true);
+    for (const tunnel of await tunnels) {
+      const { forwards_to } = tunnel;
+      upstreams.set(forwards_to, beginsWithHttp1(tunnel) || upstreams.get(forwards_to) === true);
+    }
     if (upstreams.size === 0) return skipped('no tunnels');
     const tried = [...upstreams].map(([upstream, isHttp]) => limiter.run(() => tryUpstream(upstream, isHttp, options)));
     return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
@@ -46,7 +49,7 @@ async function tryUpstream(text: string, isHttp: boolean, options: Parameters<ty
     return failed(`${text}: ${messageOf(error)}`, upstreamAdvice(error instanceof ApiError ? error.code : null));
   }
   try {
-    const socket = await connectUpstream(upstream, options);
+    const socket = await connectUpstream(upstream, { ...options, http2: !isHttp });
     if (!isHttp) {
       socket.destroy();
       return ok(text);

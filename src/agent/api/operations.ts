@@ -39,6 +39,12 @@ const TunnelMembers = z.object({
   protocol: z.string(),
   forwards_to: z.string(),
   domain: z.string(),
+  // As they were sent.
+  binding: z.enum(['public', 'internal']).optional(),
+  app_protocol: z.enum(['http1', 'http2']).optional(),
+  pooling: z.literal(true).optional(),
+  metadata: z.string().optional(),
+  proxy_proto: z.enum(['1', '2']).optional(),
 });
 
 /** A tunnel in the answer to the request that created it; its policy as it was sent. */
@@ -104,6 +110,7 @@ export const TUNNEL_OPERATIONS = {
     examples: {
       http: { forwards_to: 8080 },
       tls: { protocol: 'tls', forwards_to: 'localhost:8443' },
+      internal: { forwards_to: 8080, domain: 'camera.internal', binding: 'internal', metadata: 'hall 3' },
       policy: { forwards_to: 'http://192.168.1.10', policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] } },
     },
     answer: CreatedTunnel,

@@ -1,4 +1,5 @@
 import type { Router } from 'express';
+import { optionsOf } from '../connectors/endpoint-options.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
@@ -35,11 +36,9 @@ export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: RefreshU
   });
 }
 
-function presentCreated(
-  { tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView,
-  notice: string | null,
-): CreatedTunnel {
-  return { url, protocol, forwards_to, domain, policy, ...(notice !== null && { notice }) };
+function presentCreated({ tunnel }: TunnelView, notice: string | null): CreatedTunnel {
+  const { url, protocol, forwards_to, domain, policy } = tunnel;
+  return { url, protocol, forwards_to, domain, ...optionsOf(tunnel), policy, ...(notice !== null && { notice }) };
 }
 
 function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
@@ -51,6 +50,7 @@ function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
     protocol,
     forwards_to,
     domain,
+    ...optionsOf(view.tunnel),
     policy: JSON.stringify(tunnels.policies.on(view.tunnel)),
     status: state,
     since: since.toISOString(),

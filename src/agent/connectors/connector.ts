@@ -1,6 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
+import type { EndpointOptions } from './endpoint-options.ts';
 
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
@@ -46,6 +47,7 @@ export interface EndpointRequest {
   forwardsTo: string;
   /** In today's shape, already translated from the legacy one. */
   trafficPolicy?: TrafficPolicyDocument;
+  options?: EndpointOptions;
 }
 
 /** The domain that keeps an endpoint at its URL: the URL's host, for tcp with its port. */

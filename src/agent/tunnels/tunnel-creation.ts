@@ -93,14 +93,14 @@ export class TunnelCreation {
   }
 
   async #save(
-    { protocol, forwards_to: upstream, domain, policy = null }: TunnelRequest & { domain: string },
+    { protocol, forwards_to: upstream, domain, policy = null, ...options }: TunnelRequest & { domain: string },
     endpoint: Endpoint,
   ): Promise<Tunnel> {
     const { store, log } = this.options;
     const { url } = endpoint;
     const forwards_to = displayUpstream(upstream);
     const created_at = new Date().toISOString();
-    const tunnel: Tunnel = { id: randomUUID(), protocol, forwards_to, domain, url, policy, created_at };
+    const tunnel: Tunnel = { id: randomUUID(), protocol, forwards_to, domain, url, policy, created_at, ...options };
     try {
       await store.save(tunnel);
     } catch (error) {

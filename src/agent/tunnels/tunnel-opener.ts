@@ -37,12 +37,12 @@ export class TunnelOpener {
   }
 
   async #openOnce(
-    { protocol, forwards_to, domain, policy }: TunnelRequest,
+    { protocol, forwards_to, domain, policy, ...options }: TunnelRequest,
     traffic: TrafficCounters,
     defaults: PolicyInput,
   ): Promise<Endpoint> {
     const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : defaultsFor(protocol, defaults);
-    const upstream = this.dialer.prepare(forwards_to, protocol, traffic);
+    const upstream = this.dialer.prepare(forwards_to, { protocol, ...options }, traffic);
     try {
       const endpoint = await this.connector.open({
         protocol,
@@ -50,6 +50,7 @@ export class TunnelOpener {
         upstream,
         forwardsTo: displayUpstream(forwards_to),
         trafficPolicy,
+        options,
       });
       return this.#withUpstream(endpoint, upstream);
     } catch (error) {

@@ -1,3 +1,4 @@
+import { beginsWithHttp1 } from '../connectors/endpoint-options.ts';
 import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 import {
@@ -27,16 +28,16 @@ export class TunnelReports {
   ) {}
 
   /** From now on, the tunnel's upstream is checked when it has no traffic. */
-  watch({ id, forwards_to, protocol }: Tunnel, traffic: TrafficCounters): void {
-    const upstream = upstreamOf(forwards_to);
-    if (upstream) this.healths.hold({ upstream, protocol });
-    this.#watched.set(id, { traffic, upstream });
+  watch(tunnel: Tunnel, traffic: TrafficCounters): void {
+    const upstream = upstreamOf(tunnel.forwards_to);
+    if (upstream) this.healths.hold({ upstream, isHttp: beginsWithHttp1(tunnel) });
+    this.#watched.set(tunnel.id, { traffic, upstream });
   }
 
-  unwatch({ id, protocol }: Tunnel): void {
-    const upstream = this.#watched.get(id)?.upstream;
-    if (upstream) this.healths.release({ upstream, protocol });
-    this.#watched.delete(id);
+  unwatch(tunnel: Tunnel): void {
+    const upstream = this.#watched.get(tunnel.id)?.upstream;
+    if (upstream) this.healths.release({ upstream, isHttp: beginsWithHttp1(tunnel) });
+    this.#watched.delete(tunnel.id);
   }
 
   /** Checks the tunnel's new upstream from now on. */
@@ -52,8 +53,8 @@ export class TunnelReports {
   }
 
   /** Null for an upstream that this version does not support. */
-  health({ tunnel: { forwards_to, protocol } }: TunnelView): UpstreamHealth | null {
-    return this.healths.find(forwards_to, protocol);
+  health({ tunnel }: TunnelView): UpstreamHealth | null {
+    return this.healths.find(tunnel.forwards_to, beginsWithHttp1(tunnel));
   }
 
   /** What the person who has just created the tunnel should know of its upstream; null: nothing. */

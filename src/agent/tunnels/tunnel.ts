@@ -4,6 +4,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
+import { EndpointOptions } from '../connectors/endpoint-options.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
@@ -34,39 +35,64 @@ const Domain = z.string({ error: 'must be a hostname' }).transform((input, conte
 const DOMAIN =
   'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera.<site>, or camera-<name>.<site> if that belongs to somebody else. With the embedded gateway, it becomes camera.localhost. No domain becomes a random name there; otherwise the gateway chooses.';
 
-const ONLY_HTTP_HAS_SCHEMES = 'only http tunnels support http:// and https://: give host:port';
+const TunnelMembers = z.strictObject({
+  protocol: z
+    .enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` })
+    .nullish()
+    .meta({ default: 'http' })
+    .transform((protocol) => protocol ?? 'http'),
+  forwards_to: ForwardsTo,
+  domain: Domain.nullish().meta({ description: DOMAIN }),
+  policy: PolicyInput.nullish(),
+  ...EndpointOptions.shape,
+});
+
+/** A combination of members that makes no sense. Members that did not parse are missing. */
+interface Conflict {
+  member: keyof z.output<typeof TunnelMembers>;
+  problem: string;
+  isIn: (request: Partial<z.output<typeof TunnelMembers>>) => boolean;
+}
+
+const CONFLICTS: readonly Conflict[] = [
+  {
+    member: 'domain',
+    problem: 'a tcp tunnel needs host:port, or no domain to let the gateway choose both',
+    isIn: ({ protocol, domain }) => protocol === 'tcp' && isText(domain) && !domain.includes(':'),
+  },
+  {
+    member: 'domain',
+    problem: 'only tcp tunnels may have a port',
+    isIn: ({ protocol, domain }) => protocol !== 'tcp' && isText(domain) && domain.includes(':'),
+  },
+  {
+    member: 'domain',
+    problem: 'with the binding internal, a domain below .internal is needed, such as camera.internal',
+    isIn: ({ binding, domain }) => binding === 'internal' && !/\.internal(?::\d+)?$/.test(domain ?? ''),
+  },
+  {
+    member: 'forwards_to',
+    problem: 'only http tunnels support http:// and https://: give host:port',
+    isIn: ({ protocol, forwards_to }) => protocol !== 'http' && schemeOf(forwards_to) !== null,
+  },
+  {
+    member: 'app_protocol',
+    problem: 'only http tunnels support it: leave it out',
+    isIn: ({ protocol, app_protocol }) => protocol !== 'http' && app_protocol !== undefined,
+  },
+  {
+    member: 'proxy_proto',
+    problem: 'not supported with https://, which would encrypt the PROXY header: leave it out, or use a tls tunnel',
+    isIn: ({ proxy_proto, forwards_to }) => proxy_proto !== undefined && schemeOf(forwards_to) === 'https',
+  },
+];
 
 /** Body of `POST /tunnels`; null counts as not sent. */
-export const TunnelRequest = z
-  .strictObject({
-    protocol: z
-      .enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` })
-      .nullish()
-      .meta({ default: 'http' })
-      .transform((protocol) => protocol ?? 'http'),
-    forwards_to: ForwardsTo,
-    domain: Domain.nullish().meta({ description: DOMAIN }),
-    policy: PolicyInput.nullish(),
-  })
-  .refine(({ protocol, domain }) => protocol !== 'tcp' || !isText(domain) || domain.includes(':'), {
-    path: ['domain'],
-    error: 'a tcp tunnel needs host:port, or no domain to let the gateway choose both',
-    when: isObject,
-  })
-  .refine(({ protocol, domain }) => protocol === 'tcp' || !isText(domain) || !domain.includes(':'), {
-    path: ['domain'],
-    error: 'only tcp tunnels may have a port',
-    when: isObject,
-  })
-  .refine(
-    // Missing here when it did not parse.
-    ({ protocol, forwards_to }) => protocol === 'http' || forwards_to?.kind !== 'tcp' || forwards_to.scheme === null,
-    {
-      path: ['forwards_to'],
-      error: ONLY_HTTP_HAS_SCHEMES,
-      when: isObject,
-    },
-  );
+export const TunnelRequest = CONFLICTS.reduce(
+  (members, { member, problem, isIn }) =>
+    members.refine((request) => !isIn(request), { path: [member], error: problem, when: isObject }),
+  TunnelMembers,
+);
 export type TunnelRequest = z.infer<typeof TunnelRequest>;
 
 /** Body of `PATCH /tunnels/{url_part}`: what to change. */
@@ -81,6 +107,7 @@ export const TunnelChange = z
   });
 export type TunnelChange = z.infer<typeof TunnelChange>;
 
+/** A stored one also has the {@link EndpointOptions} that were sent. */
 export interface Tunnel {
   readonly id: string;
   /** This version writes one of {@link TUNNEL_PROTOCOLS}; later ones may support more. */
@@ -141,7 +168,11 @@ export function requestOf(tunnel: Tunnel): TunnelRequest {
   if (request === undefined) {
     const known = knownProtocol(protocol);
     const valid = policy && validPolicy(policy);
-    request = { protocol: known, forwards_to: validUpstream(forwards_to, known), domain, policy: valid };
+    const upstream = validUpstream(forwards_to);
+    const found = { protocol: known, forwards_to: upstream, domain, policy: valid, ...validOptions(tunnel) };
+    const conflict = CONFLICTS.find(({ isIn }) => isIn(found));
+    if (conflict) throw refusal(conflict.member, conflict.problem);
+    request = found;
     requests.set(tunnel, request);
   }
   return request;
@@ -206,19 +237,23 @@ function validPolicy(policy: object): PolicyInput {
   );
 }
 
-function validUpstream(forwardsTo: string, protocol: TunnelProtocol): Upstream {
-  const upstream = parsedUpstream(forwardsTo);
-  const hasScheme = upstream.kind === 'tcp' && upstream.scheme !== null;
-  if (hasScheme && protocol !== 'http') throw refusal('forwards_to', ONLY_HTTP_HAS_SCHEMES);
-  return upstream;
-}
-
-function parsedUpstream(forwardsTo: string): Upstream {
+function validUpstream(forwardsTo: string): Upstream {
   try {
     return parseUpstream(forwardsTo);
   } catch (error) {
     throw refusal('forwards_to', messageOf(error), error);
   }
+}
+
+function validOptions(tunnel: Tunnel): EndpointOptions {
+  const parsed = EndpointOptions.safeParse(tunnel, { error: validationMessage });
+  if (parsed.success) return parsed.data;
+  const [[member, problem] = ['options', 'not valid']] = Object.entries(problemsOf(parsed.error));
+  throw refusal(member, `${problem}; delete the tunnel and create it again`, parsed.error);
+}
+
+function schemeOf(upstream: Upstream | undefined): 'http' | 'https' | null {
+  return upstream?.kind === 'tcp' ? upstream.scheme : null;
 }
 
 function refusal(member: string, problem: string, cause?: unknown): AgentError {

@@ -13,6 +13,8 @@ export interface ConnectionOptions {
   /** PEM of the CAs that verify https upstreams at an address or localhost; omitted: the operating system's. */
   upstreamCas?: () => string;
   connectMs: number;
+  /** Whether an https upstream is to speak HTTP/2, rather than HTTP/1.1. */
+  http2?: boolean;
 }
 
 /** After this, the upstream's next address is tried. Node's 250 ms are too little for a device that is busy. */
@@ -49,7 +51,7 @@ async function connectSocket(path: string, { guard }: ConnectionOptions): Promis
 }
 
 function connectTcp(upstream: TcpUpstream, options: ConnectionOptions): Socket {
-  const { guard, verifyTls, upstreamCas = () => systemCas(null) } = options;
+  const { guard, verifyTls, upstreamCas = () => systemCas(null), http2 = false } = options;
   const { host, port, scheme } = upstream;
   if (!isNamed(upstream)) guard.checkLiteral(upstream);
   const lookup: LookupFunction = (_name, _options, done) => {
@@ -80,7 +82,7 @@ function connectTcp(upstream: TcpUpstream, options: ConnectionOptions): Socket {
     ...target,
     ...(isIP(host) === 0 && { servername: host }),
     ...(verifyTls && !isNamed(upstream) && systemTrust && { secureContext: systemTrust }),
-    ALPNProtocols: ['http/1.1'],
+    ALPNProtocols: [http2 ? 'h2' : 'http/1.1'],
     rejectUnauthorized: verifyTls,
   });
 }

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
+import { beginsWithHttp1, type EndpointOptions } from '../connectors/endpoint-options.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
@@ -19,9 +20,16 @@ interface Connections {
   count: number;
 }
 
+interface Spoken extends Pick<EndpointOptions, 'app_protocol' | 'proxy_proto'> {
+  protocol: TunnelProtocol;
+}
+
 interface TunnelUpstream {
   upstream: Upstream;
   protocol: TunnelProtocol;
+  /** Whether its connections begin with HTTP/1.1. */
+  isHttp: boolean;
+  http2: boolean;
   traffic: TrafficCounters;
   healths: UpstreamHealths;
   connections: Connections;
@@ -38,10 +46,13 @@ export class UpstreamDialer {
   }
 
   /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
-  prepare(upstream: Upstream, protocol: TunnelProtocol, traffic = new TrafficCounters()): PreparedUpstream {
+  prepare(upstream: Upstream, spoken: Spoken, traffic = new TrafficCounters()): PreparedUpstream {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
+    const { protocol } = spoken;
+    const isHttp = beginsWithHttp1(spoken);
+    const http2 = spoken.app_protocol === 'http2';
     const shared = { healths: this.healths, connections: this.#connections, halfClosed: this.#halfClosed };
-    return new PreparedUpstream({ upstream, protocol, traffic, ...shared }, this.options);
+    return new PreparedUpstream({ upstream, protocol, isHttp, http2, traffic, ...shared }, this.options);
   }
 }
 
@@ -70,7 +81,8 @@ export class PreparedUpstream implements EndpointUpstream {
       connections.count -= 1;
     };
     try {
-      const socket = await connectUpstream(this.tunnel.upstream, this.options);
+      const { upstream, http2 } = this.tunnel;
+      const socket = await connectUpstream(upstream, { ...this.options, http2 });
       if (socket.closed) free();
       else socket.once('close', free);
       this.#health.answered();
@@ -87,7 +99,7 @@ export class PreparedUpstream implements EndpointUpstream {
   }
 
   observeConnection(): ConnectionTraffic {
-    return this.tunnel.traffic.connection(this.tunnel.protocol === 'http');
+    return this.tunnel.traffic.connection(this.tunnel.isHttp);
   }
 
   async address(): Promise<string> {

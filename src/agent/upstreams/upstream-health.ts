@@ -62,7 +62,7 @@ export class UpstreamHealth {
 
   constructor(
     readonly upstream: Upstream,
-    /** Of an http tunnel. */
+    /** Whether it can be asked by a request of HTTP/1.1. */
     readonly isHttp: boolean,
     private readonly log: Log,
     private readonly now: () => number = () => performance.now(),
@@ -187,7 +187,8 @@ function isRefusal(error: unknown): boolean {
 /** What of a tunnel decides how its upstream is checked. */
 export interface CheckedUpstream {
   upstream: Upstream;
-  protocol: string;
+  /** Whether it can be asked by a request of HTTP/1.1. */
+  isHttp: boolean;
 }
 
 export class UpstreamHealths {
@@ -207,15 +208,15 @@ export class UpstreamHealths {
   }
 
   /** @param forwardsTo as {@link displayUpstream} shows it */
-  find(forwardsTo: string, protocol: string): UpstreamHealth | null {
-    return this.#held.get(keyOf(forwardsTo, protocol))?.health ?? null;
+  find(forwardsTo: string, isHttp: boolean): UpstreamHealth | null {
+    return this.#held.get(keyOf(forwardsTo, isHttp))?.health ?? null;
   }
 
   /** Remembers an upstream until {@link release} was called as often as this. */
-  hold({ upstream, protocol }: CheckedUpstream): UpstreamHealth {
-    const key = keyOf(displayUpstream(upstream), protocol);
+  hold({ upstream, isHttp }: CheckedUpstream): UpstreamHealth {
+    const key = keyOf(displayUpstream(upstream), isHttp);
     const held = this.#held.get(key) ?? {
-      health: new UpstreamHealth(upstream, protocol === 'http', this.log, this.now),
+      health: new UpstreamHealth(upstream, isHttp, this.log, this.now),
       holders: 0,
     };
     held.holders++;
@@ -223,13 +224,13 @@ export class UpstreamHealths {
     return held.health;
   }
 
-  release({ upstream, protocol }: CheckedUpstream): void {
-    const key = keyOf(displayUpstream(upstream), protocol);
+  release({ upstream, isHttp }: CheckedUpstream): void {
+    const key = keyOf(displayUpstream(upstream), isHttp);
     const held = this.#held.get(key);
     if (held && --held.holders === 0) this.#held.delete(key);
   }
 }
 
-function keyOf(forwardsTo: string, protocol: string): string {
-  return `${protocol === 'http' ? 'http' : 'bytes'} ${forwardsTo}`;
+function keyOf(forwardsTo: string, isHttp: boolean): string {
+  return `${isHttp ? 'http' : 'bytes'} ${forwardsTo}`;
 }

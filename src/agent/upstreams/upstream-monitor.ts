@@ -3,12 +3,12 @@ import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { Upstream } from './upstream.ts';
 import type { HttpFindings } from './upstream-check.ts';
-import type { UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
+import type { CheckedUpstream, UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 
 export interface UpstreamMonitorOptions {
   healths: UpstreamHealths;
   /** Connects to an upstream as a tunnel would; has a deadline. */
-  connect: (upstream: Upstream) => Promise<Socket>;
+  connect: (upstream: CheckedUpstream) => Promise<Socket>;
   /** Sends a request over such a connection, which it uses up; has a deadline. */
   request: (socket: Socket, upstream: Upstream) => Promise<HttpFindings>;
   /** Looks for connections that upstreams keep open after clients have left. */
@@ -95,7 +95,7 @@ export class UpstreamMonitor {
   async #try(health: UpstreamHealth, forReader: boolean): Promise<void> {
     const { connect, request, isOnline } = this.options;
     try {
-      const socket = await connect(health.upstream);
+      const socket = await connect(health);
       const asks = health.asksRequest(forReader);
       health.answered();
       if (asks) health.spoke(await request(socket, health.upstream));

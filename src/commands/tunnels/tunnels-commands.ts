@@ -4,6 +4,7 @@ import { defaultCommand } from '../command-line.ts';
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
 const TUNNEL = 'first label, hostname or URL of the tunnel';
+const APP_PROTOCOL = ['--app-protocol <protocol>', 'What the upstream speaks: http1 or http2'] as const;
 const API_RESPONSE = 'Print the API’s response';
 
 export function addShortCommands(program: Command): void {
@@ -12,10 +13,11 @@ export function addShortCommands(program: Command): void {
     ['tcp', STREAM_UPSTREAM],
     ['tls', STREAM_UPSTREAM],
   ] as const) {
-    startOptions(
-      program.command(protocol).description(`Start a tunnel for ${protocol}; short for tunnels start`),
-      upstream,
-    ).action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, { ...options, protocol }));
+    const command = program.command(protocol).description(`Start a tunnel for ${protocol}; short for tunnels start`);
+    if (protocol === 'http') command.option(...APP_PROTOCOL);
+    startOptions(command, upstream).action(async (forwardsTo, options) =>
+      (await load()).startTunnel(forwardsTo, { ...options, protocol }),
+    );
   }
 }
 
@@ -29,6 +31,7 @@ export function addTunnelsCommand(program: Command): void {
     .action(async (options) => (await import('./tunnels-list.ts')).listTunnels(options));
   startOptions(tunnels.command('start').description('Start a tunnel'), UPSTREAM)
     .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
+    .option(...APP_PROTOCOL)
     .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
   tunnels
     .command('show')
@@ -62,6 +65,10 @@ function startOptions(command: Command, upstream: string): Command {
     .argument('<forwards-to>', upstream)
     .option('-d, --domain <hostname>', 'Public hostname (default: chosen by the gateway)')
     .option('--policy <file>', 'File with the traffic policy, YAML or JSON (default: the default policies)')
+    .option('--binding <binding>', 'public, or internal: reached only by policies of other tunnels')
+    .option('--pooling', 'Share the URL with tunnels of other agents that also ask for it')
+    .option('--metadata <text>', 'Text for programs, which the gateway lists')
+    .option('--proxy-proto <version>', 'Start connections to the upstream with a PROXY header: 1 or 2')
     .option('--json', API_RESPONSE);
 }
 

@@ -1,5 +1,7 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { CreatedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { optionsOf } from '../../agent/connectors/endpoint-options.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
@@ -76,14 +78,15 @@ function domainAt(name: string, to: string): string | null {
 }
 
 async function move(
-  { domain, protocol, forwards_to, policy }: Tunnel,
+  tunnel: Tunnel,
   target: string | null,
   tunnels: readonly Tunnel[],
   settings: Settings,
 ): Promise<Move> {
+  const { domain } = tunnel;
   try {
-    const wanted = { protocol, forwards_to, policy };
-    const there = tunnels.find((tunnel) => tunnel.domain === target);
+    const wanted = membersOf(tunnel);
+    const there = tunnels.find((each) => each.domain === target);
     const isMoved = there && same(wanted, there);
     if (there && !isMoved) throw new OperatorError(`${target} is another tunnel here; delete one of them`);
     const body = { ...wanted, ...(target !== null && { domain: target }) };
@@ -96,9 +99,14 @@ async function move(
 }
 
 /** An interrupted move has started the new tunnel, and not deleted the old one. */
-function same(wanted: Pick<Tunnel, 'protocol' | 'forwards_to' | 'policy'>, there: Tunnel): boolean {
-  const { protocol, forwards_to, policy } = there;
-  return JSON.stringify(wanted) === JSON.stringify({ protocol, forwards_to, policy });
+function same(wanted: object, there: Tunnel): boolean {
+  return isDeepStrictEqual(wanted, membersOf(there));
+}
+
+/** What `POST /tunnels` gets, but for the domain. */
+function membersOf(tunnel: Tunnel) {
+  const { protocol, forwards_to, policy } = tunnel;
+  return { protocol, forwards_to, policy, ...optionsOf(tunnel) };
 }
 
 function describe(moves: readonly Move[], from: string): string {

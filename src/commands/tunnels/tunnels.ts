@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { optionsOf } from '../../agent/connectors/endpoint-options.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { jsonText, note, print, show } from '../output.ts';
@@ -10,21 +11,31 @@ interface JsonOption {
   json?: boolean;
 }
 
+interface StartOptions extends JsonOption {
+  protocol: string;
+  domain?: string;
+  policy?: string;
+  binding?: string;
+  appProtocol?: string;
+  pooling?: boolean;
+  metadata?: string;
+  proxyProto?: string;
+}
+
 /**
  * Starts a tunnel and prints its URL, with a note when its upstream will not work.
  *
  * @throws {OperatorError} exit code 2 when the policy file is unusable, 1 when the agent refuses
  */
-export async function startTunnel(
-  forwardsTo: string,
-  options: JsonOption & { domain?: string; protocol: string; policy?: string },
-): Promise<void> {
+export async function startTunnel(forwardsTo: string, options: StartOptions): Promise<void> {
+  const { protocol, domain, policy, binding, appProtocol, pooling, metadata, proxyProto } = options;
   const tunnel = await callAgent<CreatedTunnel>(agentSettings('api'), 'POST', '/tunnels', {
     body: {
-      protocol: options.protocol,
+      protocol,
       forwards_to: forwardsTo,
-      ...(options.domain !== undefined && { domain: options.domain }),
-      ...(options.policy !== undefined && { policy: await readPolicy(options.policy) }),
+      domain,
+      ...(policy !== undefined && { policy: await readPolicy(policy) }),
+      ...{ binding, app_protocol: appProtocol, pooling, metadata, proxy_proto: proxyProto },
     },
   });
   show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
@@ -60,19 +71,28 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
   show(tunnel, options, describe);
 }
 
+const OPTION_NAMES: Readonly<Record<string, string>> = {
+  binding: 'Binding',
+  app_protocol: 'App protocol',
+  pooling: 'Pooling',
+  metadata: 'Metadata',
+  proxy_proto: 'PROXY header',
+};
+
 function describe(tunnel: TunnelDetail): string {
   const error = tunnel.last_error;
   const rows = [
     ['URL', tunnel.url],
     ['Status', `${tunnel.status} since ${tunnel.since}`],
     ['Forwards to', `${tunnel.forwards_to} (${tunnel.protocol})`],
+    ...Object.entries(optionsOf(tunnel)).map(([option, value]) => [OPTION_NAMES[option] ?? option, String(value)]),
     ['Upstream', upstreamText(tunnel)],
     ...(tunnel.traffic ? [['Traffic', trafficText(tunnel.traffic)]] : []),
     ['Created', tunnel.created_at],
     ...(error ? [['Last error', [error.code, error.message].filter(Boolean).join(' ')]] : []),
     ['Policy', tunnel.policy],
   ];
-  return rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n');
+  return rows.map(([label, value]) => `${`${label}:`.padEnd(14)}${value}`).join('\n');
 }
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {

@@ -72,7 +72,7 @@ describe('GET /openapi.json', () => {
     const { local, document } = await setUp();
     const { requestBody, responses } = document.paths['/tunnels'].post;
     const { examples } = requestBody.content['application/json'] as { examples: Record<string, { value: object }> };
-    expect(Object.keys(examples)).toEqual(['http', 'tls', 'policy']);
+    expect(Object.keys(examples)).toEqual(['http', 'tls', 'internal', 'policy']);
     for (const { value } of Object.values(examples)) {
       const { status, body } = await request(local).post('/tunnels').send(value);
       expect([status, body.forwards_to]).toEqual([200, expect.stringMatching(/:\d+$/)]);

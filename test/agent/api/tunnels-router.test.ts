@@ -1,11 +1,12 @@
 import request from 'supertest';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' };
 const policy = { outbound: [{ expressions: [], actions: [{ type: 'add-headers', config: { headers: { a: 'b' } } }] }] };
@@ -34,6 +35,58 @@ describe('POST /tunnels', () => {
     expect(second.body).toMatchObject({ domain: 'b.localhost', policy });
     const third = await request(local).post('/tunnels').send({ forwards_to: 8001, domain: 'c.localhost' });
     expect(third.body).toMatchObject({ protocol: 'http', domain: 'c.localhost' });
+  });
+
+  const options = {
+    binding: 'internal',
+    app_protocol: 'http1',
+    pooling: true,
+    metadata: 'hall 3',
+    proxy_proto: '2',
+  };
+
+  it('keeps and shows the options of an endpoint that were sent', async () => {
+    const folder = temporaryFolder();
+    const { local, tunnels } = await setUpApi({ folder });
+    const sent = { ...device342, domain: 'camera.internal', ...options, proxy_proto: 2 };
+    expect((await request(local).post('/tunnels').send(sent)).body).toMatchObject({ ...options, policy: null });
+    await request(local)
+      .post('/tunnels')
+      .send({ ...device342, binding: null, app_protocol: null, pooling: false, metadata: null, proxy_proto: null });
+    await tunnels.stop();
+    const { local: again, connector } = await setUpApi({ folder });
+    const [camera, plain] = (await request(again).get('/tunnels')).body;
+    expect(camera).toMatchObject(options);
+    expect(Object.keys(plain).filter((member) => member in options)).toEqual([]);
+    await vi.waitFor(() => expect(connector.requests.map((each) => each.options)).toEqual([options, {}]));
+  });
+
+  it.each([
+    [{ binding: 'kubernetes' }, 'binding', 'must be public or internal'],
+    [{ binding: 'internal' }, 'domain', 'with the binding internal, a domain below .internal is needed'],
+    [{ binding: 'internal', domain: null }, 'domain', 'with the binding internal, a domain below .internal is needed'],
+    [{ app_protocol: 'http3' }, 'app_protocol', 'must be http1 or http2'],
+    [{ app_protocol: 'http2', protocol: 'tls' }, 'app_protocol', 'only http tunnels support it: leave it out'],
+    [{ proxy_proto: '3' }, 'proxy_proto', 'must be 1 or 2'],
+    [{ proxy_proto: '1', forwards_to: 'https://[::1]' }, 'proxy_proto', 'not supported with https://'],
+    [{ pooling: 'yes' }, 'pooling', 'must be true or false'],
+    [{ metadata: 'é'.repeat(2049) }, 'metadata', 'is longer than 4096 bytes'],
+    [{ metadata: {} }, 'metadata', 'must be text'],
+  ])('refuses %j', async (members, member, problem) => {
+    const { local } = await setUpApi();
+    const res = await request(local)
+      .post('/tunnels')
+      .send({ ...device342, ...members });
+    expect([res.status, res.body.details]).toEqual([400, { [member]: expect.stringContaining(problem) }]);
+  });
+
+  it('refuses to change the upstream of a tunnel with PROXY headers to https', async () => {
+    const { local } = await setUpApi();
+    await request(local)
+      .post('/tunnels')
+      .send({ ...device342, proxy_proto: '1' });
+    const res = await request(local).patch('/tunnels/device342').send({ forwards_to: 'https://127.0.0.1' });
+    expect([res.status, Object.keys(res.body.details)]).toEqual([400, ['proxy_proto']]);
   });
 
   it('lists all problems of a body at once, by place', async () => {
@@ -107,7 +160,8 @@ describe('POST /tunnels', () => {
     const res = await request(local)
       .post('/tunnels')
       .send({ ...device342, domian: 'x', protcol: 'http' });
-    const supported = 'supported: protocol, forwards_to, domain, policy';
+    const supported =
+      'supported: protocol, forwards_to, domain, policy, binding, app_protocol, pooling, metadata, proxy_proto';
     expect(res.body.details).toEqual({
       domian: `unknown member "domian"; ${supported}`,
       protcol: `unknown member "protcol"; ${supported}`,

@@ -43,6 +43,7 @@ describe('creating a tunnel', () => {
         upstream: expect.anything(),
         forwardsTo: 'localhost:8001',
         trafficPolicy: { on_http_request: [], on_http_response: [] },
+        options: {},
       },
     ]);
     expect(await connector.requests[0]?.upstream.address()).toBe('http://localhost:8001');

@@ -40,7 +40,7 @@ it(
     const { log, lines } = recordingLog();
     const clock = { now: 0 };
     const healths = new UpstreamHealths(log, () => clock.now);
-    const health = healths.hold({ upstream: parseUpstream(port), protocol: 'http' });
+    const health = healths.hold({ upstream: parseUpstream(port), isHttp: true });
     health.answered();
     const hung: unknown[] = [];
     const abandoned = new AbandonedConnections({

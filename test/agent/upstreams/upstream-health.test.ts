@@ -13,7 +13,7 @@ import { until } from '../../support/until.ts';
 
 const refused = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:8001'), { code: 'ECONNREFUSED' });
 
-const tcp = (port: number) => ({ upstream: parseUpstream(port), protocol: 'tcp' });
+const tcp = (port: number) => ({ upstream: parseUpstream(port), isHttp: false });
 const never = () => new Promise<never>(() => {});
 
 it('an unreachable upstream is logged at once, every ten minutes while clients ask for it, and when it answers again', () => {
@@ -61,7 +61,7 @@ function setUp(upstreams: number) {
   };
   const monitor = new UpstreamMonitor({
     healths,
-    connect,
+    connect: ({ upstream }) => connect(upstream),
     request: never,
     isOnline: () => online.is,
     lookForAbandoned: () => {},
@@ -119,7 +119,7 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
   const connect = (upstream: Upstream) => connectUpstream(upstream, options);
   const monitor = new UpstreamMonitor({
     healths,
-    connect,
+    connect: ({ upstream }) => connect(upstream),
     request: never,
     isOnline: () => true,
     lookForAbandoned: () => {},
@@ -141,7 +141,7 @@ it('the upstream of an http tunnel gets a request when it works again, and later
   const clock = new SteeredClock();
   const { log, lines } = recordingLog();
   const healths = new UpstreamHealths(log, clock.now);
-  const health = healths.hold({ upstream: parseUpstream(1), protocol: 'http' });
+  const health = healths.hold({ upstream: parseUpstream(1), isHttp: true });
   const findings = { problem: 'answers with SSH' as string | null, exposedPath: null };
   let [up, requests] = [true, 0];
   const monitor = new UpstreamMonitor({

@@ -23,7 +23,7 @@ async function setUp(names: Record<string, string[] | Promise<string[]>> = {}, v
   const { log, lines } = recordingLog();
   const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
   const prepare = async (upstream: Upstream) => {
-    const prepared = dialer.prepare(upstream, 'http');
+    const prepared = dialer.prepare(upstream, { protocol: 'http' });
     onTestFinished(() => prepared.release());
     return { forwardTo: await prepared.address(), release: () => prepared.release() };
   };
@@ -57,7 +57,7 @@ it('the SDK forwards to an upstream that has hung through the agent', async () =
   const { prepare, dialer } = await setUp();
   const upstream = { kind: 'tcp', scheme: null, host: 'localhost', port: 80 } as const;
   expect((await prepare(upstream)).forwardTo).toBe('http://localhost:80');
-  dialer.healths.find('localhost:80', 'http')?.keepsOpen(32);
+  dialer.healths.find('localhost:80', true)?.keepsOpen(32);
   expect((await prepare(upstream)).forwardTo).toMatch(/^unix:/);
 });
 
@@ -195,7 +195,7 @@ it('connections to upstreams are limited, and those that are being made count', 
   });
   const { dialer, lines } = await setUp({ 'camera.test': addresses });
   const { port } = await listen((socket) => void socket.end());
-  const upstream = dialer.prepare(named(port), 'tcp');
+  const upstream = dialer.prepare(named(port), { protocol: 'tcp' });
   const connecting = Array.from({ length: MAX_CONNECTIONS }, () => upstream.connect());
   await expect(upstream.connect()).rejects.toThrow('too many connections');
   expect(lines.map(({ msg }) => msg)).toEqual([]);

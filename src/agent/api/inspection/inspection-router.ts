@@ -5,6 +5,7 @@ import type { z } from 'zod';
 import { trimSpace } from '../../../lib/http/header-fields.ts';
 import { runInTurns, type Stepwise } from '../../../lib/stepwise.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
+import { beginsWithHttp1, optionsOf } from '../../connectors/endpoint-options.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
 import type { Exchange } from '../../inspector/exchange.ts';
@@ -77,11 +78,13 @@ export class InspectionApi {
     };
   }
 
-  async #inspect({ id, protocol, url }: Tunnel, seconds: number): Promise<InspectionReport> {
+  async #inspect(tunnel: Tunnel, seconds: number): Promise<InspectionReport> {
     const { inspector } = this.options;
-    if (protocol !== 'http') {
-      const problem = `only http tunnels can be inspected: ${url} is ${protocol}`;
-      throw new AgentError('ERR_AGENT_NOT_INSPECTABLE', problem);
+    const { id, url } = tunnel;
+    if (!beginsWithHttp1(tunnel)) {
+      const { app_protocol, proxy_proto } = optionsOf(tunnel);
+      const kind = proxy_proto ? `starts connections with a PROXY header` : `is ${app_protocol ?? tunnel.protocol}`;
+      throw new AgentError('ERR_AGENT_NOT_INSPECTABLE', `only tunnels of HTTP/1.1 can be inspected: ${url} ${kind}`);
     }
     await inspector.switchOn(id, seconds * 1_000);
     return presentInspection(id, inspector);

@@ -61,18 +61,29 @@ export function authRequest(options: AuthOptions): object {
 export const NOT_SUPPORTED = { Error: NO_HANDLER };
 
 export function bindRequest(request: EndpointRequest): object {
+  const { binding, app_protocol, pooling, metadata } = request.options ?? {};
   return {
     Id: '',
     Proto: request.protocol === 'http' ? 'https' : request.protocol,
     ForwardsTo: request.forwardsTo,
-    ForwardsProto: '',
+    ForwardsProto: app_protocol ?? '',
     Opts: optionsOf(request),
-    Extra: { Token: '', IPPolicyRef: '', Metadata: '', Bindings: [], PoolingEnabled: false },
+    Extra: {
+      Token: '',
+      IPPolicyRef: '',
+      Metadata: metadata ?? '',
+      Bindings: binding === undefined ? [] : [binding],
+      PoolingEnabled: pooling === true,
+    },
   };
 }
 
-function optionsOf({ protocol, domain = '', trafficPolicy }: EndpointRequest): object {
-  const common = { ProxyProto: 0, IPRestriction: null, TrafficPolicy: policyText(trafficPolicy) };
+function optionsOf({ protocol, domain = '', trafficPolicy, options }: EndpointRequest): object {
+  const common = {
+    ProxyProto: Number(options?.proxy_proto ?? 0),
+    IPRestriction: null,
+    TrafficPolicy: policyText(trafficPolicy),
+  };
   if (protocol === 'tcp') return { Addr: domain, ...common };
   const named = { Domain: domain, Hostname: '', Subdomain: '', ...common };
   if (protocol === 'tls') {

@@ -22,7 +22,7 @@ export class EndpointBuilders {
 
   async listen(request: EndpointRequest): Promise<Listener> {
     const idle = this.#idleFor(request);
-    const builder = idle.pop() ?? this.#create(request.protocol);
+    const builder = idle.pop() ?? this.#create(request);
     this.#prepare(builder, request);
     try {
       // false: otherwise the SDK opens a local port to forward to.
@@ -33,22 +33,35 @@ export class EndpointBuilders {
   }
 
   /** Options cannot be unset, so each combination of them has builders of its own. */
-  #idleFor({ protocol, domain, trafficPolicy }: EndpointRequest): EndpointBuilder[] {
-    const key = `${protocol} ${domain !== undefined} ${hasRules(trafficPolicy)}`;
+  #idleFor({ protocol, domain, trafficPolicy, options = {} }: EndpointRequest): EndpointBuilder[] {
+    const { binding, app_protocol, pooling, metadata, proxy_proto } = options;
+    const set = [domain !== undefined, hasRules(trafficPolicy), metadata !== undefined];
+    const key = [protocol, ...set, binding, app_protocol, pooling, proxy_proto].join(' ');
     const idle = this.#idle.get(key) ?? [];
     this.#idle.set(key, idle);
     return idle;
   }
 
-  #prepare(builder: EndpointBuilder, { domain, forwardsTo, trafficPolicy }: EndpointRequest): void {
+  #prepare(builder: EndpointBuilder, { domain, forwardsTo, trafficPolicy, options }: EndpointRequest): void {
     builder.forwardsTo(forwardsTo).verifyUpstreamTls(this.verifyUpstreamTls);
     if (hasRules(trafficPolicy)) builder.trafficPolicy(JSON.stringify(trafficPolicy));
+    if (options?.metadata !== undefined) builder.metadata(options.metadata);
     if (domain === undefined) return;
     if ('remoteAddr' in builder) builder.remoteAddr(domain);
     else builder.domain(domain);
   }
 
-  #create(protocol: EndpointRequest['protocol']): EndpointBuilder {
+  #create({ protocol, options = {} }: EndpointRequest): EndpointBuilder {
+    const builder = this.#builderFor(protocol);
+    const { binding, app_protocol, pooling, proxy_proto } = options;
+    if (binding !== undefined) builder.binding(binding);
+    if (app_protocol !== undefined && 'appProtocol' in builder) builder.appProtocol(app_protocol);
+    if (pooling !== undefined) builder.poolingEnabled(pooling);
+    if (proxy_proto !== undefined) builder.proxyProto(proxy_proto);
+    return builder;
+  }
+
+  #builderFor(protocol: EndpointRequest['protocol']): EndpointBuilder {
     if (protocol === 'tcp') return this.session.tcpEndpoint();
     return protocol === 'tls' ? this.session.tlsEndpoint() : this.session.httpEndpoint();
   }

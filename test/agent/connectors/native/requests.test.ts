@@ -17,6 +17,13 @@ const requests: EndpointRequest[] = [
   { ...bound, protocol: 'tcp' },
   { ...bound, protocol: 'tcp', domain: 'a.test:20000' },
   { ...bound, protocol: 'tls', domain: 'c.test' },
+  { ...bound, protocol: 'http', options: { binding: 'public', app_protocol: 'http2', metadata: 'one' } },
+  { ...bound, protocol: 'http', options: { binding: 'public', app_protocol: 'http2', metadata: 'two' } },
+  { ...bound, protocol: 'http', options: { app_protocol: 'http1', proxy_proto: '1' } },
+  { ...bound, protocol: 'tls', domain: 'd.internal', options: { binding: 'internal', pooling: true } },
+  { ...bound, protocol: 'tls', domain: 'e.internal', options: { binding: 'internal', pooling: true } },
+  { ...bound, protocol: 'tcp', options: { proxy_proto: '2', pooling: true, metadata: '' } },
+  { ...bound, protocol: 'http' },
 ];
 
 /** What a connector sends to start a session, and to bind and unbind the requests. */

@@ -181,7 +181,7 @@ describe('a stream of the native connector', () => {
       connectMs: 1000,
     });
     const named = { kind: 'tcp', scheme: null, host: 'camera.test', port: Number(port) } as const;
-    const open = await endpoint(dialer.prepare(named, 'tcp'));
+    const open = await endpoint(dialer.prepare(named, { protocol: 'tcp' }));
     expect(await text(await open())).toBe('hello');
     // Loopback too, and it answers there.
     address = '127.0.0.2';
