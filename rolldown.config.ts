@@ -20,7 +20,11 @@ const output = { format: 'esm', sourcemap: true, cleanDir: true, comments: { jsd
 
 const program: RolldownOptions = {
   ...options,
-  input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
+  input: {
+    cli: 'src/cli.ts',
+    'management/public': 'src/management/public.ts',
+    'replacement-worker': 'src/traffic-policy/replacement-worker.ts',
+  },
   output: { ...output, dir: 'dist' },
   plugins: [
     smallerModules(),

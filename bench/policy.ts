@@ -48,6 +48,7 @@ function request(): PolicyRequest {
     headers,
     connection,
     endpoint,
+    replaceBody: () => {},
     readBody: noBody,
   };
 }

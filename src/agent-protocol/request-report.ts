@@ -13,7 +13,7 @@ const target = z.string().max(MAX_TARGET);
 const status = z.int().min(100).max(999);
 
 export const ReportedRule = z.object({
-  phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response']),
+  phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response', 'on_event_stream_message']),
   place: name,
   name: name.nullable(),
   actions: z.array(name).max(100),

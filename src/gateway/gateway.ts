@@ -9,9 +9,10 @@ import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import type { Log } from '../lib/log/log.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
-import { VERSION } from '../packaged.ts';
+import { PACKAGED_REPLACER, VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
@@ -228,6 +229,7 @@ function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPol
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
     fetch: options.fetchForPolicies,
     share: options.agentLimits?.policyShare,
+    replacements: new ReplacementThread(PACKAGED_REPLACER),
     log,
   });
 }

@@ -3,14 +3,23 @@ import { Repeats } from '../lib/log/repeats.ts';
 import type { Stepwise } from '../lib/stepwise.ts';
 import { type PolicyContext, type ReportTrouble, scopeOf } from './action-context.ts';
 import { traitsOf } from './action-types.ts';
+import { forgetBytes } from './actions/changed-body.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, framed, type PhaseCompiler, type PolicyFrame } from './compile-rules.ts';
 import { PHASES, type Phase, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
 import { PolicyFailure, type ProblemList, refusal } from './policy-errors.ts';
-import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
+import type {
+  EndpointProtocol,
+  EventStreamMessage,
+  PolicyConnect,
+  PolicyRequest,
+  PolicyResponse,
+  Subject,
+} from './policy-subjects.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
+import { firstValue, parseMediaType } from './scope/header-map.ts';
 import { declarationsOf } from './scope/variables.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
 import {
@@ -18,12 +27,15 @@ import {
   type CompiledPolicy,
   type ConnectOutcome,
   type ConnectStep,
+  MESSAGE,
+  type MessageResult,
   type PolicyError,
   REQUEST,
   RESPONSE,
   type RequestResult,
   type RequestStep,
-  type ResponseOutcome,
+  type ResponseResult,
+  type ResponseStep,
   sequence,
 } from './steps.ts';
 
@@ -68,7 +80,12 @@ export function* compilePhases(
     patterns: new Budget(),
     memory: actions.length === 0 ? 0 : text.length * BYTES_PER_CHARACTER,
     dynamicPhases: new Set(),
-    vars: { on_tcp_connect: new Set(), on_http_request: new Set(), on_http_response: new Set() },
+    vars: {
+      on_tcp_connect: new Set(),
+      on_http_request: new Set(),
+      on_http_response: new Set(),
+      on_event_stream_message: new Set(),
+    },
     warn,
   };
   const connect = yield* compilePhase<PolicyConnect, undefined, ConnectOutcome>(
@@ -84,19 +101,22 @@ export function* compilePhases(
     problems,
   );
   const response = yield* compilePhase(rules, responseCompiler(policy), policy, problems);
+  const message = yield* compilePhase(rules, messageCompiler(policy), policy, problems);
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
+  const onHttpResponse = message === null ? response : withMessages(response, policy);
   const metering = { time: ports.processorTime, reportTrouble: policy.reportTrouble };
   const isMetered = (phase: Phase) => policy.dynamicPhases.has(phase) || !isInstant(rules[phase] ?? []);
   const metersRequests = isMetered('on_http_request') || isMetered('on_http_response');
-  const isMeteredResponse = response !== null && isMetered('on_http_response');
+  const isMeteredResponse = onHttpResponse !== null && isMetered('on_http_response');
   return {
     onTcpConnect:
       onTcpConnect && isMetered('on_tcp_connect') ? meteredConnections(onTcpConnect, metering) : onTcpConnect,
     onHttpRequest: metersRequests ? meteredRequests(onHttpRequest, metering) : onHttpRequest,
     onHttpResponse: isMeteredResponse
-      ? (subject, answer) => metering.time.run(() => response(subject, answer))
-      : response,
+      ? (subject, answer) => metering.time.run(() => onHttpResponse(subject, answer))
+      : onHttpResponse,
+    onEventStreamMessage: message && ((subject, each) => metering.time.run(() => message(subject, each))),
     shouldYield: isMeteredResponse ? () => metering.time.shouldYield : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
@@ -130,11 +150,20 @@ function requestCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, un
   };
 }
 
-function responseCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, PolicyResponse, ResponseOutcome> {
+function responseCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, PolicyResponse, ResponseResult> {
   return {
     phase: 'on_http_response',
     kind: RESPONSE,
     maker: (action) => action.on_http_response,
+    fail: (place, error) => failure(place, error, policy),
+  };
+}
+
+function messageCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, EventStreamMessage, MessageResult> {
+  return {
+    phase: 'on_event_stream_message',
+    kind: MESSAGE,
+    maker: (action) => action.on_event_stream_message,
     fail: (place, error) => failure(place, error, policy),
   };
 }
@@ -206,7 +235,7 @@ function checkReached(own: RulesByPhase<RawRule>, frame: PolicyFrame, { problems
   }
 }
 
-function* compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
+function* compilePhase<S extends Subject, Response extends PolicyResponse | EventStreamMessage | undefined, Result>(
   rules: RulesByPhase<RawRule>,
   compiler: PhaseCompiler<S, Response, Result>,
   policy: PolicyContext,
@@ -224,9 +253,37 @@ function* compilePhase<S extends Subject, Response extends PolicyResponse | unde
   };
   if (!policy.dynamicPhases.has(phase)) return run;
   return (subject, response) => {
-    scopeOf(subject, policy.ports).begin(response ?? null);
+    scopeOf(subject, policy.ports).begin(responseIn(response));
     return run(subject, response);
   };
+}
+
+/** Prepares event streams for rules that read their messages, after the response phase. */
+function withMessages(run: ResponseStep | null, policy: PolicyContext): ResponseStep {
+  const phase = 'on_event_stream_message';
+  const prepare = (response: PolicyResponse) => {
+    const { type } = parseMediaType(firstValue(response.headers, 'content-type') ?? '');
+    if (type !== 'text/event-stream' || response.readBody === undefined) return undefined;
+    response.hasMessages = true;
+    // With compress-response, the encoding is yet to come.
+    if (response.compression !== undefined) return undefined;
+    if (!/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding') ?? '')) {
+      const problem = 'the event stream is compressed; remove the header accept-encoding in on_http_request';
+      return failure(phase, new PolicyFailure('ERR_NGROK_2300', problem), policy);
+    }
+    forgetBytes(response.headers);
+    return undefined;
+  };
+  return (request, response) => {
+    const result = run?.(request, response);
+    if (result instanceof Promise) return result.then((outcome) => outcome ?? prepare(response));
+    return result ?? prepare(response);
+  };
+}
+
+function responseIn(seen: PolicyResponse | EventStreamMessage | undefined): PolicyResponse | null {
+  if (seen === undefined) return null;
+  return 'response' in seen ? seen.response : seen;
 }
 
 function troubleReporter({ clock, onTrouble }: PolicyPorts): ReportTrouble {

@@ -3,7 +3,7 @@ import { ApiError } from '../lib/errors.ts';
 import { CHECKED_CONFIGS, OPAQUE_ACTIONS } from './action-config.ts';
 import { ACTION_TYPES, traitsOf } from './action-types.ts';
 
-export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] as const;
+export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response', 'on_event_stream_message'] as const;
 export type Phase = (typeof PHASES)[number];
 
 const LEGACY_KEYS = ['inbound', 'outbound', 'enabled'] as const;
@@ -31,7 +31,7 @@ export type PolicyRule = z.infer<typeof PolicyRule>;
 const Rules = z.array(PolicyRule);
 
 export const MIXED_SHAPES = {
-  error: 'inbound, outbound and enabled cannot be mixed with on_tcp_connect, on_http_request and on_http_response',
+  error: 'inbound, outbound and enabled cannot be mixed with the phases on_…',
   // By default, zod would report this only when everything else is valid.
   when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null,
 };
@@ -45,6 +45,7 @@ export const PolicyInput = z
     on_tcp_connect: Rules.optional(),
     on_http_request: Rules.optional(),
     on_http_response: Rules.optional(),
+    on_event_stream_message: Rules.optional(),
   })
   .refine((input) => !(isLegacy(input) && PHASES.some((phase) => phase in input)), MIXED_SHAPES);
 export type PolicyInput = z.infer<typeof PolicyInput>;
@@ -65,6 +66,7 @@ interface EitherShape<Rule> {
   on_tcp_connect?: Rule[] | undefined;
   on_http_request?: Rule[] | undefined;
   on_http_response?: Rule[] | undefined;
+  on_event_stream_message?: Rule[] | undefined;
 }
 
 export class PolicyNotApplicable extends ApiError {
@@ -130,7 +132,7 @@ function toHttpPolicy<Rule extends PlacedRule>(input: EitherShape<Rule>): RulesB
 }
 
 function refuseHttpRules(input: EitherShape<PlacedRule>, protocol: Protocol): void {
-  for (const phase of ['outbound', 'on_http_request', 'on_http_response'] as const) {
+  for (const phase of ['outbound', 'on_http_request', 'on_http_response', 'on_event_stream_message'] as const) {
     if (input[phase]?.length) {
       throw new PolicyNotApplicable(phase, `a ${protocol} tunnel carries no HTTP, so these rules can never run`);
     }

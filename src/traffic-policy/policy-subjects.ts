@@ -77,6 +77,8 @@ export interface PolicyRequest {
   readonly endpoint: PolicyEndpoint;
   /** Reads the body; the edge can still send it to the upstream. Empty without one; null when it is longer or incomplete. */
   readBody(limit: number): Promise<Buffer | null>;
+  /** Sends another body to the upstream than the one that was read. */
+  replaceBody(body: Buffer): void;
   readonly record?: RuleRecord | undefined;
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
@@ -91,6 +93,20 @@ export interface PolicyResponse {
   readonly headers: string[];
   /** Set by the action compress-response: the edge compresses the body. */
   compression?: Compression;
+  /** Reads the body; the edge can still send it to the client. Null when it is longer or incomplete. Omitted without one. */
+  readonly readBody?: (limit: number) => Promise<Buffer | null>;
+  /** Set by a policy with rules for messages: the body is an event stream, whose messages pass through them. */
+  hasMessages?: true;
+  /** Set by an action that has read the body: what the client gets instead, before it is compressed. */
+  body?: Buffer;
+}
+
+/** A message of an event stream, as a policy may change it. */
+export interface EventStreamMessage {
+  readonly response: PolicyResponse;
+  /** The values of its fields `data` joined by line breaks, and of its field `retry`; null without such a field. */
+  data: string | null;
+  retry: string | null;
 }
 
 export type ContentEncoding = 'gzip' | 'deflate' | 'br';

@@ -57,8 +57,7 @@ const Document = z
     on_tcp_connect: Rules,
     on_http_request: Rules,
     on_http_response: Rules,
-    // Only the action sse-find-replace runs in this phase, and the gateway does not support it.
-    on_event_stream_message: z.array(z.unknown()).max(0, 'is a phase that this gateway does not support yet').nullish(),
+    on_event_stream_message: Rules,
   })
   .refine((document) => !(isLegacy(document) && PHASES.some((phase) => phase in document)), MIXED_SHAPES);
 

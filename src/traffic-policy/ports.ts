@@ -3,6 +3,7 @@ import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
+import { type ReplacedText, replaceAll, type TextReplacement } from './text-replacements.ts';
 
 export interface IpRule {
   readonly cidr: string;
@@ -45,6 +46,12 @@ export interface PolicyPorts {
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
   hasCertificateAuthority(id: string): boolean;
   secret(vault: string, name: string): string | null;
+  /**
+   * Replaces all matches, one replacement after another.
+   *
+   * @throws Error when it takes too long, or the result is too long
+   */
+  replaceIn(text: string, replacements: readonly TextReplacement[]): Promise<ReplacedText>;
   /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   onLog(entry: PolicyLogEntry): void;
@@ -67,6 +74,7 @@ export function standalonePorts(): PolicyPorts {
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,
+    replaceIn: async (text, replacements) => replaceAll(text, replacements),
     fetch: fetchDocument,
     onLog: () => {},
     onWarnings: () => {},

@@ -2,7 +2,7 @@ import { RE2JS } from 're2js';
 import { BoundedMap } from '../lib/bounded-map.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Budget } from './cel/budget.ts';
-import { refusal } from './policy-errors.ts';
+import { PolicyFailure, refusal } from './policy-errors.ts';
 
 /** In the worst case, a search costs the length of its text times this size. The largest documented pattern has 60. */
 const MAX_PROGRAM = 1000;
@@ -33,6 +33,10 @@ export class RegularExpression {
     this.size = compiled.programSize();
   }
 
+  get source(): string {
+    return this.compiled.pattern();
+  }
+
   test(text: string): boolean {
     return this.compiled.test(text);
   }
@@ -48,9 +52,9 @@ export class RegularExpression {
   /**
    * @param replacement with `$1` to `$99` for groups and `$0` for the whole match
    * @param all as in RE2, an empty match right after another is ignored
-   * @throws {PolicyFailure} when it exceeds the budget
+   * @throws {PolicyFailure} when it exceeds the budget, or the result is longer than `maxLength`
    */
-  replace(text: string, replacement: string, all: boolean, budget: Budget): string {
+  replace(text: string, replacement: string, { all, budget, maxLength }: ReplaceOptions): string {
     const matcher = this.compiled.matcher(text);
     let result = '';
     let end = 0;
@@ -59,6 +63,9 @@ export class RegularExpression {
       const [from, to] = [matcher.start(), matcher.end()];
       if (replaced && from === to && from === end) continue;
       result += text.slice(end, from) + expand(replacement, (group) => groupOf(matcher, group));
+      if (result.length > maxLength) {
+        throw new PolicyFailure('ERR_NGROK_2300', `the result is longer than ${maxLength} characters`);
+      }
       end = to;
       replaced = true;
       if (!all) break;
@@ -70,12 +77,20 @@ export class RegularExpression {
    * Charges each search for the time it took. It may scan the whole rest, which makes many searches quadratic; most stop
    * right after their match.
    */
-  #find(matcher: Matcher, rest: number, budget: Budget): boolean {
+  #find(matcher: Matcher, rest: number, budget: Pick<Budget, 'spend'>): boolean {
     const before = performance.now();
     const found = matcher.find();
     budget.spend(Math.min(this.size * rest, (performance.now() - before) / UNIT_MS));
     return found;
   }
+}
+
+interface ReplaceOptions {
+  /** Whether to replace all matches, or the first one only. */
+  all: boolean;
+  budget: Pick<Budget, 'spend'>;
+  /** Characters of the result: many short matches and a long replacement multiply. */
+  maxLength: number;
 }
 
 type Matcher = ReturnType<RE2JS['matcher']>;

@@ -44,12 +44,15 @@ export class RuleRecord {
 
   /** The expressions of a rule are true, or failed in a way that ends the request. */
   began(rule: RecordedRule): void {
+    // Endless streams have any number of messages.
+    if (rule.phase === 'on_event_stream_message') return;
     if (this.#acted.at(-1)?.rule !== rule) this.#acted.push({ rule, actions: [], outcome: CONTINUE });
   }
 
   runs(rule: RecordedRule, action: string): void {
     this.began(rule);
-    this.#acted.at(-1)?.actions.push(action);
+    const last = this.#acted.at(-1);
+    if (last?.rule === rule) last.actions.push(action);
   }
 
   /** A phase has an outcome: its last rule is responsible. */

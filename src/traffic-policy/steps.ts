@@ -1,4 +1,4 @@
-import type { PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
+import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
 /** A policy that is ready to run. A phase without rules is null, so that the edge can skip it. */
@@ -8,6 +8,8 @@ export interface CompiledPolicy {
   /** Runs once per request, before the upstream. It may change the request or respond to it. */
   readonly onHttpRequest: RequestStep | null;
   readonly onHttpResponse: ResponseStep | null;
+  /** Runs for every message of an event stream, which it may change. */
+  readonly onEventStreamMessage: MessageStep | null;
   /** Whether the response phase should wait for another turn of the event loop; null when it takes next to no time. */
   readonly shouldYield: (() => boolean) | null;
   /**
@@ -26,6 +28,7 @@ export const NO_POLICY: CompiledPolicy = {
   onTcpConnect: null,
   onHttpRequest: null,
   onHttpResponse: null,
+  onEventStreamMessage: null,
   shouldYield: null,
   onUpstreamDone: null,
   terminatesTls: false,
@@ -52,6 +55,9 @@ export function compiledLater(
     },
     get onHttpResponse() {
       return policy().onHttpResponse;
+    },
+    get onEventStreamMessage() {
+      return policy().onEventStreamMessage;
     },
     get shouldYield() {
       return policy().shouldYield;
@@ -122,7 +128,15 @@ export type MaybePromise<T> = T | Promise<T>;
 /** A prepared action in one phase. An outcome ends the phase; undefined continues with the next step. */
 export type ConnectStep = (connect: PolicyConnect) => ConnectOutcome | undefined;
 export type RequestStep = (request: PolicyRequest) => MaybePromise<RequestOutcome | undefined>;
-export type ResponseStep = (request: PolicyRequest, response: PolicyResponse) => ResponseOutcome | undefined;
+export type ResponseStep = (
+  request: PolicyRequest,
+  response: PolicyResponse,
+) => MaybePromise<ResponseOutcome | undefined>;
+/** An outcome ends the stream. */
+export type MessageStep = (
+  request: PolicyRequest,
+  message: EventStreamMessage,
+) => MaybePromise<PolicyError | undefined>;
 
 /**
  * An action with its configuration. For each phase that supports the action, a member makes its step; it throws
@@ -134,6 +148,7 @@ export interface PreparedAction {
   readonly on_tcp_connect?: () => ConnectStep;
   readonly on_http_request?: () => RequestStep;
   readonly on_http_response?: () => ResponseStep;
+  readonly on_event_stream_message?: () => MessageStep;
 }
 
 export interface PlacedStep<S extends Subject, Response, Result> {
@@ -197,12 +212,27 @@ export const CONNECT: OutcomeKind<ConnectOutcome> = {
   },
 };
 
-export const RESPONSE: OutcomeKind<ResponseOutcome> = {
-  settle: (outcome) => outcome,
-  observe: (outcome, onOutcome) => {
-    onOutcome(outcome);
-    return outcome;
+export type ResponseResult = MaybePromise<ResponseOutcome | undefined>;
+
+export const RESPONSE: OutcomeKind<ResponseResult> = {
+  settle: (result, rest, fail) =>
+    result instanceof Promise ? result.then((outcome) => outcome ?? rest(), fail) : (result ?? rest()),
+  observe(result, onOutcome) {
+    const observeOne = (outcome: ResponseOutcome | undefined): ResponseOutcome | undefined => {
+      if (outcome !== undefined) onOutcome(outcome);
+      return outcome;
+    };
+    return result instanceof Promise ? result.then(observeOne) : observeOne(result);
   },
+};
+
+export type MessageResult = MaybePromise<PolicyError | undefined>;
+
+/** Nobody is told of its outcomes: the response has been answered by then. */
+export const MESSAGE: OutcomeKind<MessageResult> = {
+  settle: (result, rest, fail) =>
+    result instanceof Promise ? result.then((outcome) => outcome ?? rest(), fail) : (result ?? rest()),
+  observe: (result) => result,
 };
 
 export type RequestResult = MaybePromise<RequestOutcome | undefined>;

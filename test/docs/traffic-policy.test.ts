@@ -40,6 +40,9 @@ const PROMISES: Record<string, (endpoint: Endpoint) => Promise<void>> = {
     expect((await endpoint.ask({ path: '/old/a' })).headers.location).toBe(`http://${endpoint.host}/new/a`);
     expect((await endpoint.reached({ path: '/new/a' })).url).toBe('/v2/a');
   },
+  'keep-secrets': async (endpoint) => {
+    expect((await endpoint.ask({ headers: { api_key: 'k-1' } })).body).toContain('"api_key": "hidden"');
+  },
 };
 
 describe('docs/traffic-policy.md', () => {

@@ -39,7 +39,8 @@ export interface FakeRequest {
 
 export function requestFor(fake: FakeRequest = {}): PolicyRequest {
   const { method = 'GET', target = '/', host = 'cam.example.com' } = fake;
-  const { headers = [], body = '', connection = connectionFrom() } = fake;
+  const { headers = [], connection = connectionFrom() } = fake;
+  let body: Buffer = Buffer.from(fake.body ?? '');
   return {
     method,
     target,
@@ -47,7 +48,10 @@ export function requestFor(fake: FakeRequest = {}): PolicyRequest {
     headers: ['Host', host, ...headers],
     connection,
     endpoint: ENDPOINT,
-    readBody: async (limit) => (body.length > limit ? null : Buffer.from(body)),
+    readBody: async (limit) => (body.length > limit ? null : body),
+    replaceBody(replaced) {
+      body = replaced;
+    },
   };
 }
 

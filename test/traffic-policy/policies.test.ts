@@ -92,7 +92,13 @@ describe('a document', () => {
       '2205',
       /inbound\[0\]\.actions\[0\]/,
     ],
-    ['events of a stream', '{"on_event_stream_message": [{}]}', 'https', '2202', /not support/],
+    [
+      'other actions for messages of a stream',
+      JSON.stringify({ on_event_stream_message: [{ actions: [{ type: 'deny' }] }] }),
+      'https',
+      '2202',
+      /deny is not supported in on_event_stream_message/,
+    ],
     [
       'unreachable actions',
       JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }, { type: 'deny' }] }] }),

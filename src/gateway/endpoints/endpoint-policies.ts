@@ -6,6 +6,7 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
+import type { ReplacementThread } from '../../traffic-policy/replacement-thread.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import { compiledLater } from '../../traffic-policy/steps.ts';
@@ -28,6 +29,8 @@ export interface EndpointPoliciesOptions {
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
+  /** Finds and replaces in long texts; omitted: the event loop waits for them. */
+  replacements?: ReplacementThread;
   /**
    * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
    * compression; omitted: all of it.
@@ -88,15 +91,17 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, fetch, replacements: thread, log } = this.options;
+    const processorTime = this.#times.of(payer);
     return {
       state: this.#states.of(url),
-      processorTime: this.#times.of(payer),
+      processorTime,
       compressionTime: this.#compressionTimes.of(payer),
       encoderMemory: this.#encoderMemory.shareOf(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),
+      ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
       onWarnings: (warnings) => this.#warn(url, warnings),

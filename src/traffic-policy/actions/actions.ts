@@ -5,6 +5,7 @@ import type { RawAction } from '../policy-text.ts';
 import type { PreparedAction } from '../steps.ts';
 import { addHeaders } from './add-headers.ts';
 import { basicAuth } from './basic-auth.ts';
+import { requestBodyFindReplace, responseBodyFindReplace } from './body-find-replace.ts';
 import { circuitBreaker } from './circuit-breaker.ts';
 import { compressResponse } from './compress-response.ts';
 import { customResponse } from './custom-response.ts';
@@ -17,6 +18,7 @@ import { redirect } from './redirect.ts';
 import { removeHeaders } from './remove-headers.ts';
 import { restrictIps } from './restrict-ips.ts';
 import { setVars } from './set-vars.ts';
+import { sseFindReplace } from './sse-find-replace.ts';
 import { terminateTls } from './terminate-tls.ts';
 import { urlRewrite } from './url-rewrite.ts';
 import { verifyWebhook } from './verify-webhook.ts';
@@ -35,8 +37,11 @@ const IMPLEMENTATIONS = {
   'rate-limit': rateLimit,
   redirect,
   'remove-headers': removeHeaders,
+  'request-body-find-replace': requestBodyFindReplace,
+  'response-body-find-replace': responseBodyFindReplace,
   'restrict-ips': restrictIps,
   'set-vars': setVars,
+  'sse-find-replace': sseFindReplace,
   'terminate-tls': terminateTls,
   'url-rewrite': urlRewrite,
   'verify-webhook': verifyWebhook,

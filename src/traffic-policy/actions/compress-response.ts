@@ -5,6 +5,7 @@ import { parseConfig } from '../action-problems.ts';
 import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
 import type { PreparedAction } from '../steps.ts';
+import { forgetBytes } from './changed-body.ts';
 
 const KIB = 1024;
 
@@ -96,21 +97,10 @@ function qualities(header: string): Map<string, number> {
   return result;
 }
 
-function announce(response: PolicyResponse, encoding: ContentEncoding): void {
-  const { headers } = response;
-  const kept: string[] = [];
-  for (let at = 0; at < headers.length; at += 2) {
-    const lower = (headers[at] as string).toLowerCase();
-    const value = headers[at + 1] as string;
-    if (DROPPED.has(lower)) continue;
-    // The bytes differ, the meaning does not: a weak validator (RFC 9110, section 8.8.1).
-    kept.push(headers[at] as string, lower === 'etag' && !value.startsWith('W/') ? `W/${value}` : value);
+function announce({ headers }: PolicyResponse, encoding: ContentEncoding): void {
+  forgetBytes(headers);
+  headers.push('content-encoding', encoding);
+  if (!allValues(headers, 'vary').some((value) => /(?:^|,)[ \t]*(?:\*|accept-encoding)[ \t]*(?:,|$)/i.test(value))) {
+    headers.push('vary', 'Accept-Encoding');
   }
-  kept.push('content-encoding', encoding);
-  if (!allValues(kept, 'vary').some((value) => /(?:^|,)[ \t]*(?:\*|accept-encoding)[ \t]*(?:,|$)/i.test(value))) {
-    kept.push('vary', 'Accept-Encoding');
-  }
-  headers.splice(0, headers.length, ...kept);
 }
-
-const DROPPED: ReadonlySet<string> = new Set(['accept-ranges', 'content-encoding', 'content-length', 'content-md5']);

@@ -5,6 +5,7 @@ import { checkedPattern, compileCost, type RegularExpression, regularExpression 
 
 /** Servers reject longer URLs anyway. */
 const MAX_URL = 16 * 1024;
+const MAX_REPLACED = 64 * 1024;
 
 const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\//i;
 
@@ -46,16 +47,25 @@ export class UrlReplacement {
     scope.budget.spend(pattern.size * url.length);
     const first = pattern.first(url);
     if (first === null) return null;
-    const replaced = pattern.replace(url, to, this.#all, scope.budget);
+    const replaced = pattern.replace(url, to, { all: this.#all, budget: scope.budget, maxLength: MAX_REPLACED });
     // An absolute URL cannot follow the beginning of another: `https://a.comhttps://b.com/` names the host `a.comhttps`.
     return { url: ABSOLUTE.test(to) ? replaced.slice(first.start) : replaced, matches: first.groups };
   }
 }
 
-function patternOf(from: string, context: ActionContext): (scope: PolicyScope) => RegularExpression {
-  const template = context.template(from, 'config.from');
+/**
+ * Reads a pattern, which is compiled now unless it has `${…}`.
+ *
+ * @throws {PolicyRefused} for a pattern that is not RE2 or an invalid expression
+ */
+export function patternOf(
+  from: string,
+  context: ActionContext,
+  field = 'config.from',
+): (scope: PolicyScope) => RegularExpression {
+  const template = context.template(from, field);
   if (template.constant !== null) {
-    const pattern = checkedPattern(template.constant, 'config.from', context.policy.patterns);
+    const pattern = checkedPattern(template.constant, field, context.policy.patterns);
     context.policy.memory += pattern.size * BYTES_PER_INSTRUCTION;
     return () => pattern;
   }
@@ -67,7 +77,7 @@ function patternOf(from: string, context: ActionContext): (scope: PolicyScope) =
     } catch (error) {
       if (error instanceof PolicyFailure) throw error;
       // The cause is dropped: it quotes the pattern, which may have parts of the request in it.
-      throw new PolicyFailure('ERR_NGROK_3901', 'config.from did not produce a valid regular expression');
+      throw new PolicyFailure('ERR_NGROK_3901', `${field} did not produce a valid regular expression`);
     }
   };
 }

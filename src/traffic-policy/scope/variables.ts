@@ -24,7 +24,10 @@ const RESULTS: Readonly<Record<string, readonly string[]>> = {
   rate_limit: ['limited', 'bucket_key', ...ERROR],
   redirect: ['matches', 'url', ...ERROR],
   remove_headers: ['headers_removed'],
+  request_body_find_replace: ['replacements'],
+  response_body_find_replace: ['replacements'],
   restrict_ips: ['action', 'matched_cidr', ...ERROR],
+  sse_find_replace: ['replacements'],
   url_rewrite: ['matches', 'url', ...ERROR],
   verify_webhook: ['verified', ...ERROR],
 };
@@ -71,16 +74,19 @@ function numeric(name: string): [string, VariableKind] {
 
 const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
+const OF_RESPONSES: Declarations = {
+  names: NAMES,
+  members: MEMBERS,
+  kinds: KINDS,
+  open: OPEN,
+  roots: new Set([...ANYWHERE, 'req', 'res']),
+};
+
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
   on_tcp_connect: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set(ANYWHERE) },
   on_http_request: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
-  on_http_response: {
-    names: NAMES,
-    members: MEMBERS,
-    kinds: KINDS,
-    open: OPEN,
-    roots: new Set([...ANYWHERE, 'req', 'res']),
-  },
+  on_http_response: OF_RESPONSES,
+  on_event_stream_message: OF_RESPONSES,
 };
 
 const BEFORE_TERMINATION: Declarations = {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type GatewayAction, traitsOf } from '../../../src/traffic-policy/action-types.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
-import { onConnect, onRequest, onResponse, refusalOf } from './run-action.ts';
+import { onConnect, onMessage, onRequest, onResponse, refusalOf } from './run-action.ts';
 
 describe('an invalid configuration is rejected', () => {
   const list = (n: number) => Array.from({ length: n }, (_, at) => `user${at}:password`);
@@ -152,8 +152,11 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   },
   redirect: { to: '/' },
   'remove-headers': { headers: ['a'] },
+  'request-body-find-replace': { replacements: [{ from: 'a' }] },
+  'response-body-find-replace': { replacements: [{ from: 'a', to: 'b' }] },
   'restrict-ips': { allow: ['10.0.0.0/8'] },
   'set-vars': { vars: [{ a: 1 }] },
+  'sse-find-replace': { replacements: [{ field: 'retry', from: 'a' }] },
   'terminate-tls': {},
   'url-rewrite': { from: '/a', to: '/b' },
   'verify-webhook': { provider: 'github', secret: 'x' },
@@ -171,7 +174,8 @@ describe.each(Object.entries(SAMPLES))('the action %s', (type, config) => {
   it('runs in on_tcp_connect exactly when its traits say so', () => {
     const action = { type, config };
     expect(compiles(onConnect(action))).toBe(traitsOf(type)?.onConnect === true);
-    expect(compiles(onConnect(action)) || compiles(onRequest(action)) || compiles(onResponse(action))).toBe(true);
+    const elsewhere = [onRequest(action), onResponse(action), onMessage(action)].some(compiles);
+    expect(compiles(onConnect(action)) || elsewhere).toBe(true);
   });
 });
 

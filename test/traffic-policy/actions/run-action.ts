@@ -11,6 +11,7 @@ export interface Action {
 
 export const onRequest = (...actions: Action[]) => JSON.stringify({ on_http_request: [{ actions }] });
 export const onResponse = (...actions: Action[]) => JSON.stringify({ on_http_response: [{ actions }] });
+export const onMessage = (...actions: Action[]) => JSON.stringify({ on_event_stream_message: [{ actions }] });
 export const onConnect = (...actions: Action[]) => JSON.stringify({ on_tcp_connect: [{ actions }] });
 
 /** An action that responds with the value of an expression. */

@@ -1,7 +1,7 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
-import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
+import type { ForwardFailure, MaybePromise } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
 import type { Admission } from '../connections/connect-phase.ts';
@@ -93,6 +93,10 @@ export class EdgeRequest implements PolicyRequest {
     return this.body.read(limit);
   }
 
+  replaceBody(body: Buffer): void {
+    this.body?.replace(body);
+  }
+
   get awaitsContinue(): boolean {
     return this.#expectContinue?.isPending === true;
   }
@@ -103,6 +107,14 @@ export class EdgeRequest implements PolicyRequest {
   }
 }
 
+/** An outcome, or that of what comes next when there is none. */
+function eitherOf<Outcome>(
+  result: MaybePromise<Outcome | undefined>,
+  next: () => MaybePromise<Outcome | undefined>,
+): MaybePromise<Outcome | undefined> {
+  return result instanceof Promise ? result.then((outcome) => outcome ?? next()) : (result ?? next());
+}
+
 /** The policy of an internal endpoint, followed on the response by that of the endpoint that forwarded the request. */
 function withOuterPolicy(inner: CompiledPolicy, outer: EdgeRequest): CompiledPolicy {
   const { policy } = outer;
@@ -111,7 +123,15 @@ function withOuterPolicy(inner: CompiledPolicy, outer: EdgeRequest): CompiledPol
     ...inner,
     onHttpResponse: isSilent
       ? null
-      : (request, response) => inner.onHttpResponse?.(request, response) ?? policy.onHttpResponse?.(outer, response),
+      : (request, response) =>
+          eitherOf(inner.onHttpResponse?.(request, response), () => policy.onHttpResponse?.(outer, response)),
+    onEventStreamMessage:
+      inner.onEventStreamMessage === null && policy.onEventStreamMessage === null
+        ? null
+        : (request, message) =>
+            eitherOf(inner.onEventStreamMessage?.(request, message), () =>
+              policy.onEventStreamMessage?.(outer, message),
+            ),
     shouldYield: isSilent ? null : () => inner.shouldYield?.() === true || policy.shouldYield?.() === true,
     onUpstreamDone: (request, status) => {
       inner.onUpstreamDone?.(request, status);

@@ -1,18 +1,27 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { ApiError } from '../../../lib/errors.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
-import { ConnectionLost, DIAL_FAILURE_TEXT, upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';
+import {
+  asError,
+  ConnectionLost,
+  DIAL_FAILURE_TEXT,
+  upstreamFailure,
+  upstreamUnreachable,
+} from '../http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { responseHeaders } from '../http/headers.ts';
 import type { ResponseHead } from '../upstreams/response-parser.ts';
 import { requestHead } from '../upstreams/upstream-connection.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
-import { answerInstead } from './policy-outcome.ts';
-import { encoderFor, ResponseWriter } from './response-writer.ts';
+import { HeldResponse } from './held-response.ts';
+import { answerInstead, mayHaveBody, sinkFor } from './policy-outcome.ts';
+import { bodyMemory } from './request-body.ts';
+import { ResponseWriter } from './response-writer.ts';
 
 export interface ExchangeParts {
   request: EdgeRequest;
@@ -42,20 +51,13 @@ export class Exchange implements ExchangeEvents {
   #over = false;
   #resent = false;
   #repeatable = false;
-  /** What has arrived while the response waits for its turn; null while it does not wait. */
-  #arrived: (() => void)[] | null = null;
-  #paused: UpstreamLink | null = null;
+  /** What has arrived while the response waits for its policy; null while it does not wait. */
+  #held: HeldResponse | null = null;
+  /** The whole response has arrived: its connection may serve another exchange. */
+  #received = false;
   readonly #onTurn = (): void => {
-    if (!this.#over && this.parts.request.policy.shouldYield?.() === true) {
-      setImmediate(this.#onTurn);
-      return;
-    }
-    const arrived = this.#arrived ?? [];
-    const paused = this.#paused;
-    this.#arrived = null;
-    this.#paused = null;
-    for (const arrive of arrived) if (!this.#over) arrive();
-    if (!this.#over) paused?.resume();
+    if (!this.#over && this.parts.request.policy.shouldYield?.() === true) setImmediate(this.#onTurn);
+    else this.#goOn(() => this.#takeHead());
   };
 
   constructor(protected readonly parts: ExchangeParts) {}
@@ -92,32 +94,29 @@ export class Exchange implements ExchangeEvents {
   }
 
   onHead(head: ResponseHead): void {
-    if (this.parts.request.policy.shouldYield?.() === true) {
-      this.#wait(() => this.onHead(head));
+    this.#head = head;
+    if (this.parts.request.policy.shouldYield?.() !== true) {
+      this.#takeHead();
       return;
     }
-    this.#head = head;
-    // Wait for the body of a 502: it may come from the agent, not from the upstream.
-    if (head.status !== BAD_GATEWAY) this.#begin(null);
+    // The policies of the authtoken have run for long in this turn: the response phase runs in a later one.
+    this.#hold();
+    setImmediate(this.#onTurn);
   }
 
   onBody(piece: Buffer): void {
-    if (this.#arrived !== null) {
-      this.#arrived.push(() => this.onBody(piece));
-      return;
-    }
-    if (this.#writer === null) this.#begin(piece);
-    this.#writer?.write(piece);
+    if (this.#held === null && this.#writer === null) this.#begin(piece);
+    if (this.#held === null) this.#writer?.write(piece);
+    else this.#held.add(piece);
   }
 
   onComplete(trailers: string[]): void {
-    if (this.#arrived !== null) {
-      this.#arrived.push(() => this.onComplete(trailers));
-      // It may serve another exchange from now on.
-      this.#paused = null;
+    this.#received = true;
+    if (this.#held === null && this.#writer === null) this.#begin(null);
+    if (this.#held !== null) {
+      this.#held.end({ trailers });
       return;
     }
-    if (this.#writer === null) this.#begin(null);
     this.parts.request.body?.stop();
     if (this.#writer === null) return;
     this.#over = true;
@@ -125,8 +124,8 @@ export class Exchange implements ExchangeEvents {
   }
 
   onFailed(error: Error): void {
-    if (this.#arrived !== null) {
-      this.#arrived.push(() => this.onFailed(error));
+    if (this.#held !== null) {
+      this.#held.end({ error });
       return;
     }
     const { request, pool, from, counters } = this.parts;
@@ -147,12 +146,35 @@ export class Exchange implements ExchangeEvents {
     }
   }
 
-  /** The policies of the authtoken have run for long in this turn: the response phase runs in a later one. */
-  #wait(begin: () => void): void {
-    this.#paused = this.#connection;
-    this.#paused?.pause();
-    this.#arrived = [begin];
-    setImmediate(this.#onTurn);
+  #takeHead(): void {
+    // Wait for the body of a 502: it may come from the agent, not from the upstream.
+    if (this.#head?.status !== BAD_GATEWAY) this.#begin(null);
+  }
+
+  /** Holds what arrives from now on, and lets the upstream wait. */
+  #hold(): void {
+    this.#held ??= new HeldResponse(() => bodyMemory(this.parts.request.req.socket));
+    if (!this.#received) this.#connection?.pause();
+  }
+
+  /** Does what the response has waited for, and passes on what has arrived; `body` stands for its body. */
+  #goOn(begin: () => void, body?: Buffer): void {
+    const held = this.#held;
+    this.#held = null;
+    if (this.#over) {
+      held?.discard();
+      return;
+    }
+    begin();
+    held?.passOn(this, body);
+    if (!this.#over && !this.#received && this.#held === null) this.#connection?.resume();
+  }
+
+  /** Reads the body for the policy, which then decides whether the client gets it. */
+  #readBody(limit: number): Promise<Buffer | null> {
+    this.#hold();
+    if (!this.#received) this.#connection?.resume();
+    return this.#held?.read(limit) ?? Promise.resolve(null);
   }
 
   /** Overridden by {@link UpgradeExchange}; others never request an upgrade. */
@@ -162,7 +184,8 @@ export class Exchange implements ExchangeEvents {
 
   protected giveUp(): void {
     this.#over = true;
-    this.#connection?.abort();
+    this.#held?.discard();
+    if (!this.#received) this.#connection?.abort();
     this.parts.request.body?.stop();
   }
 
@@ -184,13 +207,12 @@ export class Exchange implements ExchangeEvents {
     answerError(request.req, request.res, error);
   }
 
-  /** Starts the response to the client. When something else is answered instead, there is no writer. */
+  /** Starts the response to the client. When something else is answered instead, or the policy still runs, there is no writer. */
   #begin(first: Buffer | null): void {
-    const { request, counters } = this.parts;
-    const { req, res, policy } = request;
+    const { request } = this.parts;
+    const { policy } = request;
     const head = this.#head;
-    const connection = this.#connection;
-    if (head === null || connection === null) return;
+    if (head === null || this.#connection === null) return;
     const headers = responseHeaders(head.headers, head.connection, head.status);
     if (head.status === BAD_GATEWAY && isDialFailure(request.method, headers, first)) {
       this.giveUp();
@@ -199,17 +221,45 @@ export class Exchange implements ExchangeEvents {
     }
     if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
     this.notifyPolicy(head.status);
-    const response: PolicyResponse = { status: head.status, headers };
-    const outcome = policy.onHttpResponse?.(request, response);
+    if (policy.onHttpResponse === null) {
+      this.#respond({ status: head.status, headers }, undefined);
+      return;
+    }
+    const response = this.#responseFor(head.status, headers);
+    const outcome = policy.onHttpResponse(request, response);
+    if (outcome instanceof Promise) this.#await(outcome, response);
+    else this.#respond(response, outcome);
+  }
+
+  #responseFor(status: number, headers: string[]): PolicyResponse {
+    if (!mayHaveBody(this.parts.request.method, status)) return { status, headers };
+    return { status, headers, readBody: (limit) => this.#readBody(limit) };
+  }
+
+  #await(outcome: Promise<ResponseOutcome | undefined>, response: PolicyResponse): void {
+    if (this.#held === null) this.#hold();
+    const answer = (settled: ResponseOutcome | undefined) =>
+      this.#goOn(() => this.#respond(response, settled), response.body);
+    outcome.then(answer).catch((error: unknown) => {
+      this.#held?.discard();
+      this.#held = null;
+      this.onFailed(asError(error));
+    });
+  }
+
+  #respond(response: PolicyResponse, outcome: ResponseOutcome | undefined): void {
+    const { request, counters } = this.parts;
+    const { req, res } = request;
     if (outcome !== undefined) {
       this.giveUp();
       answerInstead(request, outcome, counters);
       return;
     }
+    const connection = this.#connection;
+    if (connection === null) return;
     if (request.awaitsContinue) closeUnlessBodyRead(req, res);
-    res.writeHead(response.status, headers, head.reason);
-    const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
-    this.#writer = new ResponseWriter(res, connection, sink);
+    res.writeHead(response.status, response.headers, this.#head?.reason);
+    this.#writer = new ResponseWriter(res, connection, sinkFor(request, response));
     this.#writer.begin();
   }
 

@@ -103,7 +103,11 @@ export class HttpProxy {
       counters.refusedByPolicy += 1;
       request.watch?.closed();
       resetConnection(request.req.socket);
-    } else answerByPolicy(request, outcome, counters);
+    } else {
+      answerByPolicy(request, outcome, counters)?.catch((error: unknown) =>
+        this.options.onFailure(request.req, request.res, error),
+      );
+    }
   }
 
   #forwardInternally(outcome: Forward, request: EdgeRequest): void {

@@ -1,39 +1,57 @@
 import { ApiError } from '../../../lib/errors.ts';
-import type { Compression, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
-import type { PolicyAnswer, PolicyError } from '../../../traffic-policy/steps.ts';
+import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { PolicyAnswer, PolicyError, ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import type { EdgeRequest } from './edge-request.ts';
-import { encoderFor } from './response-writer.ts';
+import { eventStream } from './event-stream.ts';
+import { type BodySink, encoderFor, passingOn } from './response-writer.ts';
 
-/** Answers a request as its policy decided. The response phase runs first, unless the policy refused the request. */
+/**
+ * Answers a request as its policy decided. The response phase runs first, unless the policy refused the request.
+ *
+ * @returns rejects when that fails; undefined when it is done
+ */
 export function answerByPolicy(
   request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
-): void {
-  const { req, res, policy } = request;
+): Promise<void> | undefined {
+  const { policy } = request;
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
     answerInstead(request, outcome, counters);
-    return;
+    return undefined;
   }
-  const response: PolicyResponse = { status: outcome.status, headers: headersOf(outcome) };
-  const replaced = policy.onHttpResponse(request, response);
-  if (replaced) answerInstead(request, replaced, counters);
-  else send(req, res, response, outcome.body);
+  const { status, body } = outcome;
+  const readBody = async (limit: number) => (body.length > limit ? null : body);
+  const hasBody = mayHaveBody(request.method, status);
+  const response: PolicyResponse = { status, headers: headersOf(outcome), ...(hasBody && { readBody }) };
+  const finish = (replaced: ResponseOutcome | undefined) => {
+    if (replaced) answerInstead(request, replaced, counters);
+    else send(request, response, response.body ?? body);
+  };
+  const result = policy.onHttpResponse(request, response);
+  if (result instanceof Promise) return result.then(finish);
+  finish(result);
+  return undefined;
+}
+
+/** Whether a response to a request has content (RFC 9110, 6.4.1). */
+export function mayHaveBody(method: string, status: number): boolean {
+  return method !== 'HEAD' && status >= 200 && status !== 204 && status !== 304;
 }
 
 export function answerInstead(
-  { req, res }: EdgeRequest,
+  request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
 ): void {
   if (outcome.kind === 'error' || outcome.refused) counters.refusedByPolicy += 1;
   if (outcome.kind === 'answer') {
-    send(req, res, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
+    send(request, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {
-    answerPolicyError(req, res, outcome);
+    answerPolicyError(request.req, request.res, outcome);
   }
 }
 
@@ -52,15 +70,20 @@ function headersOf({ status, headers, body }: PolicyAnswer): string[] {
   return [...headers, 'content-length', String(body.length)];
 }
 
-function send(
-  req: ClientRequest,
-  res: ClientResponse,
-  { status, headers, compression }: { status: number; headers: string[]; compression?: Compression },
-  body: Buffer,
-): void {
+function send(request: EdgeRequest, response: PolicyResponse, body: Buffer): void {
+  const { req, res } = request;
   if (res.headersSent || res.destroyed) return;
   closeUnlessBodyRead(req, res);
-  res.writeHead(status, headers);
-  if (compression === undefined) res.end(body);
-  else encoderFor(res, compression).end(body);
+  res.writeHead(response.status, response.headers);
+  sinkFor(request, response).end(body);
+}
+
+/** Where the body of a response goes, so that its policy has its way. */
+export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySink {
+  const { res } = request;
+  const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
+  if (!response.hasMessages) return sink;
+  // The first message may take long to arrive.
+  res.flushHeaders();
+  return passingOn(eventStream(request, response), sink, res);
 }

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
@@ -5,10 +6,15 @@ import { ByteBlocks } from '../http/header-block.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
-const READ_MS = 60_000;
+export const READ_MS = 60_000;
 
 /** All bodies that policies hold in memory, by network of the client; one that finds no room counts as too long. */
 const memory = new MemoryBudget(64 * 1_048_576);
+
+/** The share of a client's network in the memory for bodies that policies read. */
+export function bodyMemory({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): MemoryBudget {
+  return memory.shareOf(clientNetwork(remoteAddress));
+}
 
 /**
  * Streams a request's body to the upstream. Stopping it is safe: when the upstream answers before it has read everything,
@@ -51,7 +57,7 @@ export class RequestBody {
   #readAhead(limit: number): Promise<void> {
     const from = this.#from;
     if (from.destroyed) return Promise.resolve();
-    const share = memory.shareOf(clientNetwork(this.#req.socket.remoteAddress ?? ''));
+    const share = bodyMemory(this.#req.socket);
     this.#memory = share;
     return new Promise((resolve) => {
       const finish = () => {
@@ -90,6 +96,14 @@ export class RequestBody {
         });
       from.resume();
     });
+  }
+
+  /** Sends another body than the one that was read whole. */
+  replace(body: Buffer): void {
+    this.#release();
+    this.#buffered.add(body);
+    this.#counted = this.#buffered.held;
+    this.#memory?.reserve(this.#counted);
   }
 
   #release(): void {

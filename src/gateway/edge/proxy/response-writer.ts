@@ -136,14 +136,19 @@ export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes 
     });
   };
   memory.reserve(bytes);
-  encoder.on('error', () => res.destroy()).once('close', () => memory.release(bytes));
-  res.once('close', () => encoder.destroy());
-  encoder
+  encoder.once('close', () => memory.release(bytes));
+  return passingOn(encoder, res, res);
+}
+
+/** Sends what comes out of a stream to a sink in front of a response, or to the response itself. */
+export function passingOn(stream: Transform, sink: BodySink, res: ClientResponse): Transform {
+  res.once('close', () => stream.destroy());
+  return stream
+    .on('error', () => res.destroy())
     .on('data', (piece: Buffer) => {
-      if (res.write(piece)) return;
-      encoder.pause();
-      res.once('drain', () => encoder.resume());
+      if (sink.write(piece)) return;
+      stream.pause();
+      sink.once('drain', () => stream.resume());
     })
-    .on('end', () => res.end());
-  return encoder;
+    .on('end', () => sink.end());
 }

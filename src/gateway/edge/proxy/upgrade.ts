@@ -2,12 +2,16 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
+import { resetConnection } from '../http/error-response.ts';
 import { headerValue, MalformedMessage, responseHeaders } from '../http/headers.ts';
 import type { ResponseHead } from '../upstreams/response-parser.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { answerInstead } from './policy-outcome.ts';
+
+const SWITCHING_PROTOCOLS = 101;
 
 /**
  * The protocols that clients and upstreams can switch to: WebSocket, Docker's and Kubernetes' streams. Nothing that carries
@@ -44,21 +48,27 @@ export class UpgradeExchange extends Exchange {
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();
     this.notifyPolicy(head.status);
-    const outcome = request.policy.onHttpResponse?.(request, response);
-    if (outcome !== undefined) {
-      channel.abort();
-      answerInstead(request, outcome, counters);
-      return;
-    }
-    const socket = this.#upgrade.accept();
     const stream = new ChannelDuplex(channel);
     if (rest.length > 0) stream.onData(rest);
+    const connect = (outcome: ResponseOutcome | undefined) => {
+      if (outcome !== undefined) {
+        stream.destroy();
+        answerInstead(request, outcome, counters);
+      } else this.#connect(headText(response.status, protocol, response.headers, head.reason), stream);
+    };
+    const outcome = request.policy.onHttpResponse?.(request, response);
+    if (outcome instanceof Promise) void outcome.then(connect).catch(() => resetConnection(request.req.socket));
+    else connect(outcome);
+  }
+
+  #connect(head: string, stream: ChannelDuplex): void {
+    const socket = this.#upgrade.accept();
     if (socket.destroyed) {
       stream.destroy();
       return;
     }
-    request.watch?.answered(response.status, null);
-    socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
+    this.parts.request.watch?.answered(SWITCHING_PROTOCOLS, null);
+    socket.write(head, 'latin1');
     this.#onConnected(socket, stream);
     pipeBoth(socket, stream);
   }

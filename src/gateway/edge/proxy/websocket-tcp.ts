@@ -3,13 +3,14 @@ import type { Duplex } from 'node:stream';
 import { ApiError } from '../../../lib/errors.ts';
 import { trimSpace } from '../../../lib/http/header-fields.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
 import { upstreamFailure } from '../http/edge-errors.ts';
-import { answerError } from '../http/error-response.ts';
+import { answerError, resetConnection } from '../http/error-response.ts';
 import { headerValue } from '../http/headers.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { answerInstead } from './policy-outcome.ts';
@@ -52,9 +53,13 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
     return;
   }
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
+  const answer = (outcome: ResponseOutcome | undefined) => {
+    if (outcome === undefined) connect(request, client, response);
+    else answerInstead(request, outcome, client.counters);
+  };
   const outcome = request.policy.onHttpResponse?.(request, response);
-  if (outcome === undefined) connect(request, client, response);
-  else answerInstead(request, outcome, client.counters);
+  if (outcome instanceof Promise) void outcome.then(answer).catch(() => resetConnection(request.req.socket));
+  else answer(outcome);
 }
 
 function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {

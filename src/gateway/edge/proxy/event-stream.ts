@@ -1,0 +1,123 @@
+import { Transform } from 'node:stream';
+import type { EventStreamMessage, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import { asError } from '../http/edge-errors.ts';
+import { ByteBlocks } from '../http/header-block.ts';
+import type { EdgeRequest } from './edge-request.ts';
+
+/** A policy searches whole messages. */
+const MAX_MESSAGE = 64 * 1024;
+
+const LF = 0x0a;
+const CR = 0x0d;
+const LINE_BREAK = /\r\n|\r|\n/;
+
+/** Collects the bytes of an event stream into messages, each with the empty line that ends it. */
+class MessageReader {
+  readonly #begun = new ByteBlocks();
+  #lineIsEmpty = false;
+  #afterCr = false;
+
+  /** @throws Error when a message is too long */
+  *push(piece: Buffer): Generator<Buffer> {
+    let from = 0;
+    for (let at = 0; at < piece.length; at++) {
+      if (!this.#ends(piece[at])) continue;
+      this.#add(piece, from, at + 1);
+      yield this.rest();
+      from = at + 1;
+    }
+    this.#add(piece, from, piece.length);
+  }
+
+  /** What has arrived of a message that has not ended. */
+  rest(): Buffer {
+    const message = this.#begun.joined();
+    this.#begun.clear();
+    return message;
+  }
+
+  /** Whether a byte ends an empty line; the second one of CR LF belongs to what follows. */
+  #ends(byte: number | undefined): boolean {
+    const isRestOfBreak = byte === LF && this.#afterCr;
+    this.#afterCr = byte === CR;
+    if (isRestOfBreak) return false;
+    const isBreak = byte === LF || byte === CR;
+    const ends = isBreak && this.#lineIsEmpty;
+    this.#lineIsEmpty = isBreak;
+    return ends;
+  }
+
+  #add(piece: Buffer, from: number, to: number): void {
+    if (this.#begun.length + to - from > MAX_MESSAGE) throw new Error(`a message has more than ${MAX_MESSAGE} bytes`);
+    this.#begun.add(piece, from, to);
+  }
+}
+
+/** Passes the messages of an event stream through the policy, one after another; an outcome of it is an error. */
+export function eventStream(request: EdgeRequest, response: PolicyResponse): Transform {
+  const reader = new MessageReader();
+  const changed = (bytes: Buffer) => changedMessage(bytes, request, response);
+  return new Transform({
+    transform(piece: Buffer, _encoding, done) {
+      const run = async () => {
+        for (const bytes of reader.push(piece)) this.push(await changed(bytes));
+      };
+      run().then(
+        () => done(),
+        (error: unknown) => done(asError(error)),
+      );
+    },
+    flush(done) {
+      const bytes = reader.rest();
+      changed(bytes).then(
+        (last) => done(null, last),
+        (error: unknown) => done(asError(error)),
+      );
+    },
+  });
+}
+
+async function changedMessage(bytes: Buffer, request: EdgeRequest, response: PolicyResponse): Promise<Buffer> {
+  const text = bytes.toString();
+  const lines = text.split(LINE_BREAK);
+  const data = lines.filter((line) => fieldOf(line) === 'data').map(valueIn);
+  const retry = lines.findLast((line) => fieldOf(line) === 'retry');
+  const before = {
+    data: data.length === 0 ? null : data.join('\n'),
+    retry: retry === undefined ? null : valueIn(retry),
+  };
+  if (before.data === null && before.retry === null) return bytes;
+  const message: EventStreamMessage = { response, ...before };
+  const outcome = await request.policy.onEventStreamMessage?.(request, message);
+  if (outcome !== undefined) throw new Error(outcome.message);
+  const isSame = message.data === before.data && message.retry === before.retry;
+  return isSame ? bytes : Buffer.from(written(lines, message, LINE_BREAK.exec(text)?.[0] ?? '\n'));
+}
+
+/** The lines with the new values, each in the place of the first line of its field. */
+function written(lines: readonly string[], { data, retry }: EventStreamMessage, lineBreak: string): string {
+  const fields = new Map([
+    ['data', (data ?? '').split(LINE_BREAK)],
+    // A line break would begin another field.
+    ['retry', (retry ?? '').split(LINE_BREAK, 1)],
+  ]);
+  const result: string[] = [];
+  for (const line of lines) {
+    const name = fieldOf(line);
+    if (name === null) result.push(line);
+    else {
+      for (const value of fields.get(name) ?? []) result.push(`${name}: ${value}`);
+      fields.delete(name);
+    }
+  }
+  return result.join(lineBreak);
+}
+
+/** The name of a field that a policy may change; null for others. */
+function fieldOf(line: string): string | null {
+  return /^(data|retry)(?=:|$)/.exec(line)?.[1] ?? null;
+}
+
+function valueIn(line: string): string {
+  return line.replace(/^[^:]*:? ?/, '');
+}

@@ -1,0 +1,143 @@
+import { isUtf8 } from 'node:buffer';
+import { promisify } from 'node:util';
+import { brotliDecompress, gunzip, inflate } from 'node:zlib';
+import { z } from 'zod';
+import { trimSpace } from '../../lib/http/header-fields.ts';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { PolicyFailure } from '../policy-errors.ts';
+import type { PolicyRequest, PolicyResponse, PolicyScope } from '../policy-subjects.ts';
+import { allValues, firstValue, parseMediaType } from '../scope/header-map.ts';
+import type { PolicyError, PreparedAction } from '../steps.ts';
+import type { TextReplacement } from '../text-replacements.ts';
+import { forgetBytes } from './changed-body.ts';
+import { prepareReplacement, Replacement, replacementsOf } from './replacements.ts';
+
+const MAX_BODY = 1024 * 1024;
+
+const BodyFindReplaceConfig = z.strictObject({ replacements: replacementsOf(Replacement) });
+
+export function requestBodyFindReplace(config: unknown, context: ActionContext): PreparedAction {
+  const replace = prepare(config, context);
+  return {
+    ends: false,
+    on_http_request: () => async (request) => {
+      const body = await request.readBody(MAX_BODY);
+      if (body === null) return TOO_LONG;
+      const { headers } = request;
+      const isLong = firstValue(headers, 'content-length') !== undefined;
+      const changed = await replace(body, headers, context.scopeOf(request));
+      context.record(request, 'request_body_find_replace', { replacements: changed.matches });
+      if (changed.body === null) return undefined;
+      forgetBytes(headers);
+      if (isLong) headers.push('content-length', String(changed.body.length));
+      request.replaceBody(changed.body);
+      request.scope?.changed();
+      return undefined;
+    },
+  };
+}
+
+/** A body that cannot be searched reaches nobody: the patterns may be there to keep secrets. */
+export function responseBodyFindReplace(config: unknown, context: ActionContext): PreparedAction {
+  const replace = prepare(config, context);
+  return {
+    ends: false,
+    on_http_response: () => (request, response) => {
+      if (request.method === 'HEAD') forgetBytes(response.headers);
+      if (request.method === 'HEAD' || response.readBody === undefined) {
+        context.record(request, 'response_body_find_replace', { replacements: [] });
+        request.scope?.changed();
+        return undefined;
+      }
+      return replaceInResponse(request, response, response.readBody);
+    },
+  };
+
+  async function replaceInResponse(
+    request: PolicyRequest,
+    response: PolicyResponse,
+    readBody: NonNullable<PolicyResponse['readBody']>,
+  ): Promise<undefined> {
+    requireWhole(response);
+    const body = response.body ?? (await readBody(MAX_BODY));
+    if (body === null) throw failure(`the body is incomplete, or longer than ${MAX_BODY} bytes`);
+    // With compress-response before this action, the encoding that the headers name is yet to come.
+    const isEncodedLater = response.compression !== undefined;
+    const changed = await replace(body, isEncodedLater ? [] : response.headers, context.scopeOf(request));
+    context.record(request, 'response_body_find_replace', { replacements: changed.matches });
+    if (changed.body === null) return;
+    response.body = changed.body;
+    if (!isEncodedLater) {
+      forgetBytes(response.headers);
+      response.headers.push('content-length', String(changed.body.length));
+    }
+    request.scope?.changed();
+  }
+}
+
+const TOO_LONG: PolicyError = {
+  kind: 'error',
+  status: 413,
+  code: 'ERR_NGROK_2300',
+  message: `The body is incomplete, or longer than the ${MAX_BODY} bytes that the endpoint's traffic policy can search.`,
+  headers: [],
+};
+
+interface Changed {
+  /** Null when nothing has matched. */
+  body: Buffer | null;
+  matches: readonly object[];
+}
+
+type Replace = (body: Buffer, headers: readonly string[], scope: PolicyScope) => Promise<Changed>;
+
+function prepare(config: unknown, context: ActionContext): Replace {
+  const { replacements } = parseConfig(BodyFindReplaceConfig, config);
+  const prepared = replacements.map((item, at) => prepareReplacement(item, `config.replacements[${at}]`, context));
+  return async (body, headers, scope) => {
+    const bytes = await decoded(body, headers);
+    // Bytes in another encoding stay as they are, with one character each.
+    const encoding = isUtf8(bytes) ? 'utf8' : 'latin1';
+    const wanted = prepared.map((each) => inEncoding(each(scope), encoding));
+    const { text, matches } = await context.ports.replaceIn(bytes.toString(encoding), wanted);
+    return { body: matches.length === 0 ? null : Buffer.from(text, encoding), matches };
+  };
+}
+
+function inEncoding({ pattern, to }: TextReplacement, encoding: 'utf8' | 'latin1'): TextReplacement {
+  return { pattern, to: encoding === 'utf8' ? to : Buffer.from(to).toString('latin1') };
+}
+
+/** Parts of a body, and bodies that never end, cannot be searched as a whole. */
+function requireWhole({ status, headers }: PolicyResponse): void {
+  if (status === 206) throw failure('the response is partial (206); remove the header range in on_http_request');
+  const { type } = parseMediaType(firstValue(headers, 'content-type') ?? '');
+  if (type === 'text/event-stream') throw failure('the response is an event stream; use sse-find-replace');
+}
+
+const LIMIT = { maxOutputLength: MAX_BODY };
+const [unzip, inflated, unbrotli] = [promisify(gunzip), promisify(inflate), promisify(brotliDecompress)];
+const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
+  '': async (body) => body,
+  identity: async (body) => body,
+  gzip: (body) => unzip(body, LIMIT),
+  'x-gzip': (body) => unzip(body, LIMIT),
+  deflate: (body) => inflated(body, LIMIT),
+  br: (body) => unbrotli(body, LIMIT),
+};
+
+async function decoded(body: Buffer, headers: readonly string[]): Promise<Buffer> {
+  const coding = trimSpace(allValues(headers, 'content-encoding').join(',')).toLowerCase();
+  const decode = Object.hasOwn(DECODERS, coding) ? DECODERS[coding] : undefined;
+  if (!decode) throw failure('the body has an encoding that the gateway cannot decode');
+  try {
+    return await decode(body);
+  } catch (error) {
+    throw failure(`the body cannot be decoded, or is longer than ${MAX_BODY} bytes`, error);
+  }
+}
+
+function failure(problem: string, cause?: unknown): PolicyFailure {
+  return new PolicyFailure('ERR_NGROK_2300', problem, { cause });
+}

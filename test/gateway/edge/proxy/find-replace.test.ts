@@ -1,0 +1,314 @@
+import { once } from 'node:events';
+import { type IncomingMessage, type RequestListener, request, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http2';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../../src/lib/time/clock.ts';
+import { PACKAGED_REPLACER } from '../../../../src/packaged.ts';
+import { compilePolicy } from '../../../../src/traffic-policy/engine.ts';
+import { ReplacementThread } from '../../../../src/traffic-policy/replacement-thread.ts';
+import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
+import { collect, TestEdge } from '../../../support/edge.ts';
+import { type Ask, ask, askRaw } from '../../../support/http-request.ts';
+import { answerOn, openHttp2 } from '../../../support/http2-client.ts';
+import { rule } from './policy-scene.ts';
+
+const HOST = 'replaced.localhost';
+
+let edge: TestEdge;
+beforeEach(async () => {
+  edge = await TestEdge.start();
+});
+afterEach(() => edge.close());
+
+const asked = (options: Ask = {}) => ask(edge.httpPort, HOST, options);
+
+const replacing = (from: string, to?: string) => ({ replacements: [{ from, to }] });
+const SECRET = replacing('"key":\\s*"[^"]*"', '"key": "gone"');
+const onRequest = (...rules: object[]) => ({ policy: { on_http_request: rules } });
+const onResponse = (...rules: object[]) => ({ policy: { on_http_response: rules } });
+const onMessage = (...rules: object[]) => ({ policy: { on_event_stream_message: rules } });
+
+const echo: RequestListener = async (req, res) => void res.end(await collect(req));
+
+describe('request-body-find-replace', () => {
+  it('changes what the upstream gets, with its length', async () => {
+    await edge.serve(
+      HOST,
+      async (req, res) => {
+        const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
+        res.end(`${length} ${coding} ${await collect(req)}`);
+      },
+      onRequest(rule('request-body-find-replace', replacing('(\\d+)-(\\w)', `$2\${req.method}é`))),
+    );
+    expect((await asked({ body: 'a 12-b 3-c' })).body).toBe('17 undefined a bPOSTé cPOSTé');
+    const chunked = { 'transfer-encoding': 'chunked' };
+    expect((await asked({ body: '1-x', headers: chunked })).body).toBe('undefined chunked xPOSTé');
+    expect((await asked({ body: 'none' })).body).toBe('4 undefined none');
+    expect((await asked()).body).toBe('undefined undefined ');
+  });
+
+  it('reads compressed bodies, and refuses those that are too long or cannot be read', async () => {
+    const policy = onRequest(rule('request-body-find-replace', replacing('secret', 'public')));
+    await edge.serve(
+      HOST,
+      async (req, res) => void res.end(`${req.headers['content-encoding']} ${await collect(req)}`),
+      policy,
+    );
+    const body = gzipSync('a secret');
+    expect((await asked({ body, headers: { 'content-encoding': 'gzip' } })).body).toBe('undefined a public');
+    const tooLong = 'x'.repeat(1024 * 1024 + 1);
+    expect((await asked({ body: tooLong })).status).toBe(413);
+    const bomb = { body: gzipSync(tooLong), headers: { 'content-encoding': 'gzip' } };
+    const unknown = { body: 'secret', headers: { 'content-encoding': 'zstd' } };
+    const broken = { body: 'secret', headers: { 'content-encoding': 'br' } };
+    for (const each of [bomb, unknown, broken]) {
+      const { status, headers } = await asked(each);
+      expect([status, headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_2300']);
+    }
+  });
+
+  it('leaves bytes that are no text as they are', async () => {
+    await edge.serve(HOST, echo, onRequest(rule('request-body-find-replace', replacing('B', 'ü'))));
+    const bytes = Buffer.from([0xff, 0x42, 0xfe]);
+    const { body } = await askRaw(edge.httpPort, HOST, { body: bytes });
+    expect(body).toEqual(Buffer.from([0xff, 0xc3, 0xbc, 0xfe]));
+  });
+
+  it('lets later rules read what has matched', async () => {
+    const policy = onRequest(
+      rule('request-body-find-replace', { replacements: [{ from: 'x' }, { from: 'b+', to: 'c' }] }),
+      rule('custom-response', { body: `\${json.encode(actions.ngrok.request_body_find_replace.replacements)}` }),
+    );
+    await edge.serve(HOST, echo, policy);
+    expect((await asked({ body: 'abb b' })).body).toBe('[{"replacement_index":1,"matched_content":"bb"}]');
+  });
+});
+
+describe('response-body-find-replace', () => {
+  const JSON_TEXT = '{"key": "k-1", "name": "a"}';
+  const HIDDEN = '{"key": "gone", "name": "a"}';
+
+  it('changes what clients of HTTP/1.1 and HTTP/2 get, with its length', async () => {
+    const headers = { etag: '"1"', 'content-length': JSON_TEXT.length };
+    const policy = onResponse(rule('response-body-find-replace', SECRET));
+    const answer: RequestListener = (_, res) => void res.writeHead(200, headers).end(JSON_TEXT);
+    await edge.serve(HOST, answer, policy);
+    const whole = await asked();
+    expect([whole.body, whole.headers['content-length'], whole.headers.etag]).toEqual([HIDDEN, '28', 'W/"1"']);
+    expect((await asked({ method: 'HEAD' })).headers).not.toHaveProperty('content-length');
+    const host = 'secure.localhost';
+    await edge.serve(host, answer, { ...policy, protocol: 'https' });
+    const session = await openHttp2(edge, host);
+    const { body, headers: received } = await answerOn(session.request({ ':path': '/', ':authority': host }));
+    session.destroy();
+    expect([body, received['content-length']]).toEqual([HIDDEN, '28']);
+  });
+
+  it('reads compressed responses, before and after compress-response', async () => {
+    const answer: RequestListener = (req, res) => {
+      if (req.url === '/plain') return void res.end(JSON_TEXT);
+      return void res.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync(JSON_TEXT));
+    };
+    const [replace, compress] = [rule('response-body-find-replace', SECRET), rule('compress-response')];
+    const headers = { 'accept-encoding': 'gzip' };
+    for (const rules of [[replace], [replace, compress], [compress, replace]]) {
+      const endpoint = await edge.serve(HOST, answer, onResponse(...rules));
+      for (const path of ['/plain', '/gzip']) {
+        const { body, headers: received } = await askRaw(edge.httpPort, HOST, { path, headers });
+        const text = received['content-encoding'] === 'gzip' ? gunzipSync(body) : body;
+        expect(String(text)).toBe(HIDDEN);
+      }
+      edge.remove(endpoint);
+    }
+  });
+
+  it('passes on a body without a match, and what follows it', async () => {
+    const text = 'x'.repeat(200_000);
+    await edge.serve(
+      HOST,
+      (_, res) => {
+        res.writeHead(200, { trailer: 'x-sum' }).write(text);
+        res.addTrailers({ 'x-sum': '1' });
+        res.end('y');
+      },
+      onResponse(rule('response-body-find-replace', SECRET)),
+    );
+    const { body, trailers, complete } = await asked({ headers: { te: 'trailers' } });
+    expect([body === `${text}y`, trailers['x-sum'], complete]).toEqual([true, '1', true]);
+  });
+
+  it.each<[string, (res: ServerResponse) => void]>([
+    ['is too long', (res) => res.end('x'.repeat(1024 * 1024 + 1))],
+    ['is incomplete', (res) => res.writeHead(200, { 'content-length': 10 }).write('x', () => res.destroy())],
+    ['is partial', (res) => res.writeHead(206, { 'content-range': 'bytes 0-0/2' }).end('x')],
+    ['never ends', (res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n')],
+    ['has an unknown encoding', (res) => res.writeHead(200, { 'content-encoding': 'zstd' }).end('x')],
+  ])('answers 500 when the body %s', async (_, answer) => {
+    await edge.serve(HOST, (_req, res) => answer(res), onResponse(rule('response-body-find-replace', SECRET)));
+    const { status, headers, body } = await asked();
+    expect([status, headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_2300']);
+    expect(body).not.toContain('xx');
+  });
+
+  it('leaves responses without a body alone, and changes those of custom-response', async () => {
+    const answer = rule('custom-response', { body: JSON_TEXT }, "req.url.path == '/own'");
+    const policy = {
+      on_http_request: [answer],
+      on_http_response: [
+        rule('response-body-find-replace', SECRET),
+        rule('add-headers', {
+          headers: { 'x-found': `\${size(actions.ngrok.response_body_find_replace.replacements)}` },
+        }),
+      ],
+    };
+    await edge.serve(HOST, (_, res) => void res.writeHead(304).end(), { policy });
+    const [own, unchanged] = [await asked({ path: '/own' }), await asked()];
+    expect([own.body, own.headers['x-found']]).toEqual([HIDDEN, '1']);
+    expect([unchanged.status, unchanged.headers['x-found']]).toEqual([304, '0']);
+  });
+
+  it('searches long bodies in a thread, which ends when it takes too long', async () => {
+    const time = new ProcessorTime(1, systemClock);
+    const thread = new ReplacementThread(PACKAGED_REPLACER);
+    const compiled = (from: string) =>
+      compilePolicy(
+        JSON.stringify(onResponse(rule('response-body-find-replace', replacing(from, 'gone'))).policy),
+        'http',
+        {
+          ports: { processorTime: time, replaceIn: (text, all) => thread.replace(text, all, time) },
+        },
+      );
+    const endpoint = await edge.serve(HOST, (_, res) => void res.end(`${'ab'.repeat(250_000)}secret`));
+    Object.assign(endpoint, { policy: compiled('secret|(a?){50}a{50}b') });
+    const slow = await asked();
+    expect([slow.status, slow.headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_2300']);
+    Object.assign(endpoint, { policy: compiled('\\bs?ecret|secret') });
+    await expect.poll(async () => (await asked()).body.slice(-6)).toBe('abgone');
+  });
+
+  it('aborts nothing of another exchange when the policy answers instead', async () => {
+    const policy = onResponse(
+      rule('response-body-find-replace', SECRET),
+      rule('custom-response', { body: 'instead' }, "req.url.path == '/instead'"),
+    );
+    const endpoint = await edge.serve(HOST, (_, res) => void res.end(JSON_TEXT), policy);
+    const paths = Array.from({ length: 20 }, (_, at) => (at % 2 === 0 ? '/instead' : '/'));
+    const bodies = await Promise.all(paths.map(async (path) => (await asked({ path })).body));
+    expect(bodies).toEqual(paths.map((path) => (path === '/' ? HIDDEN : 'instead')));
+    expect(endpoint.traffic.errors).toBe(0);
+  });
+});
+
+describe('sse-find-replace', () => {
+  const stream = (...pieces: string[]): RequestListener => {
+    return async (_, res) => {
+      res.writeHead(200, {
+        'content-type': 'text/event-stream; charset=utf-8',
+        'content-length': pieces.join('').length,
+      });
+      for (const piece of pieces) {
+        res.write(piece);
+        await new Promise(setImmediate);
+      }
+      res.end();
+    };
+  };
+
+  it.each([
+    ['data: a secret\n\n', 'data: a public\n\n'],
+    ['id: 1\r\ndata: sec\r\nevent: x\r\ndata:ret\r\n\r\n', 'id: 1\r\ndata: sec\r\nevent: x\r\ndata:ret\r\n\r\n'],
+    ['data:secret\rdata: secret\rid: 2\r\r', 'data: public\rdata: public\rid: 2\r\r'],
+    [
+      ': secret\n\nevent: secret\ndata\n\nretry: 10\ndata: secret',
+      ': secret\n\nevent: secret\ndata\n\nretry: 10\ndata: public',
+    ],
+    ['datas: secret\n\ndata:  secret\n\n', 'datas: secret\n\ndata:  public\n\n'],
+  ])('changes the data of %j', async (sent, expected) => {
+    const policy = onMessage(rule('sse-find-replace', replacing('secret', 'public')));
+    for (const pieces of [[sent], [...sent]]) {
+      const endpoint = await edge.serve(HOST, stream(...pieces), policy);
+      const { body, complete } = await asked();
+      expect([body, complete]).toEqual([expected, true]);
+      edge.remove(endpoint);
+    }
+  });
+
+  it('changes each message as it arrives, as the rules say', async () => {
+    const on = "res.headers['x-hide'][0] == 'yes' && req.url.path == '/'";
+    const replacements = [
+      { from: '(?s)a.*d', to: `\${req.method}\n$0` },
+      { field: 'retry', from: '\\d+', to: '5000\ndata: x' },
+    ];
+    let more = (_text: string) => {};
+    await edge.serve(
+      HOST,
+      (_, res) => {
+        more = (text) => res.write(text);
+        res.writeHead(200, { 'content-type': 'text/event-stream', 'x-hide': 'yes' }).write('data: ab\ndata: cd\n');
+      },
+      onMessage(rule('sse-find-replace', { replacements }, on)),
+    );
+    const res = await open();
+    more('retry: 1\n\ndata: next');
+    expect(String((await once(res, 'data'))[0])).toBe('data: GET\ndata: ab\ndata: cd\nretry: 5000\n\n');
+    more('\n\n');
+    expect(String((await once(res, 'data'))[0])).toBe('data: next\n\n');
+    res.destroy();
+  });
+
+  it('leaves other responses alone, and compresses the messages that it has changed', async () => {
+    const policy = {
+      on_event_stream_message: [rule('sse-find-replace', replacing('secret', 'public'))],
+      on_http_response: [rule('compress-response', {}, "req.url.path == '/gzip'")],
+    };
+    await edge.serve(
+      HOST,
+      (req, res) => (req.url === '/text' ? res.end('data: secret\n\n') : stream('data: secret\n\n')(req, res)),
+      { policy },
+    );
+    expect((await asked({ path: '/text' })).body).toBe('data: secret\n\n');
+    const { body } = await askRaw(edge.httpPort, HOST, { path: '/gzip', headers: { 'accept-encoding': 'gzip' } });
+    expect(String(gunzipSync(body))).toBe('data: public\n\n');
+  });
+
+  it.each<[string, RequestListener]>([
+    ['a message is too long', stream(`data: ${'x'.repeat(65_536)}\n\n`)],
+    ['the policy fails', stream('data: fail\n\n')],
+  ])('aborts the stream when %s', async (_, handler) => {
+    const replacements = [{ from: 'fail', to: `\${req.headers['missing'][0]}` }];
+    await edge.serve(HOST, handler, onMessage(rule('sse-find-replace', { replacements })));
+    const outcome = await asked().then(
+      ({ body, complete }) => `${body} ${complete}`,
+      () => 'aborted',
+    );
+    expect(['aborted', ' false']).toContain(outcome);
+  });
+
+  it('refuses streams that it cannot read', async () => {
+    const answer: RequestListener = (_, res) =>
+      void res.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end();
+    await edge.serve(HOST, answer, onMessage(rule('sse-find-replace', SECRET)));
+    expect((await asked()).status).toBe(500);
+  });
+
+  it('reads streams of HTTP/2 upstreams, too', async () => {
+    const server = createServer((_req, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      res.end('data: secret\n\n');
+    });
+    const endpoint = await edge.serveRaw(
+      HOST,
+      server as never,
+      onMessage(rule('sse-find-replace', replacing('secret', 'public'))),
+    );
+    endpoint.http2Upstream = true;
+    expect((await asked()).body).toBe('data: public\n\n');
+  });
+
+  async function open(): Promise<IncomingMessage> {
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, agent: false, headers: { host: HOST } });
+    req.end();
+    return ((await once(req, 'response')) as [IncomingMessage])[0];
+  }
+});
