@@ -56,17 +56,12 @@ export class ActionContext {
     return this.policy.ports;
   }
 
-  expression(text: string, field: string): Expression {
+  expression(text: string, field: string, declarations = this.policy.declarations[this.phase]): Expression {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
-      const expression = compileExpression(
-        text,
-        this.policy.declarations[this.phase],
-        this.policy.patterns,
-        (bytes) => {
-          this.policy.memory += bytes;
-        },
-      );
+      const expression = compileExpression(text, declarations, this.policy.patterns, (bytes) => {
+        this.policy.memory += bytes;
+      });
       if (expression.findings.readsResults) this.policy.recordsResults = true;
       for (const name of expression.findings.vars) {
         if (!this.policy.vars[this.phase].has(name)) {

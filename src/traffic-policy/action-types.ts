@@ -23,7 +23,7 @@ const ACTIONS = {
   'close-connection': { runsOn: 'gateway', onConnect: true, instant: true },
   'compress-response': { runsOn: 'gateway' },
   'forward-internal': { runsOn: 'gateway', onConnect: true },
-  'http-request': { runsOn: 'cloud' },
+  'http-request': { runsOn: 'gateway' },
   'jwt-validation': { runsOn: 'gateway', authenticates: true },
   log: { runsOn: 'gateway', onConnect: true },
   oauth: { runsOn: 'cloud', authenticates: true },

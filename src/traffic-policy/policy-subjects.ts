@@ -1,6 +1,7 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
 import type { MemoryBudget } from '../lib/memory-budget.ts';
 import type { EvaluationContext } from './cel/evaluation.ts';
+import type { OutboundRequest, OutboundResponse } from './public-request.ts';
 import type { RuleRecord } from './rule-record.ts';
 import type { UserAgent } from './scope/user-agent.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
@@ -79,11 +80,24 @@ export interface PolicyRequest {
   readBody(limit: number): Promise<Buffer | null>;
   /** Sends another body to the upstream than the one that was read. */
   replaceBody(body: Buffer): void;
+  /** The requests that policies make for this one; omitted: they are not counted, and reach no internal endpoints. */
+  readonly calls?: PolicyCalls;
   readonly record?: RuleRecord | undefined;
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
   /** Only the engine uses it. */
   scope?: PolicyScope;
+}
+
+export interface PolicyCalls {
+  /** How many more there may be, for the client's request and those that internal endpoints make for it. */
+  left: number;
+  /**
+   * Sends one to an internal endpoint.
+   *
+   * @throws Error when it is offline, its response is too long, or the signal aborts
+   */
+  ask(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse>;
 }
 
 export type Subject = PolicyRequest | PolicyConnect;

@@ -1,6 +1,7 @@
 import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
+import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 import { type ReplacedText, replaceAll, type TextReplacement } from './text-replacements.ts';
@@ -54,6 +55,13 @@ export interface PolicyPorts {
   replaceIn(text: string, replacements: readonly TextReplacement[]): Promise<ReplacedText>;
   /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
+  /**
+   * Sends a request to the public internet, for http-request.
+   *
+   * @throws {ResponseTooLong}
+   * @throws Error when the server is unreachable or not public, or the signal aborts
+   */
+  request(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse>;
   onLog(entry: PolicyLogEntry): void;
   /** Receives what is valid in a policy but probably a mistake, with its places, when it is compiled. */
   onWarnings(warnings: readonly string[]): void;
@@ -76,6 +84,7 @@ export function standalonePorts(): PolicyPorts {
     secret: () => null,
     replaceIn: async (text, replacements) => replaceAll(text, replacements),
     fetch: fetchDocument,
+    request: publicRequest,
     onLog: () => {},
     onWarnings: () => {},
     onTrouble: () => {},

@@ -43,6 +43,13 @@ const PROMISES: Record<string, (endpoint: Endpoint) => Promise<void>> = {
   'keep-secrets': async (endpoint) => {
     expect((await endpoint.ask({ headers: { api_key: 'k-1' } })).body).toContain('"api_key": "hidden"');
   },
+  'ask-first': async (endpoint) => {
+    expect(await endpoint.status()).toBe(502);
+    const deny = { type: 'deny', config: { status_code: 404 } };
+    const rules = [{ expressions: ["req.headers['x-path'][0] == '/closed'"], actions: [deny] }];
+    await scene.bind({ on_http_request: rules }, { domain: 'judge.internal' });
+    expect([await endpoint.status({ path: '/open' }), await endpoint.status({ path: '/closed' })]).toEqual([200, 403]);
+  },
 };
 
 describe('docs/traffic-policy.md', () => {

@@ -11,6 +11,7 @@ import { compressResponse } from './compress-response.ts';
 import { customResponse } from './custom-response.ts';
 import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
+import { httpRequest } from './http-request.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
 import { rateLimit } from './rate-limit.ts';
@@ -32,6 +33,7 @@ const IMPLEMENTATIONS = {
   'custom-response': customResponse,
   deny,
   'forward-internal': forwardInternal,
+  'http-request': httpRequest,
   'jwt-validation': jwtValidation,
   log,
   'rate-limit': rateLimit,

@@ -1,16 +1,15 @@
 import { isUtf8 } from 'node:buffer';
-import { promisify } from 'node:util';
-import { brotliDecompress, gunzip, inflate } from 'node:zlib';
 import { z } from 'zod';
-import { trimSpace } from '../../lib/http/header-fields.ts';
+import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyRequest, PolicyResponse, PolicyScope } from '../policy-subjects.ts';
-import { allValues, firstValue, parseMediaType } from '../scope/header-map.ts';
+import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { TextReplacement } from '../text-replacements.ts';
 import { forgetBytes } from './changed-body.ts';
+import { decodedBody } from './encoded-body.ts';
 import { prepareReplacement, Replacement, replacementsOf } from './replacements.ts';
 
 const MAX_BODY = 1024 * 1024;
@@ -96,7 +95,9 @@ function prepare(config: unknown, context: ActionContext): Replace {
   const { replacements } = parseConfig(BodyFindReplaceConfig, config);
   const prepared = replacements.map((item, at) => prepareReplacement(item, `config.replacements[${at}]`, context));
   return async (body, headers, scope) => {
-    const bytes = await decoded(body, headers);
+    const bytes = await decodedBody(body, headers, MAX_BODY).catch((error: unknown) => {
+      throw failure(messageOf(error), error);
+    });
     // Bytes in another encoding stay as they are, with one character each.
     const encoding = isUtf8(bytes) ? 'utf8' : 'latin1';
     const wanted = prepared.map((each) => inEncoding(each(scope), encoding));
@@ -114,28 +115,6 @@ function requireWhole({ status, headers }: PolicyResponse): void {
   if (status === 206) throw failure('the response is partial (206); remove the header range in on_http_request');
   const { type } = parseMediaType(firstValue(headers, 'content-type') ?? '');
   if (type === 'text/event-stream') throw failure('the response is an event stream; use sse-find-replace');
-}
-
-const LIMIT = { maxOutputLength: MAX_BODY };
-const [unzip, inflated, unbrotli] = [promisify(gunzip), promisify(inflate), promisify(brotliDecompress)];
-const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
-  '': async (body) => body,
-  identity: async (body) => body,
-  gzip: (body) => unzip(body, LIMIT),
-  'x-gzip': (body) => unzip(body, LIMIT),
-  deflate: (body) => inflated(body, LIMIT),
-  br: (body) => unbrotli(body, LIMIT),
-};
-
-async function decoded(body: Buffer, headers: readonly string[]): Promise<Buffer> {
-  const coding = trimSpace(allValues(headers, 'content-encoding').join(',')).toLowerCase();
-  const decode = Object.hasOwn(DECODERS, coding) ? DECODERS[coding] : undefined;
-  if (!decode) throw failure('the body has an encoding that the gateway cannot decode');
-  try {
-    return await decode(body);
-  } catch (error) {
-    throw failure(`the body cannot be decoded, or is longer than ${MAX_BODY} bytes`, error);
-  }
 }
 
 function failure(problem: string, cause?: unknown): PolicyFailure {

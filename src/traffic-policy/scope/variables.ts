@@ -19,6 +19,11 @@ const RESULTS: Readonly<Record<string, readonly string[]>> = {
   basic_auth: ['credentials', 'credentials.presented', 'credentials.username', 'credentials.authorized'],
   compress: ['already_compressed', 'negotiated_algorithm'],
   forward_internal: ['url', ...ERROR],
+  http_request: [
+    ...['attempts', 'req', 'req.method', 'req.header', 'req.url', 'req.body'],
+    ...['res', 'res.resolved_ip', 'res.header', 'res.status_code', 'res.time_ms', 'res.body'],
+    ...ERROR,
+  ],
   jwt_validation: ['tokens', ...ERROR],
   log: ['metadata'],
   rate_limit: ['limited', 'bucket_key', ...ERROR],
@@ -41,7 +46,10 @@ const RESULT_NAMES: readonly string[] = [
 ];
 
 /** Results whose members depend on the policy. */
-const OPEN_RESULTS: readonly string[] = ['actions.ngrok.add_headers.headers_added', 'actions.ngrok.log.metadata'];
+const OPEN_RESULTS: readonly string[] = [
+  ...['actions.ngrok.add_headers.headers_added', 'actions.ngrok.log.metadata'],
+  ...['actions.ngrok.http_request.req.header', 'actions.ngrok.http_request.res.header'],
+];
 
 const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
 const NAMES: ReadonlySet<string> = new Set(Object.keys(TABLE));

@@ -137,6 +137,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'custom-response': { body: 'a' },
   deny: {},
   'forward-internal': { url: 'https://a.internal' },
+  'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {
     issuer: { allow_list: [{ value: 'https://idp' }] },
     http: { tokens: [{ type: 'jwt', method: 'header', name: 'Authorization', prefix: 'Bearer ' }] },

@@ -1,5 +1,6 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import type { PolicyCalls, PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { ForwardFailure, MaybePromise } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
@@ -25,6 +26,11 @@ class ExpectContinue {
 
 const NO_BODY = Buffer.alloc(0);
 
+/** Requests that policies may make for one request of a client: those of internal endpoints could go in circles. */
+const MAX_CALLS = 10;
+
+type AskInternal = (from: EdgeRequest, outbound: OutboundRequest, signal: AbortSignal) => Promise<OutboundResponse>;
+
 type OnFailure = (failure: ForwardFailure) => void;
 
 export class EdgeRequest implements PolicyRequest {
@@ -39,9 +45,11 @@ export class EdgeRequest implements PolicyRequest {
   readonly forwards: number;
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
+  #calls: PolicyCalls | null;
   readonly #expectContinue: ExpectContinue | null;
 
   /**
+   * @param ask sends requests of policies to internal endpoints
    * @param outer the request as the policy of the endpoint that forwarded it left it; null when a client named this endpoint
    * @param onFailure called instead of answering when the upstream is unreachable; null when the client gets the error
    */
@@ -49,12 +57,14 @@ export class EdgeRequest implements PolicyRequest {
     readonly req: ClientRequest,
     readonly res: ClientResponse,
     { endpoint, connection, isForwarded = false }: Admission,
+    private readonly ask: AskInternal,
     outer: EdgeRequest | null = null,
     readonly onFailure: OnFailure | null = null,
   ) {
     this.endpoint = endpoint;
     this.connection = connection;
     this.method = req.method ?? 'GET';
+    this.#calls = outer === null ? null : outer.#calls;
     if (outer === null) {
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
@@ -80,7 +90,18 @@ export class EdgeRequest implements PolicyRequest {
 
   forwardedTo(endpoint: GatewayEndpoint, onFailure: OnFailure): EdgeRequest {
     const admission = { endpoint, connection: this.connection.forNextPolicy() };
-    return new EdgeRequest(this.req, this.res, admission, this, onFailure);
+    return new EdgeRequest(this.req, this.res, admission, this.ask, this, onFailure);
+  }
+
+  get calls(): PolicyCalls {
+    this.#calls ??= { left: MAX_CALLS, ask: (outbound, signal) => this.ask(this, outbound, signal) };
+    return this.#calls;
+  }
+
+  /** Counts the requests that policies make for this one with those for another. */
+  countWith(other: EdgeRequest): this {
+    this.#calls = other.calls;
+    return this;
   }
 
   get version(): string {

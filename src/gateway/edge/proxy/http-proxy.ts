@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
+import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
@@ -21,6 +23,7 @@ import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.t
 import { UpstreamPool } from '../upstreams/upstream-pool.ts';
 import { EdgeRequest } from './edge-request.ts';
 import { Exchange } from './exchange.ts';
+import { InternalRequest, InternalResponse } from './internal-request.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { isForwarded, UpgradeExchange } from './upgrade.ts';
 import { convertWebSocket, rejectPlainRequest } from './websocket-tcp.ts';
@@ -52,8 +55,20 @@ export class HttpProxy {
   constructor(private readonly options: HttpProxyOptions) {}
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
-    this.#process(new EdgeRequest(req, res, admission));
+    this.#process(new EdgeRequest(req, res, admission, this.#ask));
   }
+
+  /** Sends a request of a policy to an internal endpoint, whose own policy runs as well. */
+  readonly #ask = (from: EdgeRequest, outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> => {
+    const endpoint = internalTarget(outbound.url.origin, this.options.internal(from.req.socket));
+    if (!endpoint) return Promise.reject(new PolicyFailure(TARGET_OFFLINE.code, TARGET_OFFLINE.message));
+    const req = new InternalRequest(outbound);
+    const res = new InternalResponse(outbound.maxBytes);
+    req.socket.once('close', () => res.destroy());
+    const admission = { endpoint, connection: from.connection.forNextPolicy() };
+    this.#process(new EdgeRequest(req, res, admission, this.#ask).countWith(from));
+    return res.whole(signal);
+  };
 
   /** Ends a request that an endpoint's policy has forwarded when that endpoint goes offline. */
   trackForwarded(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {

@@ -47,6 +47,8 @@ export class PolicyScene {
       const status = /^\/status\/(\d+)$/.exec(url);
       if (status) res.writeHead(Number(status[1])).end();
       else if (url === '/redirect') res.writeHead(302, { location: `http://${headers.host}/there?x` }).end();
+      else if (url === '/again') res.writeHead(302, { location: url }).end();
+      else if (url === '/long') res.end('x'.repeat(300_000));
       else if (url === '/events') res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
       else res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(seen));
     });

@@ -1,0 +1,107 @@
+import { EventEmitter, once } from 'node:events';
+import { Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import {
+  namedValues,
+  type OutboundRequest,
+  type OutboundResponse,
+  ResponseTooLong,
+} from '../../../traffic-policy/public-request.ts';
+import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+
+/** A request of a policy to an internal endpoint, which no client's connection carries. */
+export class InternalRequest implements ClientRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly httpVersion = '1.1';
+  readonly headers: ClientRequest['headers'];
+  readonly rawHeaders: string[];
+  readonly rawTrailers: string[] = [];
+  /** Not connected; policies may close it. */
+  readonly socket = new Socket();
+  readonly body: Readable | null;
+  readonly complete = true;
+  readonly upgrade = null;
+
+  constructor({ method, url, headers, body }: OutboundRequest) {
+    this.method = method;
+    this.url = url.pathname + url.search;
+    const length = body === null ? [] : ['content-length', String(body.length)];
+    this.rawHeaders = ['host', url.host, ...headers, ...length];
+    const named = Object.entries(namedValues(this.rawHeaders));
+    this.headers = Object.fromEntries(named.map(([name, values]) => [name, values.join(', ')]));
+    this.body = body === null || body.length === 0 ? null : Readable.from([body]);
+    this.socket.on('error', () => {});
+  }
+}
+
+/** The response to it, which is collected. */
+export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> implements ClientResponse {
+  shouldKeepAlive = false;
+  headersSent = false;
+  destroyed = false;
+  readonly chunkedEncoding = false;
+  onHead: ClientResponse['onHead'] = null;
+  #status = 0;
+  #headers: readonly string[] = [];
+  readonly #pieces: Buffer[] = [];
+  #length = 0;
+  #complete = false;
+  #error: Error | null = null;
+
+  constructor(private readonly maxBytes: number) {
+    super();
+  }
+
+  /** @throws Error when it is too long, or ends before it is complete */
+  async whole(signal: AbortSignal): Promise<OutboundResponse> {
+    const abort = () => this.destroy();
+    signal.addEventListener('abort', abort);
+    try {
+      if (!this.destroyed) await once(this, 'close');
+    } finally {
+      signal.removeEventListener('abort', abort);
+    }
+    signal.throwIfAborted();
+    if (!this.#complete) throw this.#error ?? new Error('the internal endpoint closed the connection');
+    const body = Buffer.concat(this.#pieces, this.#length);
+    return { status: this.#status, headers: this.#headers, body, address: '' };
+  }
+
+  writeHead(status: number, headers: string[]): void {
+    this.#status = status;
+    this.#headers = headers;
+    this.headersSent = true;
+    this.onHead?.(status, headers);
+  }
+
+  write(piece: Buffer): boolean {
+    this.#pieces.push(piece);
+    this.#length += piece.length;
+    if (this.#length > this.maxBytes) {
+      this.#error = new ResponseTooLong(this.maxBytes);
+      this.destroy();
+    }
+    return true;
+  }
+
+  end(last?: Buffer): void {
+    if (last) this.write(last);
+    if (this.destroyed) return;
+    this.#complete = true;
+    this.destroy();
+  }
+
+  destroy(): void {
+    if (this.destroyed) return;
+    this.destroyed = true;
+    // As with connections of clients, whoever destroys it is not called within.
+    setImmediate(() => this.emit('close'));
+  }
+
+  writeInterim(): void {}
+  flushHeaders(): void {}
+  cork(): void {}
+  uncork(): void {}
+  addTrailers(): void {}
+}

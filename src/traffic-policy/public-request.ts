@@ -1,0 +1,134 @@
+import { lookup as systemLookup } from 'node:dns';
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { isIP, type LookupFunction } from 'node:net';
+import { cidrList } from '../lib/network/cidr.ts';
+import { parseAddress } from '../lib/network/ip-address.ts';
+
+/** A request that a policy makes. */
+export interface OutboundRequest {
+  readonly method: string;
+  readonly url: URL;
+  /** Flat name, value list. */
+  readonly headers: readonly string[];
+  /** Null without one. */
+  readonly body: Buffer | null;
+  /** Bytes that the body of the response may have. */
+  readonly maxBytes: number;
+}
+
+export interface OutboundResponse {
+  readonly status: number;
+  /** Flat name, value list. */
+  readonly headers: readonly string[];
+  readonly body: Buffer;
+  /** IP address of who has answered; empty for an internal endpoint. */
+  readonly address: string;
+}
+
+/** The body of a response is longer than it may be. */
+export class ResponseTooLong extends Error {
+  constructor(maxBytes: number) {
+    super(`the response is longer than ${maxBytes} bytes`);
+    this.name = 'ResponseTooLong';
+  }
+}
+
+/** Addresses in networks of the gateway: policies of tenants must not reach them through it. */
+const NOT_PUBLIC = cidrList([
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '168.63.129.16/32', // Azure's host
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '224.0.0.0/3',
+  // Addresses that embed IPv4 addresses: IPv4-compatible, SIIT, NAT64, Teredo and 6to4.
+  '::/96',
+  '::ffff:0:0:0/96',
+  '64:ff9b::/96',
+  '64:ff9b:1::/48',
+  '2001::/32',
+  '2002::/16',
+  'fc00::/7',
+  'fe80::/10',
+  'fec0::/10',
+  'ff00::/8',
+]);
+
+/**
+ * Sends a request to the public internet, and follows no redirects.
+ *
+ * @throws {ResponseTooLong}
+ * @throws Error when the server is unreachable or not public, or the signal aborts
+ */
+export async function publicRequest(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
+  // Names are checked when they are resolved.
+  const literal = outbound.url.hostname.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(literal)) requirePublic(literal);
+  const response = await ask(outbound, signal);
+  try {
+    const body = await collected(response, outbound.maxBytes);
+    const { statusCode: status = 0, rawHeaders: headers, socket } = response;
+    return { status, headers, body, address: socket.remoteAddress ?? '' };
+  } finally {
+    response.destroy();
+  }
+}
+
+async function collected(response: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of response) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > maxBytes) throw new ResponseTooLong(maxBytes);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
+function ask({ method, url, headers, body }: OutboundRequest, signal: AbortSignal): Promise<IncomingMessage> {
+  const options = { method, lookup: publicLookup, agent: false, headers: namedValues(headers), signal };
+  return new Promise((resolve, reject) => {
+    const request = (url.protocol === 'http:' ? requestHttp : requestHttps)(url, options, resolve);
+    request.on('error', reject).end(body ?? undefined);
+  });
+}
+
+/** Values by their names, in lower case. */
+export function namedValues(headers: readonly string[]): Record<string, string[]> {
+  const named = new Map<string, string[]>();
+  for (let at = 0; at < headers.length; at += 2) {
+    const name = (headers[at] as string).toLowerCase();
+    named.set(name, [...(named.get(name) ?? []), headers[at + 1] as string]);
+  }
+  return Object.fromEntries(named);
+}
+
+const publicLookup: LookupFunction = (hostname, options, callback) => {
+  systemLookup(hostname, { ...options, all: true }, (error, addresses) => {
+    if (error) {
+      callback(error, '', 0);
+      return;
+    }
+    const open = addresses.filter(({ address }) => isPublic(address));
+    const [first] = open;
+    if (!first) callback(new Error(`${hostname} is not on the public internet`), '', 0);
+    else if (options.all) callback(null, open);
+    else callback(null, first.address, first.family);
+  });
+};
+
+function requirePublic(address: string): void {
+  if (!isPublic(address)) throw new Error(`${address} is not on the public internet`);
+}
+
+function isPublic(text: string): boolean {
+  const address = parseAddress(text);
+  return address !== null && !NOT_PUBLIC.some((range) => range.contains(address));
+}
