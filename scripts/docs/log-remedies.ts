@@ -25,6 +25,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'connection not relayed': 'check that the gateway at `address` runs, and the network between them',
   'connection of a load balancer without a PROXY header':
     'let the load balancer send one, or remove its address from GATEWAY_LOAD_BALANCERS',
+  'address database unusable; keeping the one in memory': 'replace `file` with an MMDB file that the gateway may read',
   'API request failed': 'fix what `reason` names, often the disk',
   'HTTP/1 connection failed unexpectedly': 'report it as a bug',
   'HTTP/2 connection failed unexpectedly': 'report it as a bug',

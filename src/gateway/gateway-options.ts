@@ -6,6 +6,7 @@ import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 import type { Periods } from './cluster/nodes.ts';
+import type { AddressDatabasePaths } from './endpoints/address-databases.ts';
 
 export interface GatewayOptions {
   /** The program's data folder; the gateway keeps its files in `gateway/` below it. */
@@ -45,6 +46,8 @@ export interface GatewayOptions {
   agentLimits?: AgentLimits;
   /** Overrides of the management API's generous limits. */
   limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
+  /** Databases of the locations and networks of clients; omitted: policies know neither. */
+  addressDatabases?: AddressDatabasePaths;
   /** Fetches the key sets and certificates that traffic policies name; omitted: from the public internet. */
   fetchForPolicies?: PolicyPorts['fetch'];
   log: Log;

@@ -34,6 +34,7 @@ import { lazyListener } from './edge/service-server.ts';
 
 import { AgentConnections } from './edge/tls/agent-connections.ts';
 import { TLS_LIMITS } from './edge/tls-mux.ts';
+import { AddressDatabases } from './endpoints/address-databases.ts';
 import {
   apiHost,
   connectHost,
@@ -114,6 +115,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       },
       periods.renewMs,
     );
+    const { geo = null, asn = null } = options.addressDatabases ?? {};
+    const addresses = geo || asn ? await AddressDatabases.open({ geo, asn }, options.log) : null;
+    cleanup.add(async () => addresses?.close());
     const parts = await startParts({
       options,
       ca,
@@ -130,6 +134,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
         txt: new TxtChallenges(cluster ? (...values) => cluster.publishChallenges(...values) : undefined),
       },
       ipPolicies: ipPolicyRules(store),
+      addresses,
       log: options.log,
       onStop: (stop) => cleanup.add(stop),
     });
@@ -149,6 +154,7 @@ interface Start {
   domains: DomainSettings;
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
+  addresses: AddressDatabases | null;
   endpoints: EndpointRegistry;
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
@@ -223,12 +229,13 @@ async function startParts(start: Start) {
   };
 }
 
-function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPolicies {
+function createPolicies({ options, store, ipPolicies, addresses, log }: Start): EndpointPolicies {
   return new EndpointPolicies({
     ipPolicies,
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
     fetch: options.fetchForPolicies,
     share: options.agentLimits?.policyShare,
+    ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
     replacements: new ReplacementThread(PACKAGED_REPLACER),
     log,
   });

@@ -51,6 +51,8 @@ export interface GatewayServerSettings {
   sessionPort: number | null;
   /** Load balancers, whose connections begin with a PROXY header. */
   balancers: Cidr[];
+  /** Paths of databases of locations and networks; null: none. */
+  addressDatabases: { geo: string | null; asn: string | null };
   apiUrl: string | null;
   encryptionKey: string | null;
   /** Of the shared database; null: the gateway has one of its own. */
@@ -97,6 +99,10 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     balancers: values.GATEWAY_LOAD_BALANCERS ?? [],
+    addressDatabases: {
+      geo: values.GATEWAY_GEO_DATABASE && path(values.GATEWAY_GEO_DATABASE),
+      asn: values.GATEWAY_ASN_DATABASE && path(values.GATEWAY_ASN_DATABASE),
+    },
     apiUrl: values.GATEWAY_API_URL,
     encryptionKey,
     databaseUrl,

@@ -156,6 +156,16 @@ const STANDALONE_GATEWAY = {
     'Load balancers in front of the gateway: their connections begin with a PROXY header (version 1 or 2), which says who the client is',
     { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
   ),
+  GATEWAY_GEO_DATABASE: text(
+    'Database of the cities or countries of IP addresses, for the variables `conn.geo.…` of traffic policies. Read again when it is replaced',
+    'the path of an MMDB file',
+    { example: '/var/lib/GeoIP/GeoLite2-City.mmdb' },
+  ),
+  GATEWAY_ASN_DATABASE: text(
+    'Database of the networks of IP addresses, for the variables `conn.client_ip.as.…` of traffic policies. Read again when it is replaced',
+    'the path of an MMDB file',
+    { example: '/var/lib/GeoIP/GeoLite2-ASN.mmdb' },
+  ),
   GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
     otherwise: '`https://api.<domain>` with the HTTPS port',
   }),

@@ -154,6 +154,8 @@ export interface PolicyScope extends EvaluationContext {
   readonly queryParameters: CelMap;
   readonly userAgent: UserAgent;
   certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined;
+  /** What is known of an address, by the rest of the variables' names. */
+  address(side: 'client' | 'server'): Readonly<Record<string, CelInput>>;
   /** Milliseconds since 1970. */
   now(): number;
   /** Call it when a phase begins: variables last for one phase. */

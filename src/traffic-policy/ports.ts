@@ -2,6 +2,7 @@ import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
+import type { AddressRecords } from './scope/address-variables.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 import { type ReplacedText, replaceAll, type TextReplacement } from './text-replacements.ts';
@@ -47,6 +48,8 @@ export interface PolicyPorts {
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
   hasCertificateAuthority(id: string): boolean;
   secret(vault: string, name: string): string | null;
+  /** Looks an IP address up in databases of locations and networks; null: there are none. */
+  findAddress(address: string): AddressRecords | null;
   /**
    * Replaces all matches, one replacement after another.
    *
@@ -82,6 +85,7 @@ export function standalonePorts(): PolicyPorts {
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,
+    findAddress: () => null,
     replaceIn: async (text, replacements) => replaceAll(text, replacements),
     fetch: fetchDocument,
     request: publicRequest,

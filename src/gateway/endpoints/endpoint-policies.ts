@@ -29,6 +29,8 @@ export interface EndpointPoliciesOptions {
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
+  /** Looks an IP address up, for variables; omitted: they are empty. */
+  findAddress?: PolicyPorts['findAddress'];
   /** Finds and replaces in long texts; omitted: the event loop waits for them. */
   replacements?: ReplacementThread;
   /**
@@ -91,7 +93,7 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, replacements: thread, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, fetch, findAddress, replacements: thread, log } = this.options;
     const processorTime = this.#times.of(payer);
     return {
       state: this.#states.of(url),
@@ -101,6 +103,7 @@ export class EndpointPolicies {
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),
+      ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),

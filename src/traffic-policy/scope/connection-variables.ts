@@ -1,6 +1,7 @@
 import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import type { PolicyScope } from '../policy-subjects.ts';
+import { SHORT_NAMES, UNKNOWN_ADDRESS } from './address-variables.ts';
 import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
 
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
@@ -44,7 +45,8 @@ export const CONNECTION_VARIABLES: VariableTable = {
   'conn.tls.negotiated_alpn': ({ connection }) => connection.tls?.alpn ?? '',
   'conn.tls.ja4_fingerprint': ({ connection }) => connection.tls?.ja4 ?? '',
   'conn.tls.session_resumed': () => false,
-  ...emptyLocationVariables(),
+  ...addressTable(),
+  ...emptyPodTable(),
   'endpoint.addr': ({ endpoint }) => `${endpoint.host}:${endpoint.port}`,
   'endpoint.host': ({ endpoint }) => endpoint.host,
   'endpoint.id': ({ endpoint }) => endpoint.id,
@@ -86,28 +88,28 @@ function terminationTable(): VariableTable {
   );
 }
 
-/** Variables that need a database of locations and networks. The gateway has none, so all are empty. */
-function emptyLocationVariables(): VariableTable {
-  const location = ['city', 'continent', 'country', 'country_code', 'metro_code', 'subdivision', 'timezone'];
-  const texts = ['latitude', 'longitude', 'postal_code', 'radius', ...location].map((name) => `geo.location.${name}`);
-  const registered = location.map((name) => `geo.registered_location.${name}`);
-  const table: Record<string, () => CelInput> = {};
-  for (const side of ['conn.client_ip', 'conn.server_ip']) {
-    for (const name of [...texts, ...registered, 'as.organization']) table[`${side}.${name}`] = () => '';
-    for (const name of ['geo.location.is_eu', 'geo.registered_location.is_eu', 'is_on_blocklist', 'is_tor_node']) {
-      table[`${side}.${name}`] = () => false;
-    }
-    table[`${side}.as.number`] = () => 0n;
-    table[`${side}.categories`] = () => NOTHING;
+/** Variables that need databases of locations and networks; empty without them, as those that no such database has. */
+function addressTable(): VariableTable {
+  const table: Record<string, (scope: PolicyScope) => CelInput | undefined> = {};
+  for (const side of ['client', 'server'] as const) {
+    const name = `conn.${side}_ip`;
+    for (const rest of Object.keys(UNKNOWN_ADDRESS)) table[`${name}.${rest}`] = (scope) => scope.address(side)[rest];
+    table[`${name}.is_on_blocklist`] = () => false;
+    table[`${name}.is_tor_node`] = () => false;
+    table[`${name}.categories`] = () => NOTHING;
   }
-  for (const name of ['city', 'country', 'country_code', 'latitude', 'longitude', 'radius', 'subdivision']) {
-    table[`conn.geo.${name}`] = () => '';
-  }
-  for (const name of ['id', 'metadata.name', 'metadata.namespace', 'metadata.error_code', 'metadata.error_message']) {
-    table[`conn.k8s.pod.${name}`] = () => '';
-  }
-  table['conn.k8s.pod.metadata.annotations'] = () => EMPTY;
+  for (const name of SHORT_NAMES)
+    table[`conn.geo.${name}`] = (scope) => scope.address('client')[`geo.location.${name}`];
   return table;
+}
+
+/** The gateway runs in no cluster of Kubernetes. */
+function emptyPodTable(): VariableTable {
+  const names = ['id', 'metadata.name', 'metadata.namespace', 'metadata.error_code', 'metadata.error_message'];
+  return {
+    ...Object.fromEntries(names.map((name) => [`conn.k8s.pod.${name}`, () => ''])),
+    'conn.k8s.pod.metadata.annotations': () => EMPTY,
+  };
 }
 
 const NOTHING = celList([]);

@@ -10,6 +10,7 @@ import type {
   PolicyTls,
 } from '../policy-subjects.ts';
 import type { PolicyPorts } from '../ports.ts';
+import { addressVariables, UNKNOWN_ADDRESS } from './address-variables.ts';
 import { certificateVariables } from './certificate-variables.ts';
 import { requestCookies, responseCookies } from './cookies.ts';
 import { headerMap } from './header-map.ts';
@@ -31,6 +32,8 @@ interface Derived {
 /** The cost of what is parsed once for many reads, per character or byte, in units of the budget. */
 const PATTERN_COST = 10;
 const CERTIFICATE_COST = 20;
+/** The cost of looking an address up in all databases. */
+const ADDRESS_COST = 2000;
 
 type Certificate = Record<string, CelInput> | null;
 
@@ -45,6 +48,8 @@ export class SubjectScope implements PolicyScope {
   #vars = new Map<string, CelInput>();
   readonly #results: Map<string, CelInput>;
   #derived: Derived = {};
+  readonly #addresses: { client?: Readonly<Record<string, CelInput>>; server?: Readonly<Record<string, CelInput>> } =
+    {};
 
   constructor(
     private readonly ports: PolicyPorts,
@@ -156,6 +161,19 @@ export class SubjectScope implements PolicyScope {
       known[side] = der && certificateVariables(der);
     }
     return known[side] ?? undefined;
+  }
+
+  address(side: 'client' | 'server'): Readonly<Record<string, CelInput>> {
+    const { clientIp, serverIp } = this.connection;
+    this.#addresses[side] ??= this.#found(side === 'client' ? clientIp : serverIp);
+    return this.#addresses[side];
+  }
+
+  #found(address: string): Readonly<Record<string, CelInput>> {
+    const records = this.ports.findAddress(address);
+    if (records === null) return UNKNOWN_ADDRESS;
+    this.budget.spend(ADDRESS_COST);
+    return addressVariables(records);
   }
 
   get #target(): string {
