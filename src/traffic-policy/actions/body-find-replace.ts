@@ -25,7 +25,8 @@ export function requestBodyFindReplace(config: unknown, context: ActionContext):
       if (body === null) return TOO_LONG;
       const { headers } = request;
       const isLong = firstValue(headers, 'content-length') !== undefined;
-      const changed = await replace(body, headers, context.scopeOf(request));
+      // A request without a body cannot get one, though some patterns match an empty text.
+      const changed = body.length === 0 ? UNCHANGED : await replace(body, headers, context.scopeOf(request));
       context.record(request, 'request_body_find_replace', { replacements: changed.matches });
       if (changed.body === null) return undefined;
       forgetBytes(headers);
@@ -88,6 +89,8 @@ interface Changed {
   body: Buffer | null;
   matches: readonly object[];
 }
+
+const UNCHANGED: Changed = { body: null, matches: [] };
 
 type Replace = (body: Buffer, headers: readonly string[], scope: PolicyScope) => Promise<Changed>;
 

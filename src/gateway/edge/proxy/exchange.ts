@@ -93,6 +93,10 @@ export class Exchange implements ExchangeEvents {
     else request.res.writeInterim(status, responseHeaders(headers, connection, status), reason);
   }
 
+  get isOver(): boolean {
+    return this.#over;
+  }
+
   onHead(head: ResponseHead): void {
     this.#head = head;
     if (this.parts.request.policy.shouldYield?.() !== true) {

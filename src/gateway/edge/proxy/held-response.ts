@@ -3,6 +3,8 @@ import { READ_MS } from './request-body.ts';
 
 /** Gets what was held. */
 interface Receiver {
+  /** Whether it wants nothing more. */
+  readonly isOver: boolean;
   onBody(piece: Buffer): void;
   onComplete(trailers: string[]): void;
   onFailed(error: Error): void;
@@ -51,10 +53,10 @@ export class HeldResponse {
 
   /** Passes on what was held; `body` stands for that of the response. */
   passOn(to: Receiver, body: Buffer | undefined): void {
-    const pieces = body === undefined ? this.#pieces : [body];
+    const pieces = body === undefined ? this.#pieces : [body].filter(({ length }) => length > 0);
     this.discard();
-    for (const piece of pieces) to.onBody(piece);
-    if (this.#end === null) return;
+    for (const piece of pieces) if (!to.isOver) to.onBody(piece);
+    if (this.#end === null || to.isOver) return;
     if ('error' in this.#end) to.onFailed(this.#end.error);
     else to.onComplete(this.#end.trailers);
   }

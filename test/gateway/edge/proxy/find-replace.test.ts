@@ -68,6 +68,37 @@ describe('request-body-find-replace', () => {
     }
   });
 
+  it('gives no body to a request without one, which could be taken for the next request', async () => {
+    const seen: string[] = [];
+    await edge.serve(
+      HOST,
+      async (req, res) => {
+        seen.push(`${req.method} ${req.headers['content-length']} ${await collect(req)}`);
+        res.end();
+      },
+      onRequest(rule('request-body-find-replace', replacing('.*', 'GET /smuggled HTTP/1.1'))),
+    );
+    for (const headers of [{ 'content-length': '0' }, { 'transfer-encoding': 'chunked' }]) {
+      expect((await asked({ method: 'POST', headers })).status).toBe(200);
+    }
+    expect((await asked()).status).toBe(200);
+    expect(seen).toEqual(['POST 0 ', 'POST undefined ', 'GET undefined ']);
+  });
+
+  it('can remove a whole body', async () => {
+    const policy = {
+      on_http_request: [rule('request-body-find-replace', replacing('(?s).*'))],
+      on_http_response: [rule('response-body-find-replace', replacing('(?s).*'))],
+    };
+    await edge.serve(
+      HOST,
+      async (req, res) => void res.end(`${req.headers['content-length']} ${(await collect(req)).length}`),
+      { policy },
+    );
+    const { body, headers, complete } = await asked({ body: 'all' });
+    expect([body, headers['content-length'], complete]).toEqual(['', '0', true]);
+  });
+
   it('leaves bytes that are no text as they are', async () => {
     await edge.serve(HOST, echo, onRequest(rule('request-body-find-replace', replacing('B', 'ü'))));
     const bytes = Buffer.from([0xff, 0x42, 0xfe]);
@@ -145,10 +176,19 @@ describe('response-body-find-replace', () => {
     ['never ends', (res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n')],
     ['has an unknown encoding', (res) => res.writeHead(200, { 'content-encoding': 'zstd' }).end('x')],
   ])('answers 500 when the body %s', async (_, answer) => {
-    await edge.serve(HOST, (_req, res) => answer(res), onResponse(rule('response-body-find-replace', SECRET)));
+    const rules = onResponse(rule('response-body-find-replace', SECRET));
+    const endpoint = await edge.serve(HOST, (_req, res) => answer(res), rules);
+    const runs: number[] = [];
+    const { policy } = endpoint;
+    const onHttpResponse: typeof policy.onHttpResponse = (request, response) => {
+      runs.push(response.status);
+      return policy.onHttpResponse?.(request, response);
+    };
+    Object.assign(endpoint, { policy: { ...policy, onHttpResponse } });
     const { status, headers, body } = await asked();
     expect([status, headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_2300']);
     expect(body).not.toContain('xx');
+    expect(runs).toHaveLength(1);
   });
 
   it('leaves responses without a body alone, and changes those of custom-response', async () => {
