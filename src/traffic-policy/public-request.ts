@@ -93,7 +93,15 @@ async function collected(response: AsyncIterable<Buffer>, maxBytes: number): Pro
 
 /** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
 function ask({ method, url, headers, body }: OutboundRequest, signal: AbortSignal): Promise<IncomingMessage> {
-  const options = { method, lookup: publicLookup, agent: false, headers: namedValues(headers), signal };
+  // Without a length, Node would send the body of a DELETE in a way that servers take for another request.
+  const length = body === null ? {} : { 'content-length': body.length };
+  const options = {
+    method,
+    lookup: publicLookup,
+    agent: false,
+    headers: { ...namedValues(headers), ...length },
+    signal,
+  };
   return new Promise((resolve, reject) => {
     const request = (url.protocol === 'http:' ? requestHttp : requestHttps)(url, options, resolve);
     request.on('error', reject).end(body ?? undefined);

@@ -73,10 +73,10 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
 
 const OPTION_NAMES: Readonly<Record<string, string>> = {
   binding: 'Binding',
-  app_protocol: 'App protocol',
+  app_protocol: 'Speaks',
   pooling: 'Pooling',
   metadata: 'Metadata',
-  proxy_proto: 'PROXY header',
+  proxy_proto: 'PROXY',
 };
 
 function describe(tunnel: TunnelDetail): string {
@@ -92,7 +92,7 @@ function describe(tunnel: TunnelDetail): string {
     ...(error ? [['Last error', [error.code, error.message].filter(Boolean).join(' ')]] : []),
     ['Policy', tunnel.policy],
   ];
-  return rows.map(([label, value]) => `${`${label}:`.padEnd(14)}${value}`).join('\n');
+  return rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n');
 }
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {

@@ -113,6 +113,15 @@ it('tunnels show prints a tunnel and its state', async () => {
   expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
 });
 
+it('tunnels start takes options of the endpoint, and show shows them', async () => {
+  const options = ['--app-protocol', 'http1', '--pooling', '--metadata', 'hall 3', '--proxy-proto', '2'];
+  expect((await tunnels('start', upstream, '-d', 'two.localhost', ...options)).code).toBe(0);
+  const { stdout } = await tunnels('show', 'two');
+  expect(stdout).toMatch(/^Speaks: +http1\nPooling: +true\nMetadata: +hall 3\nPROXY: +2$/m);
+  const { code, stderr } = await tunnels('start', upstream, '--binding', 'internal');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('a domain below .internal is needed')]);
+});
+
 it.each([
   [[], 'tunels', 'tunnels'],
   [['tunnels'], 'lst', 'list'],

@@ -113,9 +113,9 @@ function written(lines: readonly string[], { data, retry }: EventStreamMessage, 
   return result.join(lineBreak);
 }
 
-/** The name of a field that a policy may change; null for others. */
+/** The name of a field that a policy may change; null for others. A stream may begin with a byte order mark. */
 function fieldOf(line: string): string | null {
-  return /^(data|retry)(?=:|$)/.exec(line)?.[1] ?? null;
+  return /^\ufeff?(data|retry)(?=:|$)/.exec(line)?.[1] ?? null;
 }
 
 function valueIn(line: string): string {

@@ -257,6 +257,7 @@ describe('sse-find-replace', () => {
 
   it.each([
     ['data: a secret\n\n', 'data: a public\n\n'],
+    ['\ufeffdata: secret\n\n', 'data: public\n\n'],
     ['id: 1\r\ndata: sec\r\nevent: x\r\ndata:ret\r\n\r\n', 'id: 1\r\ndata: sec\r\nevent: x\r\ndata:ret\r\n\r\n'],
     ['data:secret\rdata: secret\rid: 2\r\r', 'data: public\rdata: public\rid: 2\r\r'],
     [
