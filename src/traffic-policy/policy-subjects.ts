@@ -78,6 +78,8 @@ export interface PolicyRequest {
   /** Reads the body; the edge can still send it to the upstream. Empty without one; null when it is longer or incomplete. */
   readBody(limit: number): Promise<Buffer | null>;
   readonly record?: RuleRecord | undefined;
+  /** Set by actions: headers that the response gets as well, flat name, value list. */
+  responseHeaders?: readonly string[];
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
   /** Only the engine uses it. */

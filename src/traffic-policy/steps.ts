@@ -1,3 +1,4 @@
+import type { NoticeLink } from '../lib/http/notice-page.ts';
 import type { PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
@@ -85,6 +86,8 @@ export interface PolicyError {
   readonly message: string;
   /** Alternating names and values, added to the headers of the page. */
   readonly headers: readonly string[];
+  /** Where the page leads next. */
+  readonly link?: NoticeLink;
 }
 
 export interface PolicyClose {

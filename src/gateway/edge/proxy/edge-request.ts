@@ -39,6 +39,7 @@ export class EdgeRequest implements PolicyRequest {
   readonly forwards: number;
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
+  responseHeaders?: readonly string[];
   readonly #expectContinue: ExpectContinue | null;
 
   /**
@@ -71,6 +72,7 @@ export class EdgeRequest implements PolicyRequest {
       this.body = outer.body;
       this.policy = withOuterPolicy(endpoint.policy, outer);
       this.forwards = outer.forwards + 1;
+      if (outer.responseHeaders !== undefined) this.responseHeaders = outer.responseHeaders;
       this.#expectContinue = outer.#expectContinue;
     }
     const { feed } = endpoint;

@@ -199,6 +199,7 @@ export class Exchange implements ExchangeEvents {
     }
     if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
     this.notifyPolicy(head.status);
+    if (request.responseHeaders !== undefined) headers.push(...request.responseHeaders);
     const response: PolicyResponse = { status: head.status, headers };
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {

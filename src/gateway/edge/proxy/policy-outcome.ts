@@ -18,20 +18,21 @@ export function answerByPolicy(
     answerInstead(request, outcome, counters);
     return;
   }
-  const response: PolicyResponse = { status: outcome.status, headers: headersOf(outcome) };
+  const response: PolicyResponse = { status: outcome.status, headers: headersOf(outcome, request) };
   const replaced = policy.onHttpResponse(request, response);
   if (replaced) answerInstead(request, replaced, counters);
   else send(req, res, response, outcome.body);
 }
 
 export function answerInstead(
-  { req, res }: EdgeRequest,
+  request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
 ): void {
+  const { req, res } = request;
   if (outcome.kind === 'error' || outcome.refused) counters.refusedByPolicy += 1;
   if (outcome.kind === 'answer') {
-    send(req, res, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
+    send(req, res, { status: outcome.status, headers: headersOf(outcome, request) }, outcome.body);
   } else {
     answerPolicyError(req, res, outcome);
   }
@@ -40,16 +41,16 @@ export function answerInstead(
 export function answerPolicyError(
   req: ClientRequest,
   res: ClientResponse,
-  { status, code, message, headers }: PolicyError,
+  { status, code, message, headers, link }: PolicyError,
 ): void {
-  answerError(req, res, new ApiError(status, code, message), headers);
+  answerError(req, res, new ApiError(status, code, message), headers, link);
 }
 
-/** A copy of the answer's headers, with its length. */
-function headersOf({ status, headers, body }: PolicyAnswer): string[] {
+/** A copy of the answer's headers, with its length and those that actions add to any response. */
+function headersOf({ status, headers, body }: PolicyAnswer, { responseHeaders = [] }: EdgeRequest): string[] {
   // These two have neither body nor length (RFC 9110, 8.6).
-  if (status === 204 || status === 304) return [...headers];
-  return [...headers, 'content-length', String(body.length)];
+  if (status === 204 || status === 304) return [...headers, ...responseHeaders];
+  return [...headers, ...responseHeaders, 'content-length', String(body.length)];
 }
 
 function send(
