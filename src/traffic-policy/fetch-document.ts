@@ -1,6 +1,6 @@
 import { lookup as systemLookup } from 'node:dns';
-import type { IncomingMessage } from 'node:http';
-import { get } from 'node:https';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { request } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { cidrList } from '../lib/network/cidr.ts';
 import { parseAddress } from '../lib/network/ip-address.ts';
@@ -34,24 +34,50 @@ const NOT_PUBLIC = cidrList([
   'ff00::/8',
 ]);
 
+export interface PublicRequest {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+export interface PublicResponse {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
 /**
  * Fetches a document from the public internet, without following redirects.
  *
  * @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
  */
 export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
+  const { status, body } = await requestPublic(url, maxBytes);
+  if (status !== 200) throw new Error(`the server responded with status ${status}`);
+  return body;
+}
+
+/**
+ * Sends a request to a server on the public internet. A redirect is a response like any other.
+ *
+ * @throws Error when it fails or takes more than 5 s, or the response's body is longer than `maxBytes`
+ */
+export async function requestPublic(
+  url: string,
+  maxBytes: number,
+  request: PublicRequest = {},
+): Promise<PublicResponse> {
   const { protocol, hostname } = new URL(url);
   if (protocol !== 'https:') throw new Error('the URL must start with https://');
   // Names are checked when they are resolved.
   const literal = hostname.replace(/^\[(.*)\]$/, '$1');
   if (isIP(literal)) requirePublic(literal);
-  return withDeadline(download(url, maxBytes), 'the download', DEADLINE_MS);
+  return withDeadline(exchange(url, maxBytes, request), 'the download', DEADLINE_MS);
 }
 
-async function download(url: string, maxBytes: number): Promise<Buffer> {
-  const response = await ask(url);
+async function exchange(url: string, maxBytes: number, request: PublicRequest): Promise<PublicResponse> {
+  const response = await ask(url, request);
   try {
-    if (response.statusCode !== 200) throw new Error(`the server responded with status ${response.statusCode}`);
     const chunks: Buffer[] = [];
     let size = 0;
     for await (const chunk of response as AsyncIterable<Buffer>) {
@@ -59,22 +85,23 @@ async function download(url: string, maxBytes: number): Promise<Buffer> {
       size += chunk.length;
       if (size > maxBytes) throw new Error(`the document is longer than ${maxBytes} bytes`);
     }
-    return Buffer.concat(chunks);
+    return { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) };
   } finally {
     response.destroy();
   }
 }
 
 /** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
-function ask(url: string): Promise<IncomingMessage> {
+function ask(url: string, { method = 'GET', headers = {}, body }: PublicRequest): Promise<IncomingMessage> {
   const options = {
+    method,
     lookup: publicLookup,
     agent: false,
-    headers: { accept: 'application/json, */*' },
+    headers: { accept: 'application/json, */*', ...headers },
     signal: AbortSignal.timeout(DEADLINE_MS),
   };
   return new Promise((resolve, reject) => {
-    get(url, options, resolve).on('error', reject);
+    request(url, options, resolve).on('error', reject).end(body);
   });
 }
 
