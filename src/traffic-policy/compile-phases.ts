@@ -63,7 +63,7 @@ export function* compilePhases(
     declarations: declarationsOf({ ...target, terminatesTls: types.has('terminate-tls') }),
     protocol: target.protocol,
     fixedTermination: target.fixedTermination,
-    recordsResults: false,
+    results: new Set(),
     reportTrouble: troubleReporter(ports),
     patterns: new Budget(),
     memory: actions.length === 0 ? 0 : text.length * BYTES_PER_CHARACTER,

@@ -1,6 +1,8 @@
 import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
+import type { Attempt, IdentityProvider, SignInClient } from './sign-in/identity-provider.ts';
+import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 
@@ -29,6 +31,24 @@ export interface PolicyTrouble {
   readonly cause: unknown;
 }
 
+/** Encrypts values for cookies, with keys that all gateways of a database have. */
+export interface Seal<T> {
+  /** @param owner what the value is bound to: it is read for the same owner only */
+  seal(value: T, owner: string): string;
+  /** @returns null for a text of another owner, one that was changed, and one whose key is too old */
+  open(sealed: string, owner: string): T | null;
+}
+
+/** For openid-connect and oauth. */
+export interface SignInPort {
+  readonly sessions: Seal<Session>;
+  readonly attempts: Seal<Attempt>;
+  /** @throws {SignInFailed} when the provider cannot be reached, or is no provider */
+  provider(client: SignInClient): Promise<IdentityProvider>;
+  /** Sign-ins from before were ended: milliseconds since 1970. */
+  endedBefore(host: string, issuer: string, subject: string): number;
+}
+
 export interface PolicyPorts {
   /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
@@ -45,6 +65,7 @@ export interface PolicyPorts {
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
   hasCertificateAuthority(id: string): boolean;
   secret(vault: string, name: string): string | null;
+  readonly signIn: SignInPort;
   /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   onLog(entry: PolicyLogEntry): void;
@@ -53,6 +74,14 @@ export interface PolicyPorts {
   /** Receives failures, at most once a minute for each place. */
   onTrouble(trouble: PolicyTrouble): void;
 }
+
+const UNSEALED = { seal: () => '', open: () => null };
+const NO_SIGN_IN: SignInPort = {
+  sessions: UNSEALED,
+  attempts: UNSEALED,
+  provider: () => Promise.reject(new Error('only a gateway can sign people in')),
+  endedBefore: () => 0,
+};
 
 /** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */
 export function standalonePorts(): PolicyPorts {
@@ -67,6 +96,7 @@ export function standalonePorts(): PolicyPorts {
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,
+    signIn: NO_SIGN_IN,
     fetch: fetchDocument,
     onLog: () => {},
     onWarnings: () => {},

@@ -28,6 +28,8 @@ export interface EndpointPoliciesOptions {
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
+  /** Omitted: nobody can sign in. */
+  signIn?: PolicyPorts['signIn'];
   /**
    * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
    * compression; omitted: all of it.
@@ -88,7 +90,7 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, fetch, signIn, log } = this.options;
     return {
       state: this.#states.of(url),
       processorTime: this.#times.of(payer),
@@ -97,6 +99,7 @@ export class EndpointPolicies {
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),
+      ...(signIn && { signIn }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
       onWarnings: (warnings) => this.#warn(url, warnings),

@@ -12,6 +12,7 @@ import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
+import { openIdConnect } from './openid-connect.ts';
 import { rateLimit } from './rate-limit.ts';
 import { redirect } from './redirect.ts';
 import { removeHeaders } from './remove-headers.ts';
@@ -32,6 +33,8 @@ const IMPLEMENTATIONS = {
   'forward-internal': forwardInternal,
   'jwt-validation': jwtValidation,
   log,
+  oidc: openIdConnect,
+  'openid-connect': openIdConnect,
   'rate-limit': rateLimit,
   redirect,
   'remove-headers': removeHeaders,

@@ -13,7 +13,6 @@ describe('an invalid configuration is rejected', () => {
   it.each<[string, unknown, string, RegExp]>([
     ['nope', {}, '2201', /actions\[0\]\.type: unknown action "nope"/],
     ['webhook-validation', {}, '2201', /use verify-webhook/],
-    ['oauth', { provider: 'google' }, '2201', /does not support the action oauth yet/],
     ['ai-gateway', {}, '2201', /not support/],
     ['terminate-tls', {}, '2202', /not supported in on_http_request/],
     ['compress-response', {}, '2202', /not supported in on_http_request/],
@@ -127,6 +126,8 @@ describe('an invalid configuration is rejected', () => {
   });
 });
 
+const openId = { issuer_url: 'https://idp.example.com', client_id: 'cam' };
+
 /** A valid configuration for every action. */
 const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'add-headers': { headers: { a: '1' } },
@@ -143,6 +144,8 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
     jws: { allowed_algorithms: ['RS256'], keys: { sources: { additional_jkus: ['https://idp/jwks'] } } },
   },
   log: { metadata: { a: 1 } },
+  oidc: openId,
+  'openid-connect': openId,
   'rate-limit': {
     name: 'n',
     algorithm: 'sliding_window',
