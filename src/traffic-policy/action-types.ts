@@ -26,7 +26,7 @@ const ACTIONS = {
   'http-request': { runsOn: 'cloud' },
   'jwt-validation': { runsOn: 'gateway', authenticates: true },
   log: { runsOn: 'gateway', onConnect: true },
-  oauth: { runsOn: 'cloud', authenticates: true },
+  oauth: { runsOn: 'gateway', authenticates: true },
   oidc: { runsOn: 'gateway', authenticates: true },
   'openid-connect': { runsOn: 'gateway', authenticates: true },
   'owasp-crs-request': { runsOn: 'cloud' },

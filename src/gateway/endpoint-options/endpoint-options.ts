@@ -148,7 +148,7 @@ function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
   const name = OAuth ? 'OAuth' : 'OIDC';
   throw new RpcError(
     'ERR_NGROK_365',
-    `the option ${name} is not supported by this gateway; use the policy action openid-connect with a client of your own`,
+    `the option ${name} is not supported by this gateway; use the policy action openid-connect or oauth with a client of your own`,
   );
 }
 

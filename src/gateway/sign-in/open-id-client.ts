@@ -20,8 +20,9 @@ import {
   type TokenEndpointResponseHelpers,
   WWWAuthenticateChallengeError,
 } from 'openid-client';
+import { z } from 'zod';
 import { messageOf, quote } from '../../lib/errors.ts';
-import type { requestPublic } from '../../traffic-policy/fetch-document.ts';
+import type { PublicResponse, requestPublic } from '../../traffic-policy/fetch-document.ts';
 import {
   type Attempt,
   type IdentityProvider,
@@ -53,7 +54,7 @@ export async function connectToProvider(client: SignInClient, send: Send): Promi
   const authentication = authenticationWith(clientSecret);
   if (place.oauth !== undefined) {
     const configuration = new Configuration(metadataOf(place.issuer, place.oauth), clientId, METADATA, authentication);
-    configuration[customFetch] = fetchWith(send);
+    configuration[customFetch] = fetchWith(send, asStandard);
     return new OpenIdClient(client, configuration, send);
   }
   try {
@@ -88,11 +89,15 @@ function authenticationWith(secret: string): ClientAuth {
   };
 }
 
-/** Reaches the addresses that policies may reach, and no others. */
-function fetchWith(send: Send): CustomFetch {
+/**
+ * Reaches the addresses that policies may reach, and no others.
+ *
+ * @param adapt makes a provider's responses standard ones
+ */
+function fetchWith(send: Send, adapt = (response: PublicResponse) => response): CustomFetch {
   return async (url, { method, headers, body }) => {
     const text = body === undefined || body === null ? undefined : String(body);
-    const response = await send(url, MAX_BYTES, { method, headers, ...(text !== undefined && { body: text }) });
+    const response = adapt(await send(url, MAX_BYTES, { method, headers, ...(text !== undefined && { body: text }) }));
     const relevant = new Headers();
     for (const name of ['content-type', 'www-authenticate']) {
       const value = response.headers[name];
@@ -101,6 +106,27 @@ function fetchWith(send: Send): CustomFetch {
     const hasBody = response.status !== 204 && response.status !== 304;
     return new Response(hasBody ? new Uint8Array(response.body) : null, { status: response.status, headers: relevant });
   };
+}
+
+/** GitHub reports errors with status 200, Twitch lists scopes. */
+function asStandard(response: PublicResponse): PublicResponse {
+  const parsed = TokenDocument.safeParse(jsonOf(response.body));
+  if (!parsed.success) return response;
+  const { error, scope } = parsed.data;
+  const body = Array.isArray(scope) ? { ...parsed.data, scope: scope.join(' ') } : parsed.data;
+  const hasFailed = error !== undefined && response.status === 200;
+  return { ...response, status: hasFailed ? 400 : response.status, body: Buffer.from(JSON.stringify(body)) };
+}
+
+const TokenDocument = z.looseObject({ error: z.string().optional(), scope: z.unknown().optional() });
+
+function jsonOf(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString());
+  } catch {
+    // The library says so better.
+    return null;
+  }
 }
 
 class OpenIdClient implements IdentityProvider {
@@ -237,7 +263,7 @@ function failureOf(error: unknown, issuer: string): SignInFailed {
     return fail(403, 'ERR_NGROK_3151', 'The identity provider has ended this session.');
   }
   if (error instanceof ResponseBodyError && error.status < 500) {
-    if (error.error === 'invalid_grant') {
+    if (error.error === 'invalid_grant' || error.error === 'bad_verification_code') {
       return fail(400, 'ERR_NGROK_3122', "The identity provider's code has expired, or was used before.");
     }
     return fail(502, 'ERR_NGROK_3125', `The identity provider refuses this endpoint's client: ${wordOf(error.error)}.`);

@@ -12,6 +12,7 @@ import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
+import { oauth } from './oauth.ts';
 import { openIdConnect } from './openid-connect.ts';
 import { rateLimit } from './rate-limit.ts';
 import { redirect } from './redirect.ts';
@@ -33,6 +34,7 @@ const IMPLEMENTATIONS = {
   'forward-internal': forwardInternal,
   'jwt-validation': jwtValidation,
   log,
+  oauth,
   oidc: openIdConnect,
   'openid-connect': openIdConnect,
   'rate-limit': rateLimit,

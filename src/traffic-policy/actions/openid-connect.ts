@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { durationBetween } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import type { Person, ProviderPlace } from '../sign-in/identity-provider.ts';
+import { personOf } from '../sign-in/claims.ts';
+import type { ProviderPlace } from '../sign-in/identity-provider.ts';
 import { DAY_MS, MAX_SESSION_MS } from '../sign-in/session.ts';
 import { SignInGate } from '../sign-in/sign-in-gate.ts';
 import type { PreparedAction } from '../steps.ts';
@@ -104,31 +105,4 @@ function isIssuer(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { protocol, search, hash, username } = new URL(text);
   return protocol === 'https:' && search === '' && hash === '' && username === '';
-}
-
-const Claims = z.looseObject({
-  sub: z.string(),
-  email: z.string().optional(),
-  email_verified: z.union([z.boolean(), z.string()]).optional(),
-  name: z.string().optional(),
-  preferred_username: z.string().optional(),
-});
-
-/**
- * Reads the claims of OpenID Connect. An email that the provider calls unverified is left out: anyone who
- * registers there could claim it, and policies decide by it.
- */
-export function personOf(claims: unknown): Person {
-  const {
-    sub,
-    email = '',
-    email_verified: isVerified = true,
-    name,
-    preferred_username: username,
-  } = Claims.parse(claims);
-  return {
-    subject: sub,
-    email: isVerified === true || isVerified === 'true' ? email : '',
-    name: name ?? username ?? '',
-  };
 }

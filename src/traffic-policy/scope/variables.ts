@@ -29,6 +29,7 @@ const RESULTS: Readonly<Record<string, readonly string[]>> = {
   forward_internal: ['url', ...ERROR],
   jwt_validation: ['tokens', ...ERROR],
   log: ['metadata'],
+  oauth: [...SIGN_IN, 'identity.current_provider_session_id'],
   oidc: [...SIGN_IN, 'identity.current_session_id', 'identity_token'],
   rate_limit: ['limited', 'bucket_key', ...ERROR],
   redirect: ['matches', 'url', ...ERROR],

@@ -9,19 +9,10 @@ import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
-import { connectionFrom, requestFor } from '../fake-request.ts';
+import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
 
 const CAM = 'https://cam.example.com';
 const DOOR = 'https://door.example.com';
-const TLS = {
-  sni: null,
-  version: '1.3',
-  cipherSuite: null,
-  alpn: null,
-  ja4: null,
-  clientCertificate: null,
-  serverCertificate: null,
-};
 
 let idp: TestIdentityProvider;
 beforeAll(async () => {
@@ -75,7 +66,7 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
       target: pathname + search,
       host,
       headers: Object.entries(request.headers ?? {}).flat(),
-      connection: connectionFrom('203.0.113.7', { tls: TLS }),
+      connection: connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES }),
     });
     const outcome = await compilePolicy(text, 'https', { ports: { ...world.ports, state } }).onHttpRequest?.(subject);
     world.forwarded = subject.headers;
