@@ -24,7 +24,10 @@ const provider: IdentityProvider = {
 export async function signedIn(
   makeRequest: (target: string, cookie: string) => PolicyRequest,
 ): Promise<{ policy: CompiledPolicy; cookie: string }> {
-  const signIn = { ...createSignIn({ box: new SecretsBox(Buffer.alloc(32)) }), provider: async () => provider };
+  const signIn = {
+    ...createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 } }),
+    provider: async () => provider,
+  };
   const policy = compilePolicy(OPEN_ID, 'https', { ports: { signIn } });
   const ask = async (target: string, cookie: string): Promise<readonly string[]> => {
     const outcome = await policy.onHttpRequest?.(makeRequest(target, cookie));

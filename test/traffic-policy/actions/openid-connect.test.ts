@@ -4,7 +4,7 @@ import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
-import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
+import type { PolicyPorts, PolicyTrouble, SignInPort } from '../../../src/traffic-policy/ports.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
@@ -29,6 +29,7 @@ interface World {
   ports: Partial<PolicyPorts>;
   /** Milliseconds that have passed for the endpoints. */
   passed: number;
+  endedBefore: SignInPort['endedBefore'];
   /** Headers of the last request that went on to the upstream. */
   forwarded: readonly string[];
 }
@@ -41,10 +42,18 @@ const REPORT = ['email', 'name', 'provider_user_id']
 function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
   const troubles: PolicyTrouble[] = [];
   const box = new SecretsBox(Buffer.alloc(32, 7));
-  const world: World = { endpoints, report: REPORT, troubles, ports: {}, passed: 0, forwarded: [] };
+  const world: World = {
+    endpoints,
+    report: REPORT,
+    troubles,
+    ports: {},
+    passed: 0,
+    forwarded: [],
+    endedBefore: () => 0,
+  };
   const wallClock = () => Date.now() + world.passed;
   world.ports = {
-    signIn: createSignIn({ box }, idp.send, wallClock),
+    signIn: createSignIn({ box, endedSignIns: { before: (...of) => world.endedBefore(...of) } }, idp.send, wallClock),
     wallClock,
     onTrouble: (trouble) => troubles.push(trouble),
   };
@@ -301,6 +310,20 @@ describe('a session of openid-connect', () => {
     expect((await browser.visit(`${CAM}/`)).status).toBe(200);
     world.passed += 2 * MINUTE;
     expect((await browser.visit(`${CAM}/`)).status).toBe(302);
+  });
+
+  it('can be ended for everyone at a host, and for a person', async () => {
+    const { browser, world } = setUp();
+    await signIn(browser);
+    const asked: unknown[] = [];
+    world.endedBefore = (...of) => {
+      asked.push(of);
+      return Date.now();
+    };
+    world.passed += MINUTE;
+    expect((await browser.visit(`${CAM}/`)).status).toBe(302);
+    expect(asked).toEqual([['cam.example.com', idp.issuer, 'jo']]);
+    expect((await signIn(browser)).status).toBe(200);
   });
 
   it('is read with the key that has sealed it, and sealed again with the next one', async () => {
