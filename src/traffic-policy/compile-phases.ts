@@ -126,6 +126,7 @@ function requestCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, un
     phase: 'on_http_request',
     kind: REQUEST,
     maker: (action) => action.on_http_request,
+    excluded: (action) => action.on_excluded_request,
     fail: (place, error) => failure(place, error, policy),
   };
 }

@@ -43,8 +43,11 @@ export interface Seal<T> {
 export interface SignInPort {
   readonly sessions: Seal<Session>;
   readonly attempts: Seal<Attempt>;
-  /** @throws {SignInFailed} when the provider cannot be reached, or is no provider */
-  provider(client: SignInClient): Promise<IdentityProvider>;
+  /**
+   * @param onAsk called when the provider has to be asked how it is used
+   * @throws {SignInFailed} when the provider cannot be reached, or is no provider
+   */
+  provider(client: SignInClient, onAsk: () => void): Promise<IdentityProvider>;
   /** Sign-ins from before were ended: milliseconds since 1970. */
   endedBefore(host: string, issuer: string, subject: string): number;
 }

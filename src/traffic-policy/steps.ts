@@ -136,6 +136,8 @@ export interface PreparedAction {
   readonly ends: boolean;
   readonly on_tcp_connect?: () => ConnectStep;
   readonly on_http_request?: () => RequestStep;
+  /** Runs instead when the expressions of the rule exclude a request, for paths that the action answers itself. */
+  readonly on_excluded_request?: RequestStep;
   readonly on_http_response?: () => ResponseStep;
 }
 
@@ -144,6 +146,8 @@ export interface PlacedStep<S extends Subject, Response, Result> {
   /** The action that the step runs; null for a rule with expressions, whose steps are within. */
   readonly action: { readonly rule: RecordedRule; readonly type: string } | null;
   readonly run: (subject: S, response: Response) => Result | undefined;
+  /** Runs instead when the expressions of the rule exclude the subject. */
+  readonly excluded?: ((subject: S, response: Response) => Result | undefined) | undefined;
 }
 
 export interface OutcomeKind<Result> {

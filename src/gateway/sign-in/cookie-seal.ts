@@ -7,6 +7,9 @@ import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts'
 const PERIOD_MS = 30 * DAY_MS;
 const KEPT_PERIODS = Math.ceil(MAX_SESSION_MS / PERIOD_MS);
 
+/** Characters of a value that is kept open. */
+const MAX_REMEMBERED = 8_192;
+
 /** Makes the key of a purpose: all gateways of a database make the same one. */
 type KeyFor = (purpose: string) => string;
 
@@ -43,7 +46,8 @@ export class CookieSeal<T> implements Seal<T> {
     if (!(period <= this.#current + 1 && period >= this.#current - KEPT_PERIODS)) return null;
     const value = this.#read(Buffer.from(sealed.slice(dot + 1), 'base64url'), owner, period);
     // A copy, as the text is a part of the request's whole head.
-    if (value !== null) this.#opened.set(Buffer.from(sealed).toString(), { owner, value });
+    if (value !== null && sealed.length <= MAX_REMEMBERED)
+      this.#opened.set(Buffer.from(sealed).toString(), { owner, value });
     return value;
   }
 

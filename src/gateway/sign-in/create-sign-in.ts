@@ -25,7 +25,7 @@ export function createSignIn(
   return {
     sessions: new CookieSeal<Session>('sign-in session', keyFor, REMEMBERED_SESSIONS, wallClock),
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
-    provider: (client) => providers.of(client),
+    provider: (client, onAsk) => providers.of(client, onAsk),
     endedBefore: (host, issuer, subject) => endedSignIns.before(host, issuer, subject),
   };
 }

@@ -3,7 +3,8 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { requestPublic } from '../../traffic-policy/fetch-document.ts';
 import type { IdentityProvider, SignInClient } from '../../traffic-policy/sign-in/identity-provider.ts';
 
-const MAX_CLIENTS = 1_000;
+/** Each takes two documents of its provider. */
+const MAX_CLIENTS = 300;
 const FRESH_MS = 3_600_000;
 /** The delay before a provider is asked again that did not answer. */
 const FAILED_MS = 10_000;
@@ -28,12 +29,16 @@ export class IdentityProviders {
     private readonly now: () => number,
   ) {}
 
-  /** @throws {SignInFailed} when the provider does not say how it is used */
-  of(client: SignInClient): Promise<IdentityProvider> {
+  /**
+   * @param onAsk called when the provider is asked how it is used
+   * @throws {SignInFailed} when the provider does not say it
+   */
+  of(client: SignInClient, onAsk: () => void): Promise<IdentityProvider> {
     const { place, clientId, clientSecret } = client;
     const key = JSON.stringify([place.issuer, place.oauth !== undefined, clientId, hash('sha256', clientSecret)]);
     const known = this.#entries.get(key);
     if (known !== undefined && this.now() < known.dueAt) return known.provider;
+    onAsk();
     const usable = known?.hasFailed === false ? known : null;
     const entry: Entry = { provider: connect(client, this.send), dueAt: this.now() + FRESH_MS, hasFailed: false };
     if (usable === null) this.#entries.set(key, entry);

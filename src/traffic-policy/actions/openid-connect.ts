@@ -98,7 +98,11 @@ export function signInAction(
     },
     context,
   );
-  return { ends: false, on_http_request: () => (request) => gate.admit(request) };
+  return {
+    ends: false,
+    on_http_request: () => (request) => gate.admit(request),
+    on_excluded_request: (request) => gate.pass(request),
+  };
 }
 
 function isIssuer(text: string): boolean {

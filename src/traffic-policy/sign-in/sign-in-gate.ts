@@ -29,8 +29,8 @@ const CALLBACK = '/ngrok/oidc/callback';
 const ATTEMPT_MS = 15 * 60_000;
 /** Longer paths are not returned to: each attempt's is in a cookie. */
 const MAX_TARGET = 1024;
-/** Milliseconds that checking the signature of a token takes, mostly outside of the event loop. */
-const SIGNATURE_MS = 0.2;
+/** Milliseconds of processor time for an exchange with a provider, which is hardly measurable: TLS, documents, signatures. */
+const EXCHANGE_MS = 5;
 const NO_STORE = ['cache-control', 'no-store'];
 const NO_BODY = Buffer.alloc(0);
 const NO_TOKENS = { identity: '', access: '', refresh: '' };
@@ -83,24 +83,39 @@ export class SignInGate {
     this.#state = context.ports.state.keep(SignInState, [], () => new SignInState());
   }
 
+  /** @returns the answer to a client that has to sign in, or is signing in; undefined lets the request through */
   admit(request: PolicyRequest): RequestResult {
     if (request.connection.tls === null) return NEEDS_HTTPS;
     if (this.options.allowsPreflight && isPreflight(request)) return undefined;
-    const cookies = takeCookies(request.headers);
-    if (cookies.size > 0) request.scope?.changed();
-    const visit = { request, cookies, site: this.#sites.of(this.context.scopeOf(request)) };
-    if (request.target.startsWith(PATHS)) {
-      const answer = this.#atOwnPath(visit);
-      if (answer !== undefined) return answer;
-    }
+    const visit = this.#begun(request);
+    const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(visit) : undefined;
+    if (answer !== undefined) return answer;
     const now = this.context.ports.wallClock();
-    const sealed = sessionIn(cookies, visit.site.names);
+    const sealed = sessionIn(visit.cookies, visit.site.names);
     const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, visit.site.owner);
     if (session === null || !this.#isOpen(session, visit, now)) return this.#signInFirst(visit, session, now);
     const { renewMs } = this.options;
     if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, visit, now);
     this.#letThrough(session, visit, now, false);
     return undefined;
+  }
+
+  /** Lets a request through without a session, except for the paths at which people sign in. */
+  pass(request: PolicyRequest): RequestResult {
+    const isOwn = request.target.startsWith(PATHS) && request.connection.tls !== null;
+    if (isOwn) return this.#atOwnPath(this.#begun(request));
+    this.#takeCookies(request);
+    return undefined;
+  }
+
+  #begun(request: PolicyRequest): Visit {
+    return { request, cookies: this.#takeCookies(request), site: this.#sites.of(this.context.scopeOf(request)) };
+  }
+
+  #takeCookies(request: PolicyRequest): Cookies {
+    const cookies = takeCookies(request.headers);
+    if (cookies.size > 0) request.scope?.changed();
+    return cookies;
   }
 
   #letThrough(session: Session, visit: Visit, now: number, isRenewed: boolean): void {
@@ -179,7 +194,7 @@ export class SignInGate {
   /** Signs somebody in who has returned from the provider. */
   async #finish(visit: Visit, state: string | null): Promise<PolicyAnswer> {
     const { request, site, cookies } = visit;
-    const { signIn, wallClock, processorTime } = this.context.ports;
+    const { signIn, wallClock } = this.context.ports;
     if (state === null) throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state.', '');
     const id = state.split('.', 1)[0] ?? '';
     const attempt = signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
@@ -198,8 +213,8 @@ export class SignInGate {
       throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before.', '');
     }
     const provider = await this.#provider(site);
+    this.#spendOnExchange();
     const person = await provider.redeem(new URL(site.origin + request.target), attempt);
-    processorTime.spend(SIGNATURE_MS);
     const now = wallClock();
     const session = { ...person, id: randomText(), signedInAt: now, usedAt: now, checkedAt: now };
     const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, visit, now)];
@@ -210,6 +225,7 @@ export class SignInGate {
     try {
       const person = await this.#state.renewOnce(session.id, now, async () => {
         const provider = await this.#provider(visit.site);
+        this.#spendOnExchange();
         return provider.renew(session);
       });
       this.#letThrough({ ...session, ...person, checkedAt: now }, visit, now, true);
@@ -224,7 +240,11 @@ export class SignInGate {
   }
 
   #provider(site: Site): Promise<IdentityProvider> {
-    return this.context.ports.signIn.provider(site.client);
+    return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
+  }
+
+  #spendOnExchange(): void {
+    this.context.ports.processorTime.spend(EXCHANGE_MS);
   }
 
   /** Answers with a page when somebody cannot be signed in. */

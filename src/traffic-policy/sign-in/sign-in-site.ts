@@ -10,6 +10,8 @@ import { type CookieNames, cookieNames } from './sign-in-cookies.ts';
 /** Hosts of a wildcard endpoint that are remembered, each with its client. */
 const MAX_SITES = 50;
 
+const AUTHORITY = /^[a-z0-9._-]{1,253}(?::\d{1,5})?$/i;
+
 export interface SiteOptions {
   readonly place: ProviderPlace;
   readonly clientId: Template;
@@ -53,16 +55,16 @@ export class Sites {
   #make(authority: string, clientId: string, clientSecret: string): Site {
     const { place, authId, cookieDomain: domain } = this.options;
     if (clientId === '') throw new PolicyFailure('ERR_NGROK_2234', 'config.client_id is empty');
-    const url = URL.canParse(`https://${authority}`) ? new URL(`https://${authority}`) : null;
-    if (url === null) throw new PolicyFailure('ERR_NGROK_2300', 'the request has no usable host');
-    const host = url.hostname;
+    // Names below a wildcard can be anything, also what would be another host in a URL.
+    if (!AUTHORITY.test(authority)) throw new PolicyFailure('ERR_NGROK_2300', 'the request has no usable host');
+    const { origin, hostname: host } = new URL(`https://${authority}`);
     if (domain !== null && host !== domain && !host.endsWith(`.${domain}`)) {
       throw new PolicyFailure('ERR_NGROK_2204', `config.auth_cookie_domain is neither ${host} nor a domain above it`);
     }
     const parts = [domain ?? host, place.issuer, clientId, hash('sha256', clientSecret), authId];
     const owner = JSON.stringify(parts);
     const names = cookieNames(hash('sha256', owner).slice(0, 8), domain);
-    return { origin: url.origin, host, client: { place, clientId, clientSecret }, names, owner };
+    return { origin, host, client: { place, clientId, clientSecret }, names, owner };
   }
 }
 

@@ -1,8 +1,8 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { SignedIn } from './identity-provider.ts';
 
-const MAX_USED = 10_000;
-const MAX_RENEWALS = 1_000;
+const MAX_USED = 1_000;
+const MAX_RENEWALS = 200;
 /** Milliseconds for which requests that still have the earlier cookie get the same answer of the provider, also a failure. */
 const RENEWED_MS = 30_000;
 

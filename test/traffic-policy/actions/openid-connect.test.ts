@@ -30,6 +30,8 @@ interface World {
   /** Milliseconds that have passed for the endpoints. */
   passed: number;
   endedBefore: SignInPort['endedBefore'];
+  /** Expressions of the rule with the action. */
+  expressions: string[];
   /** Headers of the last request that went on to the upstream. */
   forwarded: readonly string[];
 }
@@ -50,6 +52,7 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     passed: 0,
     forwarded: [],
     endedBefore: () => 0,
+    expressions: [],
   };
   const wallClock = () => Date.now() + world.passed;
   world.ports = {
@@ -66,7 +69,10 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     states.set(origin, state);
     const text = JSON.stringify({
       on_http_request: [
-        { actions: [{ type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT, ...config } }] },
+        {
+          expressions: world.expressions,
+          actions: [{ type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT, ...config } }],
+        },
         { actions: [{ type: 'custom-response', config: { body: `\${${world.report}}` } }] },
       ],
     });
@@ -175,6 +181,27 @@ describe('openid-connect', () => {
       expect(new URL(String(signedIn.headers.location)).origin).toBe(CAM);
       const signedOut = await browser.visit(`${CAM}/ngrok/logout${query}`);
       expect(new URL(String(signedOut.headers.location)).origin).toBe(CAM);
+    },
+  );
+
+  it('signs people in for some paths, if the rule says so, and leaves the others alone', async () => {
+    const { browser, world } = setUp();
+    world.expressions = ["req.url.path.startsWith('/admin')"];
+    expect(codeOf(await browser.visit(`${CAM}/`))).toBe('ERR_NGROK_3900');
+    expect(await signIn(browser, `${CAM}/admin`)).toMatchObject({ url: `${CAM}/admin`, body: 'jo@example.com|JO|jo' });
+    await browser.visit(`${CAM}/`);
+    expect(world.forwarded.join()).not.toContain('ngrok-sign-in');
+    expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain('signed out');
+  });
+
+  it.each(['evil.example/.example.com', 'evil.example?.example.com', 'a@cam.example.com', ''])(
+    'signs nobody in at the host %j, which is another one in a URL',
+    async (host) => {
+      const { ports } = setUp().world;
+      const action = { type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT } };
+      const policy = compilePolicy(JSON.stringify({ on_http_request: [{ actions: [action] }] }), 'https', { ports });
+      const connection = connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES });
+      expect(await policy.onHttpRequest?.(requestFor({ host, connection }))).toMatchObject({ status: 500 });
     },
   );
 
