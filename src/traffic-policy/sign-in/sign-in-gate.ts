@@ -61,6 +61,7 @@ const NEEDS_SIGN_IN: PolicyError = {
   code: 'ERR_NGROK_3150',
   message: 'This needs somebody who has signed in. Open the page in a browser to sign in.',
   headers: [],
+  link: { href: '/', text: 'Sign in' },
 };
 
 /** A request with what was taken from it. */

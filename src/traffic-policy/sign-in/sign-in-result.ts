@@ -12,12 +12,14 @@ export function resultOf(
   now: number,
   { place, times }: { readonly place: { readonly issuer: string }; readonly times: SessionTimes },
 ): object {
-  const { subject = '', email = '', name = '', id = '', tokens } = session ?? {};
   const hasEnded = session !== null && event === 'ended';
+  // Rules on the response must not take somebody for signed in.
+  const current = hasEnded ? null : session;
+  const { subject = '', email = '', name = '', id = '', tokens } = current ?? {};
   return {
     error: NO_ERROR,
     identity: {
-      id: session === null ? '' : `idn_${hash('sha256', JSON.stringify([place.issuer, subject])).slice(0, 27)}`,
+      id: current === null ? '' : `idn_${hash('sha256', JSON.stringify([place.issuer, subject])).slice(0, 27)}`,
       email,
       name,
       provider_user_id: subject,
@@ -27,7 +29,7 @@ export function resultOf(
     identity_token: tokens?.identity ?? '',
     access_token: tokens?.access ?? '',
     refresh_token: tokens?.refresh ?? '',
-    expires_at: session === null ? '' : new Date(endOf(session, times)).toISOString(),
+    expires_at: current === null ? '' : new Date(endOf(current, times)).toISOString(),
     session_timed_out: hasEnded && now >= session.usedAt + times.idleMs,
     session_max_duration_reached: hasEnded && now >= session.signedInAt + times.maxMs,
     userinfo_refreshed: event === 'renewed',

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
@@ -43,6 +44,12 @@ async function signIn(provider: string, documents: Documents) {
 }
 
 const TOKEN = { access_token: 'at', token_type: 'bearer' };
+
+const guide = readFileSync('docs/sign-in.md', 'utf8');
+
+it.each(Object.entries(PROVIDER_PRESETS))('docs/sign-in.md lists %s', (provider, { place }) => {
+  expect(guide).toContain(`| \`${provider}\` | \`${place.issuer}\` |`);
+});
 
 describe('oauth', () => {
   it.each<[string, string, Documents, string]>([
