@@ -172,7 +172,7 @@ class OpenIdClient implements IdentityProvider {
         throw new SignInFailed(
           403,
           'ERR_NGROK_3151',
-          'The identity provider has ended this session.',
+          'The identity provider has ended this session. Sign in again.',
           'another subject',
         );
       }
@@ -219,7 +219,7 @@ class OpenIdClient implements IdentityProvider {
       throw new SignInFailed(
         503,
         'ERR_NGROK_3165',
-        'Too many people sign in at the moment.',
+        'Too many people sign in at the moment. Try again later.',
         `${issuer}: too many at a time`,
       );
     }
@@ -260,16 +260,16 @@ function failureOf(error: unknown, issuer: string): SignInFailed {
     return fail(403, 'ERR_NGROK_3112', `The identity provider has refused: ${wordOf(error.error)}.`);
   }
   if (error instanceof WWWAuthenticateChallengeError) {
-    return fail(403, 'ERR_NGROK_3151', 'The identity provider has ended this session.');
+    return fail(403, 'ERR_NGROK_3151', 'The identity provider has ended this session. Sign in again.');
   }
   if (error instanceof ResponseBodyError && error.status < 500) {
     if (error.error === 'invalid_grant' || error.error === 'bad_verification_code') {
-      return fail(400, 'ERR_NGROK_3122', "The identity provider's code has expired, or was used before.");
+      return fail(400, 'ERR_NGROK_3122', "The identity provider's code has expired, or was used before. Start again.");
     }
     return fail(502, 'ERR_NGROK_3125', `The identity provider refuses this endpoint's client: ${wordOf(error.error)}.`);
   }
   if (error instanceof ClientError && UNVERIFIED.has(error.code ?? '')) {
-    return fail(403, 'ERR_NGROK_5204', 'What the identity provider says cannot be verified.');
+    return fail(403, 'ERR_NGROK_5204', "The identity provider's response cannot be verified. Try again.");
   }
   return outage('ERR_NGROK_3160', issuer, error);
 }

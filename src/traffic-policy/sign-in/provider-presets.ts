@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { personOf } from './claims.ts';
-import type { ProviderPlace } from './identity-provider.ts';
+import type { Person, ProviderPlace } from './identity-provider.ts';
 
 export interface ProviderPreset {
   readonly place: ProviderPlace;
@@ -22,10 +22,7 @@ export const PROVIDER_PRESETS = {
         userUrls: ['https://api.amazon.com/user/profile'],
         clientHeader: null,
       },
-      person: (user) => {
-        const { user_id: subject, email, name } = AmazonUser.parse(user);
-        return { subject, email, name };
-      },
+      person: (user) => userOf(user, 'user_id'),
     },
   },
   facebook: {
@@ -38,10 +35,7 @@ export const PROVIDER_PRESETS = {
         userUrls: ['https://graph.facebook.com/me?fields=id,name,email'],
         clientHeader: null,
       },
-      person: (user) => {
-        const { id: subject, email, name } = FacebookUser.parse(user);
-        return { subject, email, name };
-      },
+      person: (user) => userOf(user, 'id'),
     },
   },
   github: {
@@ -109,10 +103,14 @@ export const PROVIDER_PRESETS = {
 
 const text = z.string().default('');
 
-const AmazonUser = z.looseObject({ user_id: z.string(), email: text, name: text });
-const FacebookUser = z.looseObject({ id: z.string(), email: text, name: text });
 const GitHubUser = z.looseObject({ id: z.int(), login: z.string(), name: z.string().nullish() });
 const GitHubEmails = z.array(z.looseObject({ email: z.string(), primary: z.boolean(), verified: z.boolean() }));
 const MicrosoftClaims = z.looseObject({ xms_edov: z.unknown().optional(), preferred_username: text });
 const TwitchUser = z.looseObject({ id: z.string(), email: text, display_name: text });
 const TwitchUsers = z.looseObject({ data: z.tuple([TwitchUser], z.unknown()) });
+
+/** @param subject the member that identifies a user */
+function userOf(user: unknown, subject: string): Person {
+  const { email, name, ...rest } = z.looseObject({ email: text, name: text }).parse(user);
+  return { subject: z.string().parse(rest[subject]), email, name };
+}

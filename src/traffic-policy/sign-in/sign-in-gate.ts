@@ -51,7 +51,7 @@ const NEEDS_HTTPS: PolicyError = {
   kind: 'error',
   status: 403,
   code: 'ERR_NGROK_3150',
-  message: 'Signing in needs HTTPS. Open this address with https:// instead.',
+  message: 'This endpoint requires a sign-in, which needs HTTPS. Open it with https:// instead.',
   headers: [],
 };
 
@@ -59,7 +59,7 @@ const NEEDS_SIGN_IN: PolicyError = {
   kind: 'error',
   status: 401,
   code: 'ERR_NGROK_3150',
-  message: 'This needs somebody who has signed in. Open the page in a browser to sign in.',
+  message: 'This endpoint requires a sign-in. Open it in a browser.',
   headers: [],
   link: { href: '/', text: 'Sign in' },
 };
@@ -196,22 +196,23 @@ export class SignInGate {
   async #finish(visit: Visit, state: string | null): Promise<PolicyAnswer> {
     const { request, site, cookies } = visit;
     const { signIn, wallClock } = this.context.ports;
-    if (state === null) throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state.', '');
+    if (state === null)
+      throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
     const id = state.split('.', 1)[0] ?? '';
     const attempt = signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
     if (attempt?.state !== state) {
       throw new SignInFailed(
         400,
         'ERR_NGROK_3121',
-        'This browser has not begun to sign in, or has done so already.',
+        'This browser has not started this sign-in, or has finished it. Start again.',
         '',
       );
     }
     if (wallClock() - attempt.startedAt > ATTEMPT_MS) {
-      throw new SignInFailed(400, 'ERR_NGROK_3119', 'Signing in has taken more than 15 minutes.', '');
+      throw new SignInFailed(400, 'ERR_NGROK_3119', 'The sign-in has taken more than 15 minutes. Start again.', '');
     }
     if (!this.#state.use(state)) {
-      throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before.', '');
+      throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before. Start again.', '');
     }
     const provider = await this.#provider(site);
     this.#spendOnExchange();

@@ -4,23 +4,26 @@ import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
-import type { PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
+import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
 import { PROVIDER_PRESETS } from '../../../src/traffic-policy/sign-in/provider-presets.ts';
 import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
 import { headerIn, respondWith } from './run-action.ts';
 
 type Documents = Record<string, unknown>;
 
-/** A way through sign-in at a provider that answers with these documents, to what the endpoint answers then. */
-async function signIn(provider: string, documents: Documents) {
+/** A way through sign-in at a provider that answers with these documents or statuses, to what the endpoint answers then. */
+async function signIn(provider: string, documents: Documents, more: object = {}) {
   const sent: { url: string; request: PublicRequest }[] = [];
   const troubles: PolicyTrouble[] = [];
+  const clock = { passed: 0 };
   const send = async (url: string, _maxBytes: number, request: PublicRequest = {}) => {
     sent.push({ url, request });
-    const body = Buffer.from(JSON.stringify(documents[url] ?? {}));
-    return { status: url in documents ? 200 : 404, headers: { 'content-type': 'application/json' }, body };
+    const document = documents[url];
+    const body = Buffer.from(JSON.stringify(document ?? {}));
+    const status = typeof document === 'number' ? document : url in documents ? 200 : 404;
+    return { status, headers: { 'content-type': 'application/json' }, body };
   };
-  const config = { provider, client_id: 'cameras', client_secret: 'a secret' };
+  const config = { provider, client_id: 'cameras', client_secret: 'a secret', ...more };
   const report = "actions.ngrok.oauth.identity.provider_user_id + '|' + actions.ngrok.oauth.identity.email";
   const text = JSON.stringify({
     on_http_request: [
@@ -28,7 +31,12 @@ async function signIn(provider: string, documents: Documents) {
     ],
   });
   const signIn = createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 } }, send);
-  const policy = compilePolicy(text, 'https', { ports: { signIn, onTrouble: (trouble) => troubles.push(trouble) } });
+  const ports: Partial<PolicyPorts> = {
+    signIn,
+    wallClock: () => Date.now() + clock.passed,
+    onTrouble: (trouble) => troubles.push(trouble),
+  };
+  const policy = compilePolicy(text, 'https', { ports });
   const ask = async (target: string, cookie: string) => {
     const connection = connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES });
     const outcome = await policy.onHttpRequest?.(requestFor({ target, headers: ['cookie', cookie], connection }));
@@ -40,12 +48,20 @@ async function signIn(provider: string, documents: Documents) {
   const cookie = (headerIn(begun.headers, 'set-cookie') ?? '').split(';', 1)[0] ?? '';
   const returned = await ask(`/ngrok/oidc/callback?code=c&state=${place.searchParams.get('state')}`, cookie);
   const session = returned.headers.findLast((value) => value.includes('ngrok-sign-in'))?.split(';', 1)[0] ?? '';
-  return { place, returned, sent, troubles, ask: () => ask('/', session) };
+  return { place, returned, sent, troubles, clock, ask: () => ask('/', session) };
 }
 
 const TOKEN = { access_token: 'at', token_type: 'bearer' };
 
 const guide = readFileSync('docs/sign-in.md', 'utf8');
+
+it('every policy in docs/sign-in.md is valid', () => {
+  const policies = [...guide.matchAll(/^( *)```yaml\n([\s\S]*?)^ *```/gm)].map(([, indent = '', text = '']) =>
+    text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+  );
+  expect(policies.length).toBe(4);
+  for (const text of policies) expect(() => compilePolicy(text, 'https')).not.toThrow();
+});
 
 it.each(Object.entries(PROVIDER_PRESETS))('docs/sign-in.md lists %s', (provider, { place }) => {
   expect(guide).toContain(`| \`${provider}\` | \`${place.issuer}\` |`);
@@ -119,6 +135,29 @@ describe('oauth', () => {
     expect(sent[1]?.request.headers).toMatchObject({ authorization: 'Bearer at' });
     const answer = await ask();
     expect(answer.kind === 'answer' && answer.body.toString()).toBe(person);
+  });
+
+  it('asks GitHub again who somebody is, and ends the session when it does not say so any more', async () => {
+    const documents: Documents = {
+      'https://github.com/login/oauth/access_token': TOKEN,
+      'https://api.github.com/user': { id: 7, login: 'jo' },
+      'https://api.github.com/user/emails': [],
+    };
+    const { ask, clock } = await signIn('github', documents, { userinfo_refresh_interval: '1h' });
+    const said = async () => {
+      clock.passed += 2 * 3_600_000;
+      const answer = await ask();
+      return answer.kind === 'answer' && answer.status === 200 ? answer.body.toString() : answer.status;
+    };
+    expect(await said()).toBe('7||jo');
+    documents['https://api.github.com/user'] = { id: 7, login: 'jo', name: 'Jo' };
+    expect(await said()).toBe('7||Jo');
+    documents['https://api.github.com/user'] = 503;
+    expect(await said()).toBe('7||jo');
+    documents['https://api.github.com/user'] = { id: 8, login: 'ann' };
+    expect(await said()).toBe(302);
+    documents['https://api.github.com/user'] = 401;
+    expect(await said()).toBe(302);
   });
 
   it('rejects what GitHub reports as an error with status 200, and says why', async () => {
