@@ -20,6 +20,7 @@ const UNIT = [
     'gateway/access',
     'gateway/edge',
     'gateway/endpoints',
+    'gateway/sign-in',
     'interop',
     'lib',
     'management',

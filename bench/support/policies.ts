@@ -31,3 +31,8 @@ export const EXPRESSIONS = [
 export const TEN_RULES = JSON.stringify({
   on_http_request: EXPRESSIONS.map((expression) => ({ expressions: [expression], actions: [{ type: 'deny' }] })),
 });
+
+/** Access control without state. */
+export const BASIC_AUTH = JSON.stringify({
+  on_http_request: [{ actions: [{ type: 'basic-auth', config: { credentials: ['jo:correct horse'] } }] }],
+});

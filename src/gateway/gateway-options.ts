@@ -3,6 +3,7 @@ import type { Cidr } from '../lib/network/cidr.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
+import type { requestPublic } from '../traffic-policy/fetch-document.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 import type { Periods } from './cluster/nodes.ts';
@@ -50,5 +51,7 @@ export interface GatewayOptions {
   addressDatabases?: AddressDatabasePaths;
   /** Fetches the key sets and certificates that traffic policies name; omitted: from the public internet. */
   fetchForPolicies?: PolicyPorts['fetch'];
+  /** Reaches the identity providers that traffic policies name; omitted: those on the public internet. */
+  requestForSignIn?: typeof requestPublic;
   log: Log;
 }

@@ -53,6 +53,7 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
+import { createSignIn } from './sign-in/create-sign-in.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
@@ -234,6 +235,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
     ipPolicies,
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
     fetch: options.fetchForPolicies,
+    signIn: createSignIn(store, options.requestForSignIn),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
     replacements: new ReplacementThread(PACKAGED_REPLACER),

@@ -28,8 +28,8 @@ export interface PolicyContext {
   /** Whether something other than the policy sets how TLS is terminated. */
   readonly fixedTermination: boolean;
   readonly declarations: Readonly<Record<Phase, Declarations>>;
-  /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
-  recordsResults: boolean;
+  /** Results of actions that expressions read so far; when they read none, actions record nothing. */
+  readonly results: Set<string>;
   readonly patterns: Budget;
   memory: number;
   readonly dynamicPhases: Set<Phase>;
@@ -62,7 +62,7 @@ export class ActionContext {
       const expression = compileExpression(text, declarations, this.policy.patterns, (bytes) => {
         this.policy.memory += bytes;
       });
-      if (expression.findings.readsResults) this.policy.recordsResults = true;
+      for (const name of expression.findings.results) this.policy.results.add(name);
       for (const name of expression.findings.vars) {
         if (!this.policy.vars[this.phase].has(name)) {
           throw refusal('ERR_NGROK_2200', `unknown variable vars.${name}: no earlier set-vars of this phase sets it`);
@@ -116,7 +116,15 @@ export class ActionContext {
   }
 
   record(subject: Subject, action: string, result: object): void {
-    if (this.policy.recordsResults) this.scopeOf(subject).setResult(action, result);
+    if (this.policy.results.size > 0) this.scopeOf(subject).setResult(action, result);
+  }
+
+  /** Whether an expression reads a result, something within it, or a whole that contains it. Known once all are compiled. */
+  readsResult(name: string): boolean {
+    for (const read of this.policy.results) {
+      if (read === name || name.startsWith(`${read}.`) || read.startsWith(`${name}.`)) return true;
+    }
+    return false;
   }
 
   trouble(code: string, message: string): void {

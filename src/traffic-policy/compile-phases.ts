@@ -75,7 +75,7 @@ export function* compilePhases(
     declarations: declarationsOf({ ...target, terminatesTls: types.has('terminate-tls') }),
     protocol: target.protocol,
     fixedTermination: target.fixedTermination,
-    recordsResults: false,
+    results: new Set(),
     reportTrouble: troubleReporter(ports),
     patterns: new Budget(),
     memory: actions.length === 0 ? 0 : text.length * BYTES_PER_CHARACTER,
@@ -146,6 +146,7 @@ function requestCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, un
     phase: 'on_http_request',
     kind: REQUEST,
     maker: (action) => action.on_http_request,
+    excluded: (action) => action.on_excluded_request,
     fail: (place, error) => failure(place, error, policy),
   };
 }

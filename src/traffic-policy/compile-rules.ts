@@ -33,6 +33,8 @@ export interface PhaseCompiler<S extends Subject, Response, Result> {
   readonly kind: OutcomeKind<Result>;
   /** Selects the action's step for this phase; undefined when the phase does not support the action. */
   maker(action: PreparedAction): (() => (subject: S, response: Response) => Result | undefined) | undefined;
+  /** Selects what the action does with subjects that its rule excludes; omitted: nothing. */
+  excluded?(action: PreparedAction): ((subject: S, response: Response) => Result | undefined) | undefined;
   fail(place: string, error: unknown): Result;
 }
 
@@ -51,10 +53,11 @@ export function* compileRules<S extends Subject, Response, Result>(
     if (rule.expressions.length === 0) compiled.push(...steps);
     else {
       const run = sequence(steps, compiler.kind, compiler.fail, around);
+      const excluded = steps.find((step) => step.excluded !== undefined)?.excluded;
       compiled.push({
         place: rule.place,
         action: null,
-        run: (subject, response) => (conditions.hold(subject) ? run(subject, response) : undefined),
+        run: (subject, response) => (conditions.hold(subject) ? run(subject, response) : excluded?.(subject, response)),
       });
     }
   }
@@ -71,16 +74,16 @@ function* compileActions<S extends Subject, Response, Result>(
   const steps: PlacedStep<S, Response, Result>[] = [];
   for (const [at, action] of rule.actions.entries()) {
     const place = `${rule.place}.actions[${at}]`;
-    const run = problems.within(place, () => {
+    const step = problems.within(place, () => {
       const prepared = prepareAction(action, new ActionContext(compiler.phase, place, policy));
       const make = compiler.maker(prepared);
       if (!make) throw refusal('ERR_NGROK_2202', `${action.type} is not supported in ${compiler.phase}`, 'type');
       if (prepared.ends && at < rule.actions.length - 1) {
         throw refusal('ERR_NGROK_2207', `${action.type} ends the rule: the actions after it can never run`);
       }
-      return make();
+      return { run: make(), excluded: compiler.excluded?.(prepared) };
     });
-    if (run) steps.push({ place, action: { rule: recorded, type: action.type }, run });
+    if (step) steps.push({ place, action: { rule: recorded, type: action.type }, ...step });
     yield;
   }
   return steps;

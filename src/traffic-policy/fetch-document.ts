@@ -1,6 +1,19 @@
-import { publicRequest } from './public-request.ts';
+import { namedValues, publicRequest } from './public-request.ts';
 
 const DEADLINE_MS = 5000;
+
+export interface PublicRequest {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+export interface PublicResponse {
+  readonly status: number;
+  /** By their names, in lower case. */
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Buffer;
+}
 
 /**
  * Fetches a document from the public internet, without following redirects.
@@ -8,11 +21,27 @@ const DEADLINE_MS = 5000;
  * @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
  */
 export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
-  const parsed = new URL(url);
-  if (parsed.protocol !== 'https:') throw new Error('the URL must start with https://');
-  const headers = ['accept', 'application/json, */*'];
-  const request = { method: 'GET', url: parsed, headers, body: null, maxBytes };
-  const { status, body } = await publicRequest(request, AbortSignal.timeout(DEADLINE_MS));
+  const { status, body } = await requestPublic(url, maxBytes);
   if (status !== 200) throw new Error(`the server responded with status ${status}`);
   return body;
+}
+
+/**
+ * Sends a request to a server on the public internet. A redirect is a response like any other.
+ *
+ * @throws Error when it fails or takes more than 5 s, or the response's body is longer than `maxBytes`
+ */
+export async function requestPublic(
+  url: string,
+  maxBytes: number,
+  { method = 'GET', headers = {}, body }: PublicRequest = {},
+): Promise<PublicResponse> {
+  const parsed = new URL(url);
+  if (parsed.protocol !== 'https:') throw new Error('the URL must start with https://');
+  const request = {
+    ...{ method, url: parsed, maxBytes, body: body === undefined ? null : Buffer.from(body) },
+    headers: Object.entries({ accept: 'application/json, */*', ...headers }).flat(),
+  };
+  const response = await publicRequest(request, AbortSignal.timeout(DEADLINE_MS));
+  return { ...response, headers: namedValues(response.headers) };
 }

@@ -3,6 +3,8 @@ import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import type { AddressRecords } from './scope/address-variables.ts';
+import type { Attempt, IdentityProvider, SignInClient } from './sign-in/identity-provider.ts';
+import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 import { type ReplacedText, replaceAll, type TextReplacement } from './text-replacements.ts';
@@ -32,6 +34,27 @@ export interface PolicyTrouble {
   readonly cause: unknown;
 }
 
+/** Encrypts values for cookies, with keys that all gateways of a database have. */
+export interface Seal<T> {
+  /** @param owner what the value is bound to: it is read for the same owner only */
+  seal(value: T, owner: string): string;
+  /** @returns null for a text of another owner, one that was changed, and one whose key is too old */
+  open(sealed: string, owner: string): T | null;
+}
+
+/** For openid-connect and oauth. */
+export interface SignInPort {
+  readonly sessions: Seal<Session>;
+  readonly attempts: Seal<Attempt>;
+  /**
+   * @param onAsk called when the provider has to be asked how it is used
+   * @throws {SignInFailed} when the provider cannot be reached, or is no provider
+   */
+  provider(client: SignInClient, onAsk: () => void): Promise<IdentityProvider>;
+  /** Sign-ins from before were ended: milliseconds since 1970. */
+  endedBefore(host: string, issuer: string, subject: string): number;
+}
+
 export interface PolicyPorts {
   /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
@@ -56,6 +79,7 @@ export interface PolicyPorts {
    * @throws Error when it takes too long, or the result is too long
    */
   replaceIn(text: string, replacements: readonly TextReplacement[]): Promise<ReplacedText>;
+  readonly signIn: SignInPort;
   /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   /**
@@ -72,6 +96,14 @@ export interface PolicyPorts {
   onTrouble(trouble: PolicyTrouble): void;
 }
 
+const UNSEALED = { seal: () => '', open: () => null };
+const NO_SIGN_IN: SignInPort = {
+  sessions: UNSEALED,
+  attempts: UNSEALED,
+  provider: () => Promise.reject(new Error('only a gateway can sign people in')),
+  endedBefore: () => 0,
+};
+
 /** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */
 export function standalonePorts(): PolicyPorts {
   const endless = () => new ProcessorTime(1, { ...systemClock, now: () => 0 });
@@ -87,6 +119,7 @@ export function standalonePorts(): PolicyPorts {
     secret: () => null,
     findAddress: () => null,
     replaceIn: async (text, replacements) => replaceAll(text, replacements),
+    signIn: NO_SIGN_IN,
     fetch: fetchDocument,
     request: publicRequest,
     onLog: () => {},

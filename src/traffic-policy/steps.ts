@@ -1,3 +1,4 @@
+import type { NoticeLink } from '../lib/http/notice-page.ts';
 import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
@@ -91,6 +92,8 @@ export interface PolicyError {
   readonly message: string;
   /** Alternating names and values, added to the headers of the page. */
   readonly headers: readonly string[];
+  /** Where the page leads next. */
+  readonly link?: NoticeLink;
 }
 
 export interface PolicyClose {
@@ -147,6 +150,8 @@ export interface PreparedAction {
   readonly ends: boolean;
   readonly on_tcp_connect?: () => ConnectStep;
   readonly on_http_request?: () => RequestStep;
+  /** Runs instead when the expressions of the rule exclude a request, for paths that the action answers itself. */
+  readonly on_excluded_request?: RequestStep;
   readonly on_http_response?: () => ResponseStep;
   readonly on_event_stream_message?: () => MessageStep;
 }
@@ -156,6 +161,8 @@ export interface PlacedStep<S extends Subject, Response, Result> {
   /** The action that the step runs; null for a rule with expressions, whose steps are within. */
   readonly action: { readonly rule: RecordedRule; readonly type: string } | null;
   readonly run: (subject: S, response: Response) => Result | undefined;
+  /** Runs instead when the expressions of the rule exclude the subject. */
+  readonly excluded?: ((subject: S, response: Response) => Result | undefined) | undefined;
 }
 
 export interface OutcomeKind<Result> {

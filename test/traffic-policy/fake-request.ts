@@ -3,6 +3,7 @@ import type {
   PolicyEndpoint,
   PolicyRequest,
   PolicyResponse,
+  PolicyTls,
 } from '../../src/traffic-policy/policy-subjects.ts';
 
 export const ENDPOINT: PolicyEndpoint = {
@@ -26,6 +27,12 @@ export function connectionFrom(clientIp = '203.0.113.7', more: Partial<PolicyCon
     ...more,
   };
 }
+
+/** What is known of a TLS connection without certificates. */
+export const TLS_WITHOUT_CERTIFICATES: PolicyTls = {
+  ...{ sni: null, version: '1.3', cipherSuite: null, alpn: null, ja4: null },
+  ...{ clientCertificate: null, serverCertificate: null },
+};
 
 /** The parts of a request that a test sets; the rest is like a browser's. */
 export interface FakeRequest {

@@ -9,6 +9,7 @@ import { parsed, refuse } from '../command-line.ts';
 import { note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
+import type { EndSignInsOptions } from './gateway-sign-ins.ts';
 
 export interface GatewayCommandDependencies {
   run: () => Promise<void>;
@@ -55,6 +56,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
     );
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
+  addSignInsCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
 
@@ -146,6 +148,20 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
     .action(async (id: string) => {
       const { revokeApiKey } = await load();
       await withStore(settings(), (store) => revokeApiKey(store, id));
+    });
+}
+
+function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettings): void {
+  const signIns = gateway.command('sign-ins').description('Manage sign-ins of people at tunnels');
+  signIns
+    .command('end')
+    .description('End sign-ins at a host, or of a person at all hosts; works at once, also while the gateway runs')
+    .option('--host <hostname>', 'Everyone who has signed in there')
+    .option('--issuer <url>', 'With --subject: the identity provider, as the policy names it')
+    .option('--subject <id>', 'The person, as actions.ngrok.oidc.identity.provider_user_id')
+    .action(async (options: EndSignInsOptions) => {
+      const { endGatewaySignIns } = await import('./gateway-sign-ins.ts');
+      await withStore(settings(), (store) => endGatewaySignIns(store, options));
     });
 }
 

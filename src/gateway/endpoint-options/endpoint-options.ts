@@ -142,13 +142,13 @@ function addHeaderRules(
   frame.after('on_http_response', 'ResponseHeaders', headerRules('response', response, null).rules);
 }
 
-/** Rejects OAuth and OIDC: this gateway is not registered with any identity provider. */
+/** Rejects OAuth and OIDC: this gateway is not registered with any identity provider, and the options need not name a client. */
 function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
   if (!OAuth && !OIDC) return;
   const name = OAuth ? 'OAuth' : 'OIDC';
   throw new RpcError(
     'ERR_NGROK_365',
-    `the option ${name} is not supported by this gateway; use basic auth, mutual TLS or the policy action jwt-validation`,
+    `the option ${name} is not supported by this gateway; use the policy action openid-connect or oauth with a client of your own`,
   );
 }
 

@@ -33,6 +33,8 @@ export interface EndpointPoliciesOptions {
   findAddress?: PolicyPorts['findAddress'];
   /** Finds and replaces in long texts; omitted: the event loop waits for them. */
   replacements?: ReplacementThread;
+  /** Omitted: nobody can sign in. */
+  signIn?: PolicyPorts['signIn'];
   /**
    * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
    * compression; omitted: all of it.
@@ -93,7 +95,7 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, findAddress, replacements: thread, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, fetch, findAddress, replacements: thread, signIn, log } = this.options;
     const processorTime = this.#times.of(payer);
     return {
       state: this.#states.of(url),
@@ -105,6 +107,7 @@ export class EndpointPolicies {
       ...(fetch && { fetch }),
       ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
+      ...(signIn && { signIn }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
       onWarnings: (warnings) => this.#warn(url, warnings),

@@ -7,6 +7,7 @@ import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
+import { EndedSignIns } from './ended-sign-ins.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
@@ -66,6 +67,7 @@ function createTables(database: Database, box: SecretsBox) {
     certificateAuthorities: certificateAuthorities(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
+    endedSignIns: new EndedSignIns(database),
     endpointConfigurations: endpointConfigurations(database),
     enrolmentKeys: new EnrolmentKeys(database),
     httpResponseBackends: httpResponseBackends(database),

@@ -14,6 +14,8 @@ import { forwardInternal } from './forward-internal.ts';
 import { httpRequest } from './http-request.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
+import { oauth } from './oauth.ts';
+import { openIdConnect } from './openid-connect.ts';
 import { rateLimit } from './rate-limit.ts';
 import { redirect } from './redirect.ts';
 import { removeHeaders } from './remove-headers.ts';
@@ -36,6 +38,9 @@ const IMPLEMENTATIONS = {
   'http-request': httpRequest,
   'jwt-validation': jwtValidation,
   log,
+  oauth,
+  oidc: openIdConnect,
+  'openid-connect': openIdConnect,
   'rate-limit': rateLimit,
   redirect,
   'remove-headers': removeHeaders,

@@ -16,7 +16,7 @@ export function addHeaders(config: unknown, context: ActionContext): PreparedAct
   const valuesFor = (subject: Subject) => headers.constant ?? headers.flat(context.scopeOf(subject));
   const done = (request: PolicyRequest, added: readonly string[]) => {
     request.scope?.changed();
-    if (context.policy.recordsResults) context.record(request, 'add_headers', { headers_added: asMap(added) });
+    if (context.policy.results.size > 0) context.record(request, 'add_headers', { headers_added: asMap(added) });
     return undefined;
   };
   return {

@@ -12,7 +12,7 @@ export function removeHeaders(config: unknown, context: ActionContext): Prepared
   const names = new Set(parseConfig(RemoveHeadersConfig, config).headers.map(configurableName));
   const lookalikes = new Set([...names].map(hyphenated));
   const removeFrom = (request: PolicyRequest, headers: string[]) => {
-    const removed = remove(headers, { names, lookalikes }, context.policy.recordsResults);
+    const removed = remove(headers, { names, lookalikes }, context.policy.results.size > 0);
     request.scope?.changed();
     if (removed) context.record(request, 'remove_headers', { headers_removed: [...removed] });
     return undefined;

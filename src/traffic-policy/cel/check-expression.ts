@@ -63,7 +63,8 @@ export interface Findings {
   readonly indexed: Set<string>;
   /** Variables that are checked for a key first. */
   readonly guarded: Set<string>;
-  readsResults: boolean;
+  /** Names below `actions.` that it reads. */
+  readonly results: Set<string>;
   /** The cost of compiling its patterns, in units of a budget. */
   patternCost: number;
   nodes: number;
@@ -75,8 +76,11 @@ export interface Findings {
  * @throws {PolicyRefused} for an unknown function or variable
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
-  const sets = { vars: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
-  const findings: Findings = { ...sets, readsResults: false, patternCost: 0, nodes: 0 };
+  const findings: Findings = {
+    ...{ vars: new Set(), indexed: new Set(), guarded: new Set(), results: new Set() },
+    patternCost: 0,
+    nodes: 0,
+  };
   const check = new Check(declarations, findings, patterns);
   check.visit(expr, { bound: new Set(), loops: 0 });
   findings.nodes = check.visited;
@@ -153,9 +157,9 @@ class Check {
   /** @returns the name that is read, in the current spelling */
   #read(expr: Expr, root: string): string {
     this.#requireRoot(root);
-    if (root === 'actions') this.findings.readsResults = true;
     this.#modernize(expr);
     const name = qualifiedName(expr) ?? root;
+    if (root === 'actions') this.findings.results.add(name);
     const [, variable] = name.split('.');
     if (root === 'vars' && variable !== undefined) this.findings.vars.add(variable);
     return name;

@@ -13,6 +13,14 @@ import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
 
 const ERROR = ['error', 'error.code', 'error.message'];
 
+const SIGN_IN = [
+  ...ERROR,
+  'identity',
+  ...['id', 'email', 'name', 'provider_user_id'].map((member) => `identity.${member}`),
+  ...['access_token', 'refresh_token', 'expires_at'],
+  ...['session_timed_out', 'session_max_duration_reached', 'userinfo_refreshed'],
+];
+
 /** Members of the results that actions record, below `actions.ngrok.<action>.`. Those of terminate-tls are variables. */
 const RESULTS: Readonly<Record<string, readonly string[]>> = {
   add_headers: ['headers_added'],
@@ -26,6 +34,8 @@ const RESULTS: Readonly<Record<string, readonly string[]>> = {
   ],
   jwt_validation: ['tokens', ...ERROR],
   log: ['metadata'],
+  oauth: [...SIGN_IN, 'identity.current_provider_session_id'],
+  oidc: [...SIGN_IN, 'identity.current_session_id', 'identity_token'],
   rate_limit: ['limited', 'bucket_key', ...ERROR],
   redirect: ['matches', 'url', ...ERROR],
   remove_headers: ['headers_removed'],

@@ -87,6 +87,36 @@ it('gateway api-key list shows the keys without their values, and revoke makes a
   running.database.close();
 });
 
+it('gateway sign-ins end reaches a running gateway, for a host or for a person', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  const [idp, jo] = ['https://idp.example.com', 'jo'];
+  const before = (host: string, subject: string) => running.endedSignIns.before(host, idp, subject);
+  const now = Date.now();
+  expect(before('cam.example.com', jo)).toBe(0);
+  await run('sign-ins', 'end', '--host', 'CAM.example.com');
+  await run('sign-ins', 'end', '--issuer', idp, '--subject', jo);
+  await expect.poll(() => before('cam.example.com', 'ann')).toBeGreaterThanOrEqual(now);
+  expect(before('door.example.com', jo)).toBeGreaterThanOrEqual(now);
+  expect(before('door.example.com', 'ann')).toBe(0);
+  for (const args of [[], ['--subject', jo], ['--host', 'a', '--issuer', idp], ['--host', 'a', '--subject', jo]]) {
+    await expect(run('sign-ins', 'end', ...args)).rejects.toMatchObject({ exitCode: 2 });
+  }
+  running.database.close();
+});
+
+it('ended sign-ins are kept for as long as a session can last', async () => {
+  const { endedSignIns, database } = openGatewayStore({ dataDir, encryptionKey: null });
+  const row = { host: 'a', issuer: null, subject: null };
+  const end = (id: string, created_at: string) =>
+    database.write(() => endedSignIns.end({ ...row, id, created_at }, 90 * 86_400_000));
+  await end('esi_1', '2026-01-01T00:00:00Z');
+  await end('esi_2', '2026-03-01T00:00:00Z');
+  await end('esi_3', '2026-04-10T00:00:00Z');
+  expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_3', 'esi_2']);
+  expect(endedSignIns.before('a', '', '')).toBe(Date.parse('2026-04-10T00:00:01Z'));
+  database.close();
+});
+
 it('gateway backup copies the database of a running gateway, and never overwrites a file', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create');
@@ -106,6 +136,7 @@ it.each([
   ['api-key', 'create'],
   ['api-key', 'list'],
   ['api-key', 'revoke', 'ak_1'],
+  ['sign-ins', 'end', '--host', 'a'],
 ])('gateway %s does not create a missing gateway', async (...args) => {
   await expect(run(...args)).rejects.toThrow(`no gateway in ${dataDir}: `);
   expect(readdirSync(dataDir)).toEqual([]);

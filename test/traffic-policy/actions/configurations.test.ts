@@ -3,6 +3,8 @@ import { type GatewayAction, traitsOf } from '../../../src/traffic-policy/action
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import { onConnect, onMessage, onRequest, onResponse, refusalOf } from './run-action.ts';
 
+const openId = { issuer_url: 'https://idp.example.com', client_id: 'cam' };
+
 describe('an invalid configuration is rejected', () => {
   const list = (n: number) => Array.from({ length: n }, (_, at) => `user${at}:password`);
   const limit = { name: 'n', algorithm: 'sliding_window', capacity: 1, rate: '60s', bucket_key: ['conn.client_ip'] };
@@ -13,7 +15,21 @@ describe('an invalid configuration is rejected', () => {
   it.each<[string, unknown, string, RegExp]>([
     ['nope', {}, '2201', /actions\[0\]\.type: unknown action "nope"/],
     ['webhook-validation', {}, '2201', /use verify-webhook/],
-    ['oauth', { provider: 'google' }, '2201', /does not support the action oauth yet/],
+    ['oauth', { provider: 'google' }, '2234', /config\.client_id: .*not registered at google; create a client/],
+    ['oauth', { provider: 'google', client_id: 'a' }, '2234', /config\.client_secret: .*create a client/],
+    [
+      'oauth',
+      { provider: 'myspace', client_id: 'a' },
+      '2222',
+      /provider: must be one of amazon, .*use openid-connect$/,
+    ],
+    ['openid-connect', { client_id: 'a' }, '2234', /config\.issuer_url: is missing/],
+    ['openid-connect', { issuer_url: 'http://idp', client_id: 'a' }, '2226', /issuer_url: .*https/],
+    ['openid-connect', { issuer_url: 'https://idp' }, '2234', /config\.client_id: is missing/],
+    ['oidc', { ...openId, authz_url_params: { state: 'x' } }, '2219', /authz_url_params: state cannot be changed/],
+    ['oidc', { ...openId, scopes: ['a b'] }, '2204', /scopes\[0\]: must be a scope/],
+    ['oidc', { ...openId, max_session_duration: '2161h' }, '2225', /max_session_duration: must be between/],
+    ['oidc', { ...openId, auth_cookie_domain: 'com' }, '2204', /auth_cookie_domain: must be a domain/],
     ['ai-gateway', {}, '2201', /not support/],
     ['terminate-tls', {}, '2202', /not supported in on_http_request/],
     ['compress-response', {}, '2202', /not supported in on_http_request/],
@@ -144,6 +160,9 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
     jws: { allowed_algorithms: ['RS256'], keys: { sources: { additional_jkus: ['https://idp/jwks'] } } },
   },
   log: { metadata: { a: 1 } },
+  oauth: { provider: 'google', client_id: 'cam', client_secret: 's' },
+  oidc: openId,
+  'openid-connect': openId,
   'rate-limit': {
     name: 'n',
     algorithm: 'sliding_window',

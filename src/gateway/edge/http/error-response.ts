@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { type ApiError, errorBody } from '../../../lib/errors.ts';
+import { type NoticeLink, noticePage } from '../../../lib/http/notice-page.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 
 /** Header that marks errors of the edge; upstreams cannot set it. */
@@ -20,16 +21,18 @@ interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed'
  * Does nothing once a response has begun.
  *
  * @param more further headers, flat name, value list
+ * @param link where the page leads next
  */
 export function answerError(
   req: AnsweredRequest,
   res: ErrorResponse,
   error: ApiError,
   more: readonly string[] = [],
+  link?: NoticeLink,
 ): void {
   if (res.headersSent || res.destroyed) return;
   const html = prefersHtml(req.headers.accept);
-  const body = Buffer.from(html ? page(error) : `${JSON.stringify(errorBody(error))}\n`);
+  const body = Buffer.from(html ? page(error, link) : `${JSON.stringify(errorBody(error))}\n`);
   const headers = [
     'content-type',
     html ? 'text/html; charset=utf-8' : 'application/json',
@@ -62,20 +65,8 @@ function prefersHtml(accept = ''): boolean {
   return html !== -1 && (json === -1 || html < json);
 }
 
-function page({ status, code, message }: ApiError): string {
-  return `<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>${status}</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}</style>
-<h1>${status}</h1>
-<p>${escapeHtml(message)}</p>
-<p><small>${escapeHtml(code)}</small></p>
-</html>
-`;
-}
-
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+function page({ status, code, message }: ApiError, link: NoticeLink | undefined): string {
+  return noticePage({ title: String(status), text: message, detail: code, link });
 }
 
 /** Closes a connection so that the peer cannot mistake it for an orderly end. */

@@ -46,6 +46,7 @@ export class EdgeRequest implements PolicyRequest {
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
   #calls: PolicyCalls | null;
+  responseHeaders?: readonly string[];
   readonly #expectContinue: ExpectContinue | null;
 
   /**
@@ -81,6 +82,7 @@ export class EdgeRequest implements PolicyRequest {
       this.body = outer.body;
       this.policy = withOuterPolicy(endpoint.policy, outer);
       this.forwards = outer.forwards + 1;
+      if (outer.responseHeaders !== undefined) this.responseHeaders = outer.responseHeaders;
       this.#expectContinue = outer.#expectContinue;
     }
     const { feed } = endpoint;

@@ -225,6 +225,7 @@ export class Exchange implements ExchangeEvents {
     }
     if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
     this.notifyPolicy(head.status);
+    if (request.responseHeaders !== undefined) headers.push(...request.responseHeaders);
     if (policy.onHttpResponse === null) {
       this.#respond({ status: head.status, headers }, undefined);
       return;

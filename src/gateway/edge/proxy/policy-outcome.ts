@@ -26,7 +26,7 @@ export function answerByPolicy(
   const { status, body } = outcome;
   const readBody = async (limit: number) => (body.length > limit ? null : body);
   const hasBody = mayHaveBody(request.method, status);
-  const response: PolicyResponse = { status, headers: headersOf(outcome), ...(hasBody && { readBody }) };
+  const response: PolicyResponse = { status, headers: headersOf(outcome, request), ...(hasBody && { readBody }) };
   const finish = (replaced: ResponseOutcome | undefined) => {
     if (replaced) answerInstead(request, replaced, counters);
     else send(request, response, response.body ?? body);
@@ -47,27 +47,28 @@ export function answerInstead(
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
 ): void {
+  const { req, res } = request;
   if (outcome.kind === 'error' || outcome.refused) counters.refusedByPolicy += 1;
   if (outcome.kind === 'answer') {
-    send(request, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
+    send(request, { status: outcome.status, headers: headersOf(outcome, request) }, outcome.body);
   } else {
-    answerPolicyError(request.req, request.res, outcome);
+    answerPolicyError(req, res, outcome);
   }
 }
 
 export function answerPolicyError(
   req: ClientRequest,
   res: ClientResponse,
-  { status, code, message, headers }: PolicyError,
+  { status, code, message, headers, link }: PolicyError,
 ): void {
-  answerError(req, res, new ApiError(status, code, message), headers);
+  answerError(req, res, new ApiError(status, code, message), headers, link);
 }
 
-/** A copy of the answer's headers, with its length. */
-function headersOf({ status, headers, body }: PolicyAnswer): string[] {
+/** A copy of the answer's headers, with its length and those that actions add to any response. */
+function headersOf({ status, headers, body }: PolicyAnswer, { responseHeaders = [] }: EdgeRequest): string[] {
   // These two have neither body nor length (RFC 9110, 8.6).
-  if (status === 204 || status === 304) return [...headers];
-  return [...headers, 'content-length', String(body.length)];
+  if (status === 204 || status === 304) return [...headers, ...responseHeaders];
+  return [...headers, ...responseHeaders, 'content-length', String(body.length)];
 }
 
 function send(request: EdgeRequest, response: PolicyResponse, body: Buffer): void {

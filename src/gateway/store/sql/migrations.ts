@@ -323,4 +323,16 @@ const MIGRATIONS: readonly string[] = [
     command TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- Sessions of people that began before a row have ended: those at a host, or those of a person.
+  CREATE TABLE ended_sign_ins (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    host TEXT,
+    -- Of an identity provider, and the person there.
+    issuer TEXT,
+    subject TEXT,
+    CHECK ((host IS NULL) = (issuer IS NOT NULL AND subject IS NOT NULL))
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

@@ -61,7 +61,7 @@ describe('a policy', () => {
       ['on_http_request[0].expressions[0]', 'request'],
     ],
     ['an unknown action', { on_http_request: [rule('denny')] }, ['on_http_request[0].actions[0].type', 'denny']],
-    ['an action yet to come', { on_http_request: [rule('oauth', {})] }, ['does not support the action oauth yet']],
+    ['an action yet to come', { on_http_request: [rule('saml', {})] }, ['does not support the action saml yet']],
     ['a wrong phase', { on_http_response: [rule('deny')] }, ['on_http_response[0].actions[0].type']],
     [
       'a wrong setting',

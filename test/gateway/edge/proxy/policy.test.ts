@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { RequestStep } from '../../../../src/traffic-policy/steps.ts';
 import { type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
 
@@ -58,6 +59,21 @@ describe('on requests', () => {
     const answer = await ask(edge.httpPort, endpoint.host, { body: 'unread' });
     expect([answer.status, answer.body, answer.headers['x-added']]).toEqual([418, '', undefined]);
     expect(endpoint.streams).toEqual([]);
+  });
+
+  it('adds headers to the response, whoever makes it', async () => {
+    const added = ['set-cookie', 'kept=1'];
+    for (const body of ['upstream', 'policy']) {
+      const endpoint = await serve({ on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }) });
+      const onHttpRequest: RequestStep = (request) => {
+        request.responseHeaders = added;
+        const answer = { kind: 'answer', status: 200, headers: [], body: Buffer.from(body), refused: false } as const;
+        return body === 'policy' ? answer : undefined;
+      };
+      Object.assign(endpoint, { policy: { ...endpoint.policy, onHttpRequest } });
+      const { headers } = await ask(edge.httpPort, endpoint.host);
+      expect([headers['set-cookie'], headers['x-added']]).toEqual([['kept=1'], 'y']);
+    }
   });
 
   it('answers itself, and runs the response phase on that answer', async () => {

@@ -1,0 +1,46 @@
+import { createSignIn } from '../../src/gateway/sign-in/create-sign-in.ts';
+import { SecretsBox } from '../../src/lib/secrets-box.ts';
+import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
+import type { PolicyRequest } from '../../src/traffic-policy/policy-subjects.ts';
+import type { IdentityProvider } from '../../src/traffic-policy/sign-in/identity-provider.ts';
+
+const OPEN_ID = JSON.stringify({
+  on_http_request: [
+    { actions: [{ type: 'openid-connect', config: { issuer_url: 'https://idp.example.com', client_id: 'cam' } }] },
+  ],
+});
+
+const tokens = { identity: '', access: '', refresh: '' };
+const person = { subject: 'd2f0cf9e', email: 'jo@example.com', name: 'Jo', tokens };
+
+/** A provider that knows one person. */
+const provider: IdentityProvider = {
+  authorizationUrl: ({ state }) => `https://idp.example.com/?state=${state}`,
+  redeem: async () => person,
+  renew: async () => person,
+};
+
+/** A policy with openid-connect, and the cookie of somebody who has signed in. */
+export async function signedIn(
+  makeRequest: (target: string, cookie: string) => PolicyRequest,
+): Promise<{ policy: CompiledPolicy; cookie: string }> {
+  const signIn = {
+    ...createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 } }),
+    provider: async () => provider,
+  };
+  const policy = compilePolicy(OPEN_ID, 'https', { ports: { signIn } });
+  const ask = async (target: string, cookie: string): Promise<readonly string[]> => {
+    const outcome = await policy.onHttpRequest?.(makeRequest(target, cookie));
+    if (outcome?.kind !== 'answer') throw new Error('nobody was signed in');
+    return outcome.headers;
+  };
+  const begun = await ask('/', '');
+  const state = new URL(begun[1] ?? '').searchParams.get('state');
+  const done = await ask(`/ngrok/oidc/callback?code=a&state=${state}`, cookieIn(begun));
+  return { policy, cookie: cookieIn(done) };
+}
+
+/** The last one that is set. */
+function cookieIn(headers: readonly string[]): string {
+  return headers.at(-1)?.split(';', 1)[0] ?? '';
+}

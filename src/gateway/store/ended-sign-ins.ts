@@ -1,0 +1,58 @@
+import type { Database } from './sql/database.ts';
+import { nullable, type RowOf, Table, text } from './sql/table.ts';
+
+const columns = { id: text, created_at: text, host: nullable(text), issuer: nullable(text), subject: nullable(text) };
+
+/** Sign-ins at a host, or those of one person of an identity provider, end that began before the row. */
+export type EndedSignInsRow = RowOf<typeof columns>;
+
+/** Milliseconds after which changes of other processes are looked for. */
+const FRESH_MS = 1000;
+
+/** Sign-ins that were ended before their time, held in memory: each request of a signed-in person asks. */
+export class EndedSignIns extends Table<typeof columns> {
+  #before = new Map<string, number>();
+  #checkedAt = Number.NEGATIVE_INFINITY;
+  #seen = '';
+
+  constructor(database: Database) {
+    super(database, 'ended_sign_ins', columns);
+  }
+
+  /**
+   * Ends sign-ins, inside a transaction.
+   *
+   * @param keepMs rows older than this are deleted: no session lasts as long
+   */
+  end(row: EndedSignInsRow, keepMs: number): void {
+    const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();
+    for (const { id } of this.where('created_at < ?', [oldest])) this.delete(id);
+    this.insert(row);
+  }
+
+  /** Sign-ins that began before this, in milliseconds since 1970, have ended; 0 when none have. */
+  before(host: string, issuer: string, subject: string): number {
+    this.#refresh();
+    if (this.#before.size === 0) return 0;
+    return Math.max(this.#before.get(hostKey(host)) ?? 0, this.#before.get(personKey(issuer, subject)) ?? 0);
+  }
+
+  #refresh(): void {
+    const now = performance.now();
+    if (now - this.#checkedAt < FRESH_MS) return;
+    this.#checkedAt = now;
+    const [row] = this.database.all<{ data_version: number }>('PRAGMA data_version');
+    const seen = `${row?.data_version} ${this.database.commits}`;
+    if (seen === this.#seen) return;
+    this.#seen = seen;
+    this.#before = new Map();
+    for (const { host, issuer, subject, created_at } of this.where("id > ''", [])) {
+      const key = host === null ? personKey(issuer ?? '', subject ?? '') : hostKey(host);
+      // Stored times are whole seconds, and later rows are read later.
+      this.#before.set(key, Date.parse(created_at) + 1000);
+    }
+  }
+}
+
+const hostKey = (host: string) => `host ${host}`;
+const personKey = (issuer: string, subject: string) => `person ${issuer} ${subject}`;

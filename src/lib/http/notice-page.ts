@@ -1,0 +1,30 @@
+export interface NoticeLink {
+  readonly href: string;
+  readonly text: string;
+}
+
+export interface Notice {
+  readonly title: string;
+  readonly text: string;
+  /** In small letters, such as an error code. */
+  readonly detail?: string;
+  readonly link?: NoticeLink | undefined;
+}
+
+/** A page with one sentence, which loads nothing. */
+export function noticePage({ title, text, detail, link }: Notice): string {
+  return `<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>${escapeHtml(title)}</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}</style>
+<h1>${escapeHtml(title)}</h1>
+<p>${escapeHtml(text)}</p>
+${link === undefined ? '' : `<p><a href="${escapeHtml(link.href)}">${escapeHtml(link.text)}</a></p>\n`}${
+  detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`
+}</html>
+`;
+}
+
+function escapeHtml(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}

@@ -1,0 +1,119 @@
+import { trimSpace } from '../../lib/http/header-fields.ts';
+
+/** What all cookies of the sign-in have in their names, after the prefix that browsers enforce. */
+const MARK = 'ngrok-sign-in-';
+/** Accepted from this host only, over HTTPS: neither a neighbour below the same site nor a page without TLS can set it. */
+const HOST = '__Host-';
+const SECURE = '__Secure-';
+
+/** Browsers keep at least 4,096 bytes of a cookie with its name and attributes (RFC 6265, section 6.1). */
+const MAX_PART = 3_500;
+/** Tokens of providers are long; a request's headers have 64 KiB. */
+const MAX_PARTS = 6;
+/** Sign-ins of one browser that have begun, for example in several tabs. */
+const MAX_ATTEMPTS = 10;
+
+/** The names of the cookies of one policy at one site: another policy's have other names. */
+export interface CookieNames {
+  /** The domain that gets the session; null: this host only. */
+  readonly domain: string | null;
+  readonly session: string;
+  /** Of the cookies of attempts, which go to this host only. */
+  readonly attempt: string;
+}
+
+/** @param tag tells the cookies of policies apart */
+export function cookieNames(tag: string, domain: string | null): CookieNames {
+  return { domain, session: `${domain === null ? HOST : SECURE}${MARK}${tag}`, attempt: `${HOST}${MARK}${tag}-` };
+}
+
+export type Cookies = ReadonlyMap<string, string>;
+
+const NO_COOKIES: Cookies = new Map();
+
+/**
+ * Takes the sign-in's cookies out of the headers of a request: upstreams could use them at other endpoints, and may not have
+ * room for them.
+ *
+ * @param headers flat name, value list; changes in place
+ */
+export function takeCookies(headers: string[]): Cookies {
+  let taken: Map<string, string> | null = null;
+  for (let at = headers.length - 2; at >= 0; at -= 2) {
+    const value = headers[at + 1] as string;
+    if (headers[at]?.toLowerCase() !== 'cookie' || !value.includes(MARK)) continue;
+    taken ??= new Map();
+    const rest: string[] = [];
+    for (const part of value.split(';')) {
+      const pair = trimSpace(part);
+      if (!pair.startsWith(HOST + MARK) && !pair.startsWith(SECURE + MARK)) {
+        rest.push(pair);
+        continue;
+      }
+      const equals = pair.indexOf('=');
+      taken.set(pair.slice(0, equals), pair.slice(equals + 1));
+    }
+    if (rest.length === 0) headers.splice(at, 2);
+    else headers[at + 1] = rest.join('; ');
+  }
+  return taken ?? NO_COOKIES;
+}
+
+/** @returns the sealed session; null without one */
+export function sessionIn(cookies: Cookies, { session }: CookieNames): string | null {
+  const first = cookies.get(session);
+  if (first === undefined) return null;
+  const dot = first.indexOf('.');
+  const count = Number(first.slice(0, dot));
+  let sealed = first.slice(dot + 1);
+  for (let at = 1; at < count && at < MAX_PARTS; at++) sealed += cookies.get(`${session}.${at}`) ?? '';
+  return sealed;
+}
+
+/** @returns headers that make the browser keep a session; null when it is too long */
+export function keepSession(sealed: string, seconds: number, cookies: Cookies, names: CookieNames): string[] | null {
+  const count = Math.ceil(sealed.length / MAX_PART);
+  if (count > MAX_PARTS) return null;
+  const headers = forgetSession(cookies, names, count);
+  for (let at = 0; at < count; at++) {
+    const part = sealed.slice(at * MAX_PART, (at + 1) * MAX_PART);
+    const [name, value] = at === 0 ? [names.session, `${count}.${part}`] : [`${names.session}.${at}`, part];
+    headers.push(...setCookie(name, value, seconds, names.domain));
+  }
+  return headers;
+}
+
+/** @returns headers that make the browser forget a session, or the parts of it from a number on */
+export function forgetSession(cookies: Cookies, { session, domain }: CookieNames, from = 0): string[] {
+  const parts = Array.from({ length: MAX_PARTS }, (_, at) => (at === 0 ? session : `${session}.${at}`));
+  return parts.slice(from).flatMap((name) => (cookies.has(name) ? setCookie(name, '', 0, domain) : []));
+}
+
+/**
+ * @param id of the attempt; those of later ones are greater
+ * @returns headers that make the browser keep an attempt, and forget the oldest ones beyond the limit
+ */
+export function keepAttempt(
+  id: string,
+  sealed: string,
+  seconds: number,
+  cookies: Cookies,
+  { attempt }: CookieNames,
+): string[] {
+  const begun = [...cookies.keys()].filter((name) => name.startsWith(attempt)).sort();
+  const surplus = begun.slice(0, Math.max(0, begun.length + 1 - MAX_ATTEMPTS));
+  return [
+    ...surplus.flatMap((name) => setCookie(name, '', 0, null)),
+    ...setCookie(attempt + id, sealed, seconds, null),
+  ];
+}
+
+export function forgetAttempt(id: string, { attempt }: CookieNames): string[] {
+  return setCookie(attempt + id, '', 0, null);
+}
+
+/** Lax: people follow links to their devices. Scripts of the page cannot read it. */
+function setCookie(name: string, value: string, seconds: number, domain: string | null): string[] {
+  const scope = domain === null ? '' : `; Domain=${domain}`;
+  return ['set-cookie', `${name}=${value}; Path=/${scope}; Max-Age=${seconds}; Secure; HttpOnly; SameSite=Lax`];
+}

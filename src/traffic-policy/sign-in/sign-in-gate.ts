@@ -1,0 +1,328 @@
+import { hash, randomBytes } from 'node:crypto';
+import { noticePage } from '../../lib/http/notice-page.ts';
+import type { ActionContext } from '../action-context.ts';
+import type { PolicyRequest } from '../policy-subjects.ts';
+import { firstValue } from '../scope/header-map.ts';
+import { pathOf } from '../scope/url-parts.ts';
+import type { PolicyAnswer, PolicyError, RequestOutcome, RequestResult } from '../steps.ts';
+import { type Attempt, type IdentityProvider, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
+import {
+  type Cookies,
+  forgetAttempt,
+  forgetSession,
+  keepAttempt,
+  keepSession,
+  sessionIn,
+  takeCookies,
+} from './sign-in-cookies.ts';
+import { resultOf, type SessionEvent } from './sign-in-result.ts';
+import { type Site, type SiteOptions, Sites, urlAt } from './sign-in-site.ts';
+import { SignInState } from './sign-in-state.ts';
+
+const PATHS = '/ngrok/';
+const LOGIN = '/ngrok/login';
+const LOGOUT = '/ngrok/logout';
+const CALLBACK = '/ngrok/oidc/callback';
+
+/** Milliseconds in which people have to sign in at the provider. */
+const ATTEMPT_MS = 15 * 60_000;
+/** Longer paths are not returned to: each attempt's is in a cookie. */
+const MAX_TARGET = 1024;
+/** Milliseconds of processor time for an exchange with a provider, which is hardly measurable: TLS, documents, signatures. */
+const EXCHANGE_MS = 5;
+const NO_STORE = ['cache-control', 'no-store'];
+const NO_BODY = Buffer.alloc(0);
+const NO_TOKENS = { identity: '', access: '', refresh: '' };
+
+export interface SignInOptions extends SiteOptions {
+  /** Where results are recorded, below `actions.ngrok`. */
+  readonly result: 'oidc' | 'oauth';
+  readonly scopes: readonly string[];
+  /** Further parameters of the provider's URL. */
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly times: SessionTimes;
+  /** Milliseconds after which the provider is asked about the person again; null: never. */
+  readonly renewMs: number | null;
+  readonly allowsPreflight: boolean;
+}
+
+const NEEDS_HTTPS: PolicyError = {
+  kind: 'error',
+  status: 403,
+  code: 'ERR_NGROK_3150',
+  message: 'This endpoint requires a sign-in, which needs HTTPS. Open it with https:// instead.',
+  headers: [],
+};
+
+const NEEDS_SIGN_IN: PolicyError = {
+  kind: 'error',
+  status: 401,
+  code: 'ERR_NGROK_3150',
+  message: 'This endpoint requires a sign-in. Open it in a browser.',
+  headers: [],
+  link: { href: '/', text: 'Sign in' },
+};
+
+/** A request with what was taken from it. */
+interface Visit {
+  readonly request: PolicyRequest;
+  readonly site: Site;
+  readonly cookies: Cookies;
+}
+
+/** Lets signed-in people through and sends others to sign in at the provider. */
+export class SignInGate {
+  readonly #sites: Sites;
+  readonly #state: SignInState;
+
+  constructor(
+    private readonly options: SignInOptions,
+    private readonly context: ActionContext,
+  ) {
+    this.#sites = new Sites(options);
+    this.#state = context.ports.state.keep(SignInState, [], () => new SignInState());
+  }
+
+  /** @returns the answer to a client that has to sign in, or is signing in; undefined lets the request through */
+  admit(request: PolicyRequest): RequestResult {
+    if (request.connection.tls === null) return NEEDS_HTTPS;
+    if (this.options.allowsPreflight && isPreflight(request)) return undefined;
+    const visit = this.#begun(request);
+    const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(visit) : undefined;
+    if (answer !== undefined) return answer;
+    const now = this.context.ports.wallClock();
+    const sealed = sessionIn(visit.cookies, visit.site.names);
+    const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, visit.site.owner);
+    if (session === null || !this.#isOpen(session, visit, now)) return this.#signInFirst(visit, session, now);
+    const { renewMs } = this.options;
+    if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, visit, now);
+    this.#letThrough(session, visit, now, false);
+    return undefined;
+  }
+
+  /** Lets a request through without a session, except for the paths at which people sign in. */
+  pass(request: PolicyRequest): RequestResult {
+    const isOwn = request.target.startsWith(PATHS) && request.connection.tls !== null;
+    if (isOwn) return this.#atOwnPath(this.#begun(request));
+    this.#takeCookies(request);
+    return undefined;
+  }
+
+  #begun(request: PolicyRequest): Visit {
+    return { request, cookies: this.#takeCookies(request), site: this.#sites.of(this.context.scopeOf(request)) };
+  }
+
+  #takeCookies(request: PolicyRequest): Cookies {
+    const cookies = takeCookies(request.headers);
+    if (cookies.size > 0) request.scope?.changed();
+    return cookies;
+  }
+
+  #letThrough(session: Session, visit: Visit, now: number, isRenewed: boolean): void {
+    const { times } = this.options;
+    if (isRenewed || isUseDue(session, times, now)) {
+      const { request } = visit;
+      request.responseHeaders = [
+        ...(request.responseHeaders ?? []),
+        ...this.#keep({ ...session, usedAt: now }, visit, now),
+      ];
+    }
+    this.#record(visit.request, session, isRenewed ? 'renewed' : null, now);
+  }
+
+  #isOpen(session: Session, { site }: Visit, now: number): boolean {
+    const { signIn } = this.context.ports;
+    return (
+      now < endOf(session, this.options.times) &&
+      session.signedInAt >= signIn.endedBefore(site.host, site.client.place.issuer, session.subject)
+    );
+  }
+
+  #signInFirst(visit: Visit, session: Session | null, now: number): RequestResult {
+    const { request } = visit;
+    this.#record(request, session, 'ended', now);
+    if (!isNavigation(request)) return NEEDS_SIGN_IN;
+    return this.#answer(visit, () => this.#begin(visit, request.target, {}));
+  }
+
+  #atOwnPath(visit: Visit): RequestResult {
+    const { request, site } = visit;
+    const path = pathOf(request.target);
+    if (path !== LOGIN && path !== LOGOUT && path !== CALLBACK) return undefined;
+    const { searchParams } = new URL(site.origin + request.target);
+    if (path === CALLBACK) return this.#answer(visit, () => this.#finish(visit, searchParams.get('state')));
+    const authId = searchParams.get('auth_id');
+    if (authId !== null && authId !== this.options.authId) return undefined;
+    const target = searchParams.get('redirect_path');
+    // People who ask to sign in want to choose who they are.
+    if (path === LOGIN) return this.#answer(visit, () => this.#begin(visit, target ?? '/', { prompt: 'login' }));
+    const headers = [...NO_STORE, ...forgetSession(visit.cookies, site.names)];
+    return target === null ? signedOut(headers) : redirect(urlAt(site, target), headers);
+  }
+
+  /** Starts to sign somebody in. */
+  async #begin({ site, cookies }: Visit, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
+    const provider = await this.#provider(site);
+    const { processorTime, signIn, wallClock } = this.context.ports;
+    return processorTime.run(() => {
+      const now = wallClock();
+      // The time in front makes later names greater.
+      const id = `${now.toString(36)}${randomBytes(4).toString('hex')}`;
+      const attempt: Attempt = {
+        state: `${id}.${randomText()}`,
+        nonce: randomText(),
+        verifier: randomText(),
+        target: target.startsWith(PATHS) || target.length > MAX_TARGET ? '/' : target,
+        startedAt: now,
+      };
+      const sealed = signIn.attempts.seal(attempt, site.owner);
+      const location = provider.authorizationUrl({
+        ...this.options.parameters,
+        ...more,
+        scope: this.options.scopes.join(' '),
+        redirect_uri: site.origin + CALLBACK,
+        state: attempt.state,
+        ...(site.client.place.oauth === undefined && { nonce: attempt.nonce }),
+        code_challenge: hash('sha256', attempt.verifier, 'base64url'),
+        code_challenge_method: 'S256',
+      });
+      const kept = keepAttempt(id, sealed, ATTEMPT_MS / 1000, cookies, site.names);
+      return redirect(location, [...NO_STORE, ...kept]);
+    });
+  }
+
+  /** Signs somebody in who has returned from the provider. */
+  async #finish(visit: Visit, state: string | null): Promise<PolicyAnswer> {
+    const { request, site, cookies } = visit;
+    const { signIn, wallClock } = this.context.ports;
+    if (state === null)
+      throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
+    const id = state.split('.', 1)[0] ?? '';
+    const attempt = signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
+    if (attempt?.state !== state) {
+      throw new SignInFailed(
+        400,
+        'ERR_NGROK_3121',
+        'This browser has not started this sign-in, or has finished it. Start again.',
+        '',
+      );
+    }
+    if (wallClock() - attempt.startedAt > ATTEMPT_MS) {
+      throw new SignInFailed(400, 'ERR_NGROK_3119', 'The sign-in has taken more than 15 minutes. Start again.', '');
+    }
+    if (!this.#state.use(state)) {
+      throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before. Start again.', '');
+    }
+    const provider = await this.#provider(site);
+    this.#spendOnExchange();
+    const person = await provider.redeem(new URL(site.origin + request.target), attempt);
+    const now = wallClock();
+    const session = { ...person, id: randomText(), signedInAt: now, usedAt: now, checkedAt: now };
+    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, visit, now)];
+    return redirect(urlAt(site, attempt.target), headers);
+  }
+
+  async #renewed(session: Session, visit: Visit, now: number): Promise<RequestOutcome | undefined> {
+    try {
+      const person = await this.#state.renewOnce(session.id, now, async () => {
+        const provider = await this.#provider(visit.site);
+        this.#spendOnExchange();
+        return provider.renew(session);
+      });
+      this.#letThrough({ ...session, ...person, checkedAt: now }, visit, now, true);
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof SignInFailed)) throw error;
+      this.context.trouble(error.code, error.detail);
+      if (!error.isOutage) return this.#signInFirst(visit, session, now);
+      this.#letThrough(session, visit, now, false);
+      return undefined;
+    }
+  }
+
+  #provider(site: Site): Promise<IdentityProvider> {
+    return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
+  }
+
+  #spendOnExchange(): void {
+    this.context.ports.processorTime.spend(EXCHANGE_MS);
+  }
+
+  /** Answers with a page when somebody cannot be signed in. */
+  async #answer({ site }: Visit, make: () => Promise<PolicyAnswer>): Promise<PolicyAnswer | PolicyError> {
+    try {
+      return await make();
+    } catch (error) {
+      if (!(error instanceof SignInFailed)) throw error;
+      if (error.detail !== '') this.context.trouble(error.code, error.detail);
+      const { status, code, message } = error;
+      return { kind: 'error', status, code, message, headers: [], link: { href: `${site.origin}/`, text: 'Sign in' } };
+    }
+  }
+
+  /** @returns headers that make the browser keep a session */
+  #keep(session: Session, { site, cookies }: Visit, now: number): string[] {
+    const { signIn } = this.context.ports;
+    const seconds = Math.ceil((endOf(session, this.options.times) - now) / 1000);
+    const seal = (content: Session) =>
+      keepSession(signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+    const kept = seal({ ...session, tokens: this.#neededTokens(session) });
+    if (kept !== null) return kept;
+    this.context.trouble('ERR_NGROK_2300', "the provider's tokens are too long for cookies: they are left out");
+    return seal({ ...session, tokens: NO_TOKENS }) ?? [];
+  }
+
+  /** Cookies have little room: only tokens that the policy reads are kept, and those that renew what is known of a person. */
+  #neededTokens({ tokens: { identity, access, refresh } }: SignedIn): SignedIn['tokens'] {
+    const { result, renewMs } = this.options;
+    const isRead = (token: string) => this.context.readsResult(`actions.ngrok.${result}.${token}`);
+    return {
+      identity: isRead('identity_token') ? identity : '',
+      access: isRead('access_token') || renewMs !== null ? access : '',
+      refresh: isRead('refresh_token') || renewMs !== null ? refresh : '',
+    };
+  }
+
+  #record(request: PolicyRequest, session: Session | null, event: SessionEvent, now: number): void {
+    const { context, options } = this;
+    if (context.policy.results.size === 0) return;
+    context.record(request, options.result, resultOf(session, event, now, options));
+  }
+}
+
+/** Whether a browser asks before it sends a request to another origin (Fetch standard, CORS preflight). */
+function isPreflight({ method, headers }: PolicyRequest): boolean {
+  return (
+    method === 'OPTIONS' &&
+    firstValue(headers, 'origin') !== undefined &&
+    firstValue(headers, 'access-control-request-method') !== undefined
+  );
+}
+
+/** Whether a person could follow a redirect to the provider: scripts, streams and forms cannot. */
+function isNavigation({ method, headers }: PolicyRequest): boolean {
+  if (method !== 'GET' && method !== 'HEAD') return false;
+  const mode = firstValue(headers, 'sec-fetch-mode');
+  if (mode !== undefined) return mode === 'navigate';
+  return (
+    firstValue(headers, 'sec-websocket-key') === undefined &&
+    firstValue(headers, 'accept')?.startsWith('text/event-stream') !== true
+  );
+}
+
+/** 256 bits, as PKCE recommends. */
+function randomText(): string {
+  return randomBytes(32).toString('base64url');
+}
+
+function redirect(location: string, headers: readonly string[]): PolicyAnswer {
+  return { kind: 'answer', status: 302, headers: ['location', location, ...headers], body: NO_BODY, refused: false };
+}
+
+function signedOut(headers: readonly string[]): PolicyAnswer {
+  const link = { href: LOGIN, text: 'Sign in' };
+  const body = Buffer.from(noticePage({ title: 'Signed out', text: 'You have signed out here.', link }));
+  const all = ['content-type', 'text/html; charset=utf-8', ...headers];
+  return { kind: 'answer', status: 200, headers: all, body, refused: false };
+}
