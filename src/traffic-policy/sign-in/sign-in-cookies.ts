@@ -101,7 +101,8 @@ export function keepAttempt(
   { attempt }: CookieNames,
 ): string[] {
   const begun = [...cookies.keys()].filter((name) => name.startsWith(attempt)).sort();
-  const surplus = begun.slice(0, Math.max(0, begun.length + 1 - MAX_ATTEMPTS));
+  // No more than browsers can have: a client can send thousands, each of which would make the response longer.
+  const surplus = begun.slice(0, Math.min(MAX_ATTEMPTS, Math.max(0, begun.length + 1 - MAX_ATTEMPTS)));
   return [
     ...surplus.flatMap((name) => setCookie(name, '', 0, null)),
     ...setCookie(attempt + id, sealed, seconds, null),

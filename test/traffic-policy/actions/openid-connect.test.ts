@@ -218,6 +218,15 @@ describe('openid-connect', () => {
     expect(browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in')).length).toBe(10);
   });
 
+  it('answers a client that sends thousands of its cookies briefly', async () => {
+    const { browser, another } = setUp();
+    await browser.visit(`${CAM}/`);
+    const name = browser.cookies[0]?.name.slice(0, -8);
+    const cookie = Array.from({ length: 2000 }, (_, at) => `${name}${at}=a`).join('; ');
+    const page = await another().visit(`${CAM}/`, { headers: { cookie } });
+    expect([page.headers['set-cookie']].flat().length).toBeLessThanOrEqual(11);
+  });
+
   it('lets people decline', async () => {
     const { browser, world } = setUp();
     const page = await signIn(browser, `${CAM}/`, '');
