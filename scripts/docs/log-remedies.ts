@@ -104,6 +104,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'tcp endpoint listener failed': 'check the limit of open files',
   'some tunnels are not online': 'run `device-agent doctor`, which says why',
   'tcp port not recorded': 'check the disk',
+  'traffic policy of a cloud endpoint cannot be used':
+    'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',

@@ -20,6 +20,7 @@ import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
+import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { Cluster } from './cluster/cluster.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
@@ -42,9 +43,10 @@ import {
   tcpHost,
 } from './endpoints/domain-names.ts';
 import type { Labels } from './endpoints/endpoint.ts';
-import { urlOf } from './endpoints/endpoint-address.ts';
+import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { withStored } from './endpoints/live-view.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
@@ -56,7 +58,7 @@ import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
-import { LiveWithEdges } from './tls-edges/edge-live.ts';
+import { edgeEndpoints } from './tls-edges/edge-live.ts';
 import { TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {
@@ -162,6 +164,11 @@ async function startParts(start: Start) {
   onStop(async () => stopWatching());
   const policies = createPolicies(start);
   const edgeIndex = new TlsEdgeIndex(store, log);
+  const cloudEndpoints = new OnlineCloudEndpoints({
+    ...{ store, endpoints, policies, log },
+    isLeased: cluster && ((place) => cluster.rows.isLeased(place)),
+  });
+  await cloudEndpoints.settled();
   const agents = new AgentConnections(connectHost(domains.baseDomain));
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
@@ -180,7 +187,12 @@ async function startParts(start: Start) {
   const ports = await edge.start();
   onStop(() => edge.stop());
   if (cluster) onStop(() => cluster.stop());
-  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports, relays }, onStop);
+  const addresses: AddressSettings = {
+    baseDomain: domains.baseDomain,
+    ports: { http: ports.httpPort, https: ports.httpsPort },
+    tcpHost: tcpHost(domains.baseDomain),
+  };
+  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, addresses, relays }, onStop);
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -188,7 +200,10 @@ async function startParts(start: Start) {
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
   const here = new LiveAgents(sessions, endpoints, log);
-  const live = new LiveWithEdges(cluster?.start(here, sessions) ?? here, edgeIndex);
+  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
+    ...edgeEndpoints(edgeIndex),
+    ...cloudEndpoints.views(),
+  ]);
   const dnsServers = acme?.resolvers ?? null;
   const signInCodes = new OneTimeCodes();
   const wakeCertificateRenewal = renewal.wake;
@@ -200,6 +215,8 @@ async function startParts(start: Start) {
     sightings,
     counters,
     ipPolicies,
+    addresses,
+    cloudEndpoints,
     place,
     dnsServers,
     signInCodes,

@@ -7,7 +7,8 @@ import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
 import type { Relays } from './edge/relays/relays.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
-import { connectHost, type DomainSettings, tcpHost } from './endpoints/domain-names.ts';
+import { connectHost, type DomainSettings } from './endpoints/domain-names.ts';
+import type { AddressSettings } from './endpoints/endpoint-address.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
@@ -26,8 +27,8 @@ interface SessionParts {
   domains: DomainSettings;
   endpoints: EndpointRegistry;
   policies: EndpointPolicies;
-  /** Ports of the edge, which is already listening. */
-  ports: { httpPort: number; httpsPort: number };
+  /** With the ports of the edge, which is already listening. */
+  addresses: AddressSettings;
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
   counters: TrafficCounters;
@@ -39,17 +40,17 @@ interface SessionParts {
 /** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, shares, balancers, counters, cluster, relays }: SessionParts,
+  { ca, store, domains, endpoints, policies, addresses, shares, balancers, counters, cluster, relays }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
-  const acl = new AuthtokenAcl(store, domains, ports.httpsPort);
+  const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
   const names = new SiteNameGrants({
     store,
     isOnlineElsewhere: (hostname, credentialId) =>
-      endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId) ||
+      endpoints.atName(hostname).some(({ owner, isCloud }) => !isCloud && owner.credential.id !== credentialId) ||
       cluster?.isNameOfOther(hostname, credentialId) === true,
     refuseName: (hostname) => acl.refuseName(hostname),
     log,
@@ -62,7 +63,7 @@ export async function startSessions(
       endpoints,
       ids,
       policies,
-      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
+      addresses,
       tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
       leases,
     }),
@@ -94,7 +95,7 @@ function openTcpPorts(
     counters,
     cluster,
     relays,
-  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'ports'>,
+  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'addresses'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
   if (range === null) return null;

@@ -20,7 +20,7 @@ import type {
 } from './resources/certificate.ts';
 import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 import type { Device, DeviceUpdate } from './resources/device.ts';
-import type { Endpoint } from './resources/endpoint.ts';
+import type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
   IpPolicy,
@@ -107,8 +107,8 @@ export class ManagementClient {
   readonly enrolmentKeys: Collection<EnrolmentKeyCreate, EnrolmentKeyUpdate, EnrolmentKey>;
   /** Devices that have joined. */
   readonly devices: Devices;
-  /** Public URLs that are online. */
-  readonly endpoints: ReadableCollection<Endpoint>;
+  /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
+  readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
   readonly tunnels: ReadableCollection<Tunnel>;
   /** Sessions of connected agents. */
@@ -132,7 +132,7 @@ export class ManagementClient {
     this.endpointConfigurations = new Collection(transport, OPERATIONS.endpointConfigurations);
     this.enrolmentKeys = new Collection(transport, OPERATIONS.enrolmentKeys);
     this.devices = new Devices(transport, OPERATIONS.devices);
-    this.endpoints = new ReadableCollection(transport, OPERATIONS.endpoints);
+    this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
   }

@@ -157,7 +157,7 @@ export const OPERATIONS = {
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
     rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
   },
-  endpoints: readable(endpoints),
+  endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {
     ...readable(tunnelSessions),

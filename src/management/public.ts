@@ -30,7 +30,7 @@ export type {
 } from './resources/certificate.ts';
 export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 export type { Device, DeviceUpdate } from './resources/device.ts';
-export type { Endpoint } from './resources/endpoint.ts';
+export type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
 export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 export type {

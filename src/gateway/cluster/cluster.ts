@@ -66,7 +66,7 @@ export class Cluster {
 
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
-    const { database } = store;
+    const { database, cloudEndpoints } = store;
     this.nodes = new Nodes(shared.node, options.periods);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
@@ -76,7 +76,7 @@ export class Cluster {
       own: () => this.leases.syncSoon(),
     });
     const refresh = () => shared.refresh();
-    this.leases = new AddressLeases({ database, rows: this.rows, nodes: this.nodes, refresh, log });
+    this.leases = new AddressLeases({ database, rows: this.rows, cloudEndpoints, nodes: this.nodes, refresh, log });
     this.primary = new Primary({ database, nodes: this.nodes, log });
   }
 

@@ -65,6 +65,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly feed: RequestFeed | null;
   /** Another gateway serves it, to which its requests go unchanged. */
   readonly isRemote?: true;
+  /** No agent has bound it: its policy alone serves clients. */
+  readonly isCloud?: true;
 }
 
 export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {

@@ -5,6 +5,7 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
+import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { Database } from './sql/database.ts';
@@ -64,6 +65,7 @@ function createTables(database: Database, box: SecretsBox) {
     apiKeys: apiKeys(database),
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthorities(database),
+    cloudEndpoints: new CloudEndpoints(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
     endpointConfigurations: endpointConfigurations(database),

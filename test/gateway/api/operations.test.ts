@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
-import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
 /** The resources that bodies refer to. */
@@ -64,10 +64,15 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   endpointConfigurations: { create: () => ({ type: 'http' }), update: () => ({ description: 'second' }) },
   enrolmentKeys: { create: () => ({ site: '*.example.com' }), update: () => ({ revoked: true }) },
   devices: { update: ({ n }) => ({ name: `cabinet-${n}` }) },
-  endpoints: {},
+  endpoints: {
+    create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
+    update: () => ({ description: 'second' }),
+  },
   tunnels: {},
   tunnelSessions: {},
 };
+
+const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
 
 /** The error codes for unknown ids that differ from the general one. */
 const UNKNOWN_ID_CODES: Record<string, string> = {
@@ -80,7 +85,6 @@ const UNKNOWN_ID_CODES: Record<string, string> = {
 };
 
 const ONLINE: Record<string, string> = {
-  '/endpoints': ENDPOINT.id,
   '/tunnels': TUNNEL.id,
   '/tunnel_sessions': SESSION.id,
 };

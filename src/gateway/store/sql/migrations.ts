@@ -323,4 +323,23 @@ const MIGRATIONS: readonly string[] = [
     command TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  CREATE TABLE cloud_endpoints (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    -- What it competes for. Pooled ones share it.
+    place TEXT NOT NULL,
+    url TEXT NOT NULL,
+    proto TEXT NOT NULL,
+    host TEXT NOT NULL,
+    port INTEGER NOT NULL,
+    internal INTEGER NOT NULL CHECK (internal IN (0, 1)),
+    pooling_enabled INTEGER NOT NULL CHECK (pooling_enabled IN (0, 1)),
+    traffic_policy TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX cloud_endpoints_by_place ON cloud_endpoints (place);
+  `,
 ];
