@@ -13,6 +13,7 @@ import { VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
+import { policySecrets } from './access/policy-secrets.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
@@ -240,6 +241,7 @@ function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPol
   return new EndpointPolicies({
     ipPolicies,
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
+    secret: policySecrets(store),
     fetch: options.fetchForPolicies,
     share: options.agentLimits?.policyShare,
     log,

@@ -1,4 +1,13 @@
-import { type CallOptions, Collection, call, EdgeModule, ReadableCollection } from './collection.ts';
+import {
+  type CallOptions,
+  Collection,
+  call,
+  EdgeModule,
+  type ListOptions,
+  listPage,
+  type Page,
+  ReadableCollection,
+} from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 import type {
@@ -55,6 +64,7 @@ import type {
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
 import type { Tunnel, TunnelSession } from './resources/tunnel.ts';
+import type { Secret, SecretCreate, SecretUpdate, Vault, VaultCreate, VaultUpdate } from './resources/vault.ts';
 import { type ManagementClientOptions, Transport } from './transport.ts';
 
 /**
@@ -107,6 +117,10 @@ export class ManagementClient {
   readonly enrolmentKeys: Collection<EnrolmentKeyCreate, EnrolmentKeyUpdate, EnrolmentKey>;
   /** Devices that have joined. */
   readonly devices: Devices;
+  /** Sets of secrets for policies. */
+  readonly vaults: Vaults;
+  /** The secrets of all vaults; their values are never returned. */
+  readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -132,6 +146,8 @@ export class ManagementClient {
     this.endpointConfigurations = new Collection(transport, OPERATIONS.endpointConfigurations);
     this.enrolmentKeys = new Collection(transport, OPERATIONS.enrolmentKeys);
     this.devices = new Devices(transport, OPERATIONS.devices);
+    this.vaults = new Vaults(transport, OPERATIONS.vaults);
+    this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -190,6 +206,14 @@ export class TlsEdges extends Collection<TlsEdgeCreate, TlsEdgeUpdate, TlsEdge> 
     this.transport,
     OPERATIONS.tlsEdgeTrafficPolicy,
   );
+}
+
+/** Sets of secrets for policies. */
+export class Vaults extends Collection<VaultCreate, VaultUpdate, Vault> {
+  /** Lists one page of a vault's secrets, newest first. */
+  listSecrets(id: string, options: ListOptions = {}): Promise<Page<Secret>> {
+    return listPage(this.transport, OPERATIONS.vaults.listSecrets, options, id);
+  }
 }
 
 /** Sessions of agents. */

@@ -12,6 +12,7 @@ import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/r
 import type { ReadableResource, Resource } from './resources/resource.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from './resources/tunnel.ts';
+import { secrets, vaults } from './resources/vault.ts';
 
 /** An operation of the API, shared by server, client and OpenAPI document. */
 export interface Operation<
@@ -31,6 +32,8 @@ export interface Operation<
   status: 200 | 201 | 204;
   /** The response's member with the items; null: not a list. */
   listKey: string | null;
+  /** The prefix of the items' ids, when a list belongs to one resource; left out: the same. */
+  itemPrefix?: string;
 }
 
 /** Where an operation's path begins, and the ids below it. */
@@ -157,6 +160,15 @@ export const OPERATIONS = {
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
     rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
   },
+  vaults: {
+    ...writable(vaults),
+    listSecrets: {
+      ...get(vaults, '/{id}/secrets', 'List the secrets of one vault, newest first', secrets.answer),
+      listKey: secrets.listKey,
+      itemPrefix: secrets.idPrefix,
+    },
+  },
+  secrets: writable(secrets),
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {

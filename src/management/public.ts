@@ -2,7 +2,14 @@
 
 export { OperatorError } from '../lib/errors.ts';
 export type { Clock } from '../lib/time/clock.ts';
-export { type Devices, ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
+export {
+  type Devices,
+  ManagementClient,
+  type ReservedDomains,
+  type TlsEdges,
+  type TunnelSessions,
+  type Vaults,
+} from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
@@ -71,4 +78,5 @@ export type {
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
 export type { Tunnel, TunnelSession } from './resources/tunnel.ts';
+export type { Secret, SecretCreate, SecretUpdate, Vault, VaultCreate, VaultUpdate } from './resources/vault.ts';
 export type { ManagementClientOptions } from './transport.ts';

@@ -12,6 +12,7 @@ import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-action
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
+import { secretActions, vaultActions } from './actions/vault-actions.ts';
 import type { ApiContext } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import { type ActionsOf, operationRouter } from './operation-router.ts';
@@ -46,6 +47,8 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.endpointConfigurations, endpointConfigurationActions(context)),
     serve(OPERATIONS.enrolmentKeys, enrolmentKeyActions(context)),
     serve(OPERATIONS.devices, deviceActions(context)),
+    serve(OPERATIONS.vaults, vaultActions(context)),
+    serve(OPERATIONS.secrets, secretActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

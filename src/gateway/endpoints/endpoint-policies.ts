@@ -26,6 +26,8 @@ const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 export interface EndpointPoliciesOptions {
   ipPolicies: PolicyPorts['ipPolicies'];
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
+  /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
+  secret?: (payer: string, vault: string, name: string) => string | null;
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
   /**
@@ -43,7 +45,7 @@ export interface PolicyTarget {
   protocol: EndpointProtocol;
   /** Key of the policy's counters, such as rate limits. */
   url: string;
-  /** Whose processor time the policy takes: the id of an authtoken or of an edge. */
+  /** Whose policy it is, and whose processor time it takes: the id of an authtoken, a TLS edge or a cloud endpoint. */
   payer: string;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
@@ -88,7 +90,7 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, secret, fetch, log } = this.options;
     return {
       state: this.#states.of(url),
       processorTime: this.#times.of(payer),
@@ -96,6 +98,7 @@ export class EndpointPolicies {
       encoderMemory: this.#encoderMemory.shareOf(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
+      ...(secret && { secret: (vault, name) => secret(payer, vault, name) }),
       ...(fetch && { fetch }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),

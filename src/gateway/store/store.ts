@@ -12,6 +12,7 @@ import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
 import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
+import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
   database: Database;
@@ -78,6 +79,8 @@ function createTables(database: Database, box: SecretsBox) {
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
     tunnelGroupBackends: tunnelGroupBackends(database),
+    vaults: new Vaults(database),
+    vaultSecrets: new VaultSecrets(database, box),
   };
 }
 

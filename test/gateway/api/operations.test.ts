@@ -19,6 +19,7 @@ interface Fixtures {
   caPem: string;
   leafPem: string;
   leafKeyPem: string;
+  vaultId: string;
 }
 type Body = (fixtures: Fixtures) => Record<string, unknown>;
 
@@ -64,6 +65,11 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   endpointConfigurations: { create: () => ({ type: 'http' }), update: () => ({ description: 'second' }) },
   enrolmentKeys: { create: () => ({ site: '*.example.com' }), update: () => ({ revoked: true }) },
   devices: { update: ({ n }) => ({ name: `cabinet-${n}` }) },
+  vaults: { create: ({ n }) => ({ name: `v${n}` }), update: () => ({ description: 'second' }) },
+  secrets: {
+    create: ({ vaultId, n }) => ({ vault_id: vaultId, name: `s${n}`, value: 'hidden' }),
+    update: () => ({ value: 'other' }),
+  },
   endpoints: {
     create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
     update: () => ({ description: 'second' }),
@@ -108,6 +114,7 @@ beforeAll(async () => {
     caPem: ca.certificatePem,
     leafPem: leaf.certificatePem,
     leafKeyPem: leaf.privateKeyPem,
+    vaultId: (await server.call('POST', '/vaults', { name: 'all' })).id,
   };
 });
 afterAll(() => server.close());

@@ -342,4 +342,35 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX cloud_endpoints_by_place ON cloud_endpoints (place);
   `,
+  `
+  CREATE TABLE vaults (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    name TEXT NOT NULL UNIQUE,
+    -- Whose authtokens may use it in their policies; null: nobody's.
+    owner_id TEXT REFERENCES bot_users ON DELETE SET NULL,
+    -- API keys, which may be deleted.
+    created_by TEXT,
+    last_updated_by TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX vaults_by_owner ON vaults (owner_id);
+
+  CREATE TABLE vault_secrets (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    name TEXT NOT NULL,
+    vault_id TEXT NOT NULL REFERENCES vaults,
+    -- Encrypted with a key outside the database.
+    value BLOB NOT NULL,
+    created_by TEXT,
+    last_updated_by TEXT,
+    UNIQUE (vault_id, name)
+  ) STRICT;
+  `,
 ];
