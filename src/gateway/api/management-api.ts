@@ -22,6 +22,7 @@ import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { refuse } from './request.ts';
 import { createRouters } from './routes.ts';
+import { unsupportedKinds } from './unsupported-kinds.ts';
 
 export interface ManagementApiSettings {
   /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
@@ -84,7 +85,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     res.type(registry.contentType).send(await registry.metrics());
   });
   app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonObjectBody(ENROLMENT_BODY)]));
-  app.use(...createRouters(context, guards), notFound, ...errorHandlers(log));
+  const unsupported = unsupportedKinds(guards, context.links);
+  app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));
   return app;
 }
 
