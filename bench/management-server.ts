@@ -30,6 +30,7 @@ const nothing = {
   wakeCertificateRenewal: () => {},
   ipPolicies: () => null,
   addresses: { baseDomain: 'gateway.example.com', ports: { http: 80, https: 443 }, tcpHost: 'tcp.gateway.example.com' },
+  tcpPorts: null,
   cloudEndpoints: { settled: async () => {}, isLeased: () => false },
   dnsServers: null,
   place: {

@@ -217,6 +217,7 @@ async function startParts(start: Start) {
     counters,
     ipPolicies,
     addresses,
+    tcpPorts: options.tcpPorts ?? null,
     cloudEndpoints,
     place,
     dnsServers,

@@ -39,6 +39,7 @@ import type {
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
+import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
   EndpointConfiguration,
@@ -121,6 +122,8 @@ export class ManagementClient {
   readonly vaults: Vaults;
   /** The secrets of all vaults; their values are never returned. */
   readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
+  /** TCP addresses that agents get only by asking for them. */
+  readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -148,6 +151,7 @@ export class ManagementClient {
     this.devices = new Devices(transport, OPERATIONS.devices);
     this.vaults = new Vaults(transport, OPERATIONS.vaults);
     this.secrets = new Collection(transport, OPERATIONS.secrets);
+    this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);

@@ -8,6 +8,7 @@ import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
 import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
+import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
@@ -169,6 +170,7 @@ export const OPERATIONS = {
     },
   },
   secrets: writable(secrets),
+  reservedAddrs: writable(reservedAddrs),
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {

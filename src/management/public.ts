@@ -49,6 +49,7 @@ export type {
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
 export type { Ref } from './resources/members.ts';
+export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {
   CertificateJob,
   CertificatePolicy,

@@ -96,6 +96,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       live: withStored(agents, () => cloudEndpoints.views()),
       cloudEndpoints,
       addresses: { baseDomain: BASE_DOMAIN, ports: { http: 80, https: 443 }, tcpHost: `tcp.${BASE_DOMAIN}` },
+      tcpPorts: { first: 20_000, last: 20_099 },
       sightings,
       log,
       ipPolicies,

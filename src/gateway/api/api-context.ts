@@ -1,4 +1,5 @@
 import type { Log } from '../../lib/log/log.ts';
+import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Ref } from '../../management/resources/members.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
@@ -22,6 +23,8 @@ export interface ApiContext {
   ipPolicies: PolicyPorts['ipPolicies'];
   domains: DomainSettings;
   addresses: AddressSettings;
+  /** Of tcp endpoints; null: there are none. */
+  tcpPorts: PortRange | null;
   cloudEndpoints: Pick<OnlineCloudEndpoints, 'settled' | 'isLeased'>;
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;

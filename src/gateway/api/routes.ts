@@ -10,6 +10,7 @@ import { deviceActions, enrolmentKeyActions } from './actions/device-actions.ts'
 import { endpointActions } from './actions/endpoint-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
+import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
 import { secretActions, vaultActions } from './actions/vault-actions.ts';
@@ -49,6 +50,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.devices, deviceActions(context)),
     serve(OPERATIONS.vaults, vaultActions(context)),
     serve(OPERATIONS.secrets, secretActions(context)),
+    serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

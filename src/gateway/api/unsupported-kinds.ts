@@ -20,7 +20,6 @@ const KINDS: Readonly<Record<string, string | null>> = {
   '/event_subscriptions': 'event_subscriptions',
   '/ip_restrictions': 'ip_restrictions',
   '/kubernetes_operators': 'operators',
-  '/reserved_addrs': 'reserved_addrs',
   '/ssh_certificate_authorities': 'ssh_certificate_authorities',
   '/ssh_credentials': 'ssh_credentials',
   '/ssh_host_certificates': 'ssh_host_certificates',

@@ -8,6 +8,7 @@ import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
+import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
@@ -75,6 +76,7 @@ function createTables(database: Database, box: SecretsBox) {
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),
     ownDomains: new OwnDomains(database),
+    reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
@@ -110,6 +112,10 @@ class UsedTcpPorts implements PortMemory {
   used(): number[] {
     const rows = this.database.all<{ port: number }>('SELECT port FROM tcp_ports ORDER BY used_on, port');
     return rows.map(({ port }) => port);
+  }
+
+  reserved(): number[] {
+    return this.database.all<{ port: number }>('SELECT port FROM reserved_addrs').map(({ port }) => port);
   }
 
   /** Writes once a day at most: agents reconnect often, and disks wear out. */

@@ -63,6 +63,7 @@ export const Endpoint = z.object({
   description: z.string().optional(),
   name: z.string().optional(),
   domain: Ref.optional(),
+  tcp_addr: Ref.optional(),
   tunnel: Ref.optional(),
   tunnel_session: Ref.optional(),
   edge: Ref.optional(),

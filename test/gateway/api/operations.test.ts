@@ -70,6 +70,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     create: ({ vaultId, n }) => ({ vault_id: vaultId, name: `s${n}`, value: 'hidden' }),
     update: () => ({ value: 'other' }),
   },
+  reservedAddrs: { create: () => ({ region: 'eu' }), update: () => ({ description: 'second' }) },
   endpoints: {
     create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
     update: () => ({ description: 'second' }),

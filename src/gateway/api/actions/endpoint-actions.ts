@@ -3,6 +3,7 @@ import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { type Endpoint, type EndpointUpdate, endpoints } from '../../../management/resources/endpoint.ts';
+import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
@@ -149,6 +150,8 @@ function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
   const { store, links } = context;
   const device = deviceWith(context, endpoint.credentialId);
   const domain = store.reservedDomains.covering(endpoint.host);
+  const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
+  const addr = isAddress ? store.reservedAddrs.byPort(endpoint.port) : null;
   return {
     id: endpoint.id,
     uri: links.of(endpoints, endpoint.id),
@@ -167,6 +170,7 @@ function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
     description: endpoint.description,
     name: endpoint.name,
     ...(domain && { domain: links.ref(reservedDomains, domain.id) }),
+    ...(addr && { tcp_addr: links.ref(reservedAddrs, addr.id) }),
     ...(endpoint.tunnelId && { tunnel: links.ref(tunnels, endpoint.tunnelId) }),
     ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
     ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),

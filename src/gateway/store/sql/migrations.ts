@@ -373,4 +373,16 @@ const MIGRATIONS: readonly string[] = [
     UNIQUE (vault_id, name)
   ) STRICT;
   `,
+  `
+  CREATE TABLE reserved_addrs (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    port INTEGER NOT NULL UNIQUE,
+    -- Whose authtokens may bind it; null: all that their rules allow.
+    owner_id TEXT REFERENCES bot_users ON DELETE CASCADE
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX reserved_addrs_by_owner ON reserved_addrs (owner_id);
+  `,
 ];
