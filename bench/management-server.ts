@@ -31,6 +31,7 @@ const nothing = {
   ipPolicies: () => null,
   addresses: { baseDomain: 'gateway.example.com', ports: { http: 80, https: 443 }, tcpHost: 'tcp.gateway.example.com' },
   tcpPorts: null,
+  isRefused: () => false,
   cloudEndpoints: { settled: async () => {}, isLeased: () => false },
   dnsServers: null,
   place: {

@@ -14,6 +14,7 @@ import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
+import { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
@@ -43,7 +44,7 @@ import {
   sessionAddress,
   tcpHost,
 } from './endpoints/domain-names.ts';
-import type { Labels } from './endpoints/endpoint.ts';
+import type { Labels, RefusesClient } from './endpoints/endpoint.ts';
 import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
@@ -164,6 +165,7 @@ async function startParts(start: Start) {
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
   const policies = createPolicies(start);
+  const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
   const cloudEndpoints = new OnlineCloudEndpoints({
     ...{ store, endpoints, policies, log },
@@ -178,6 +180,7 @@ async function startParts(start: Start) {
   const relays = createRelays(start, { edgeIndex, domainCertificates, services, tlsPorts: () => edge.tlsPorts });
   const edge = createEdge(start, {
     policies,
+    restricted,
     edgeIndex,
     domainCertificates,
     agents,
@@ -193,7 +196,11 @@ async function startParts(start: Start) {
     ports: { http: ports.httpPort, https: ports.httpsPort },
     tcpHost: tcpHost(domains.baseDomain),
   };
-  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, addresses, relays }, onStop);
+  const { sessions, sessionPort } = await startSessions(
+    options,
+    { ...start, policies, restricted, addresses, relays },
+    onStop,
+  );
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -222,6 +229,7 @@ async function startParts(start: Start) {
     place,
     dnsServers,
     signInCodes,
+    isRefused: restricted.refuses.bind(restricted),
     wakeCertificateRenewal,
   };
   const loadApi = () => managementApi({ ...parts, log }, settings, serviceMessages);
@@ -251,6 +259,7 @@ function createPolicies({ options, store, ipPolicies, log }: Start): EndpointPol
 
 interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages' | 'relays'> {
   policies: EndpointPolicies;
+  restricted: RestrictedAddresses;
   edgeIndex: TlsEdgeIndex;
   domainCertificates: DomainCertificates;
 }
@@ -284,16 +293,18 @@ function createRelays(
 
 function createEdge(
   { options, ca, store, domains, shares, balancers, endpoints, cluster, counters, challenges, log }: Start,
-  { policies, edgeIndex, domainCertificates, ...services }: EdgeParts,
+  { policies, restricted, edgeIndex, domainCertificates, ...services }: EdgeParts,
 ): EdgeServer {
   const { host, httpPort, httpsPort, edgeLimits } = options;
   const withLabels = (labels: Labels) => {
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
+  const isRefused: RefusesClient = (client) => restricted.refuses('endpoints', client);
   return new EdgeServer({
     endpoints,
-    tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts }),
+    isRefused,
+    tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, isRefused, withLabels, log, ...parts }),
     ca,
     domainCertificates,
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),

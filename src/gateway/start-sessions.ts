@@ -1,6 +1,7 @@
 import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
+import type { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { Cluster } from './cluster/cluster.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
@@ -27,6 +28,7 @@ interface SessionParts {
   domains: DomainSettings;
   endpoints: EndpointRegistry;
   policies: EndpointPolicies;
+  restricted: RestrictedAddresses;
   /** With the ports of the edge, which is already listening. */
   addresses: AddressSettings;
   shares: DescriptorShares;
@@ -40,7 +42,20 @@ interface SessionParts {
 /** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, addresses, shares, balancers, counters, cluster, relays }: SessionParts,
+  {
+    ca,
+    store,
+    domains,
+    endpoints,
+    policies,
+    restricted,
+    addresses,
+    shares,
+    balancers,
+    counters,
+    cluster,
+    relays,
+  }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
@@ -58,13 +73,19 @@ export async function startSessions(
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer({
-    access: new AuthtokenAuthentication(store, acl, names),
+    access: new AuthtokenAuthentication(store, acl, names, (remoteAddress) =>
+      restricted.refuses('agent', { remoteAddress }),
+    ),
     binder: new EndpointBinder({
       endpoints,
       ids,
       policies,
       addresses,
-      tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
+      tcpPorts: openTcpPorts(
+        options,
+        { endpoints, store, shares, balancers, counters, cluster, restricted, relays },
+        onStop,
+      ),
       leases,
     }),
     ids,
@@ -94,6 +115,7 @@ function openTcpPorts(
     balancers,
     counters,
     cluster,
+    restricted,
     relays,
   }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'addresses'>,
   onStop: (stop: () => Promise<void>) => void,
@@ -105,6 +127,7 @@ function openTcpPorts(
     endpoints,
     limits,
     connections,
+    isRefused: (client) => restricted.refuses('endpoints', client),
     relays,
     balancers,
     counters,

@@ -39,6 +39,7 @@ import type {
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
+import type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
 import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
@@ -96,6 +97,8 @@ export class ManagementClient {
   readonly ipPolicies: Collection<IpPolicyCreate, IpPolicyUpdate, IpPolicy>;
   /** The rules of all IP policies. */
   readonly ipPolicyRules: Collection<IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRule>;
+  /** Which addresses may use the API, the dashboard, endpoints, or connect agents. */
+  readonly ipRestrictions: Collection<IpRestrictionCreate, IpRestrictionUpdate, IpRestriction>;
   /** CAs whose client certificates edges accept. */
   readonly certificateAuthorities: Collection<
     CertificateAuthorityCreate,
@@ -142,6 +145,7 @@ export class ManagementClient {
     this.tunnelGroupBackends = new Collection(transport, OPERATIONS.tunnelGroupBackends);
     this.ipPolicies = new Collection(transport, OPERATIONS.ipPolicies);
     this.ipPolicyRules = new Collection(transport, OPERATIONS.ipPolicyRules);
+    this.ipRestrictions = new Collection(transport, OPERATIONS.ipRestrictions);
     this.certificateAuthorities = new Collection(transport, OPERATIONS.certificateAuthorities);
     this.tlsCertificates = new Collection(transport, OPERATIONS.tlsCertificates);
     this.credentials = new Collection(transport, OPERATIONS.credentials);

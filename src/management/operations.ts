@@ -8,6 +8,7 @@ import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
 import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
+import { ipRestrictions } from './resources/ip-restriction.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
@@ -147,6 +148,7 @@ export const OPERATIONS = {
   tunnelGroupBackends: writable(tunnelGroupBackends),
   ipPolicies: writable(ipPolicies),
   ipPolicyRules: writable(ipPolicyRules),
+  ipRestrictions: writable(ipRestrictions),
   certificateAuthorities: writable(certificateAuthorities),
   tlsCertificates: writable(tlsCertificates),
   credentials: writable(credentials),

@@ -48,6 +48,7 @@ export type {
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
+export type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
 export type { Ref } from './resources/members.ts';
 export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { ipPolicyRules } from '../../src/gateway/access/ip-policy-rules.ts';
+import { RestrictedAddresses } from '../../src/gateway/access/restricted-addresses.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
@@ -85,6 +86,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const revoked: Revocation[] = [];
   let woken = 0;
   const ipPolicies = ipPolicyRules(store);
+  const restricted = new RestrictedAddresses(store, ipPolicies);
   const policies = new EndpointPolicies({ ipPolicies, log });
   const endpoints = new EndpointRegistry();
   const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, isLeased: null, log });
@@ -96,6 +98,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       live: withStored(agents, () => cloudEndpoints.views()),
       cloudEndpoints,
       addresses: { baseDomain: BASE_DOMAIN, ports: { http: 80, https: 443 }, tcpHost: `tcp.${BASE_DOMAIN}` },
+      isRefused: restricted.refuses.bind(restricted),
       tcpPorts: { first: 20_000, last: 20_099 },
       sightings,
       log,

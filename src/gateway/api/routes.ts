@@ -9,6 +9,7 @@ import { apiKeyActions, credentialActions } from './actions/credential-actions.t
 import { deviceActions, enrolmentKeyActions } from './actions/device-actions.ts';
 import { endpointActions } from './actions/endpoint-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
+import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
 import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
@@ -43,6 +44,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.tunnelGroupBackends, tunnelGroupBackendActions(context)),
     serve(OPERATIONS.ipPolicies, ipPolicyActions(context)),
     serve(OPERATIONS.ipPolicyRules, ipPolicyRuleActions(context)),
+    serve(OPERATIONS.ipRestrictions, ipRestrictionActions(context)),
     serve(OPERATIONS.certificateAuthorities, certificateAuthorityActions(context)),
     serve(OPERATIONS.tlsCertificates, tlsCertificateActions(context)),
     serve(OPERATIONS.endpointConfigurations, endpointConfigurationActions(context)),

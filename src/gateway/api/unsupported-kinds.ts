@@ -18,7 +18,6 @@ const KINDS: Readonly<Record<string, string | null>> = {
   '/edges/tcp': 'tcp_edges',
   '/event_destinations': 'event_destinations',
   '/event_subscriptions': 'event_subscriptions',
-  '/ip_restrictions': 'ip_restrictions',
   '/kubernetes_operators': 'operators',
   '/ssh_certificate_authorities': 'ssh_certificate_authorities',
   '/ssh_credentials': 'ssh_credentials',

@@ -147,6 +147,9 @@ export class EndpointTraffic {
 /** Finds the internal endpoint that is online at an address; the members of a pool take turns. */
 export type InternalLookup = (protocol: EndpointProtocol, host: string, port: number) => GatewayEndpoint | undefined;
 
+/** Whether a client's address may not use endpoints. */
+export type RefusesClient = (client: { readonly remoteAddress?: string | undefined }) => boolean;
+
 /** The endpoints that are online, as the edge sees them. */
 export interface EndpointDirectory {
   /** The members of a pool take turns. */

@@ -8,6 +8,7 @@ import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
+import { IpRestrictions } from './ip-restrictions.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
@@ -75,6 +76,7 @@ function createTables(database: Database, box: SecretsBox) {
     httpResponseBackends: httpResponseBackends(database),
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),
+    ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
     reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),

@@ -2,7 +2,7 @@
  * Every operation of the management API: the answer to a valid request, and the refusals that all operations share.
  * The refusals of one resource are in the test file of that resource, under the name of the operation.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
@@ -50,6 +50,10 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   ipPolicies: { create: () => ({ description: 'office' }), update: () => ({ description: 'second' }) },
   ipPolicyRules: {
     create: ({ ipPolicyId, n }) => ({ ip_policy_id: ipPolicyId, action: 'allow', cidr: `2001:db8:${n}::/48` }),
+    update: () => ({ description: 'second' }),
+  },
+  ipRestrictions: {
+    create: ({ ipPolicyId }) => ({ type: 'endpoints', ip_policy_ids: [ipPolicyId] }),
     update: () => ({ description: 'second' }),
   },
   certificateAuthorities: {
@@ -119,6 +123,12 @@ beforeAll(async () => {
   };
 });
 afterAll(() => server.close());
+// There is one of each type.
+afterEach(() =>
+  server.store.database.write(() => {
+    for (const { id } of server.store.ipRestrictions.page(null, 9)) server.store.ipRestrictions.delete(id);
+  }),
+);
 
 function isOnline(id: string): boolean {
   return id === SESSION.id;

@@ -12,6 +12,10 @@ export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ip
     resource: ipPolicies,
     rows: store.ipPolicies,
     shown: (row) => ({ ...row, uri: links.of(ipPolicies, row.id) }),
+    checkRemoval: ({ id }) => {
+      const [restriction] = store.ipRestrictions.naming(id);
+      if (restriction) throw refuse(400, 1420, `in use: the IP restriction ${restriction.id} uses this IP policy`);
+    },
     inUse: [WRONG_VALUE, 'in use: a TLS edge uses this IP policy'],
   };
   return {

@@ -385,4 +385,15 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX reserved_addrs_by_owner ON reserved_addrs (owner_id);
   `,
+  `
+  CREATE TABLE ip_restrictions (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    type TEXT NOT NULL UNIQUE,
+    enforced INTEGER NOT NULL CHECK (enforced IN (0, 1)),
+    ip_policy_ids TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];
