@@ -81,3 +81,11 @@ it('a rule that rejects clients without a secret is not skipped when the secret 
   await api.call('DELETE', `/vault_secrets/${id}`);
   expect(await get(host)).toMatchObject(FAILED);
 });
+
+it('a name that a client sends can fail the request, and no more', async () => {
+  const { read } = await createSecret('hidden');
+  const named = read.replace("'key'", 'req.url.path');
+  const host = await cloudEndpoint(policyOf({ expressions: [`${named} == 'x'`], actions: [{ type: 'deny' }] }));
+  for (const path of ['/%00', `/${'x'.repeat(5000)}`, '/key'])
+    expect(await ask(gateway.httpPort, host, { path })).toMatchObject(FAILED);
+});
