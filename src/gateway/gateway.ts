@@ -207,7 +207,12 @@ async function startParts(start: Start) {
   await sightings.start(sessions);
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
-  const here = new LiveAgents(sessions, endpoints, log);
+  const here = new LiveAgents(
+    sessions,
+    endpoints,
+    (remoteAddress) => restricted.refuses('agent', { remoteAddress }),
+    log,
+  );
   const live = withStored(cluster?.start(here, sessions) ?? here, () => [
     ...edgeEndpoints(edgeIndex),
     ...cloudEndpoints.views(),

@@ -111,8 +111,14 @@ it('an IP restriction of the dashboard refuses to sign in, and sessions, from ot
   expect((await callFrom(OTHER)).status).toBe(200);
 });
 
-it('an IP restriction of agents refuses their sessions', async () => {
+it('an IP restriction of agents ends and refuses their sessions, also when a rule of its changes', async () => {
+  const rule = { ip_policy_id: policyId, action: 'allow', cidr: '127.0.0.1/32' };
+  const { body } = await api.call('POST', '/ip_policy_rules', rule);
   await restrict('agent');
+  await agentSession(gateway).connect();
+  expect([...gateway.sessions.sessions]).toHaveLength(1);
+  await api.call('DELETE', `/ip_policy_rules/${body.id}`);
+  expect([...gateway.sessions.sessions]).toEqual([]);
   await expect(agentSession(gateway).connect()).rejects.toThrow(/ERR_NGROK_115/);
 });
 

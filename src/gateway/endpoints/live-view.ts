@@ -9,7 +9,7 @@ export interface LiveView {
   gateways?(): readonly LiveGateway[];
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  /** Resolves when it has taken effect everywhere, or cannot soon. */
+  /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
   revoke(revoked: Revocation): Promise<void>;
 }
 
