@@ -167,8 +167,9 @@ async function startParts(start: Start) {
   const policies = createPolicies(start);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
+  const publicPorts = { http: options.httpPort, https: options.httpsPort };
   const cloudEndpoints = new OnlineCloudEndpoints({
-    ...{ store, endpoints, policies, log },
+    ...{ store, endpoints, policies, ports: publicPorts, log },
     isLeased: cluster && ((place) => cluster.rows.isLeased(place)),
   });
   await cloudEndpoints.settled();
@@ -190,10 +191,11 @@ async function startParts(start: Start) {
   });
   const ports = await edge.start();
   onStop(() => edge.stop());
+  Object.assign(publicPorts, { http: ports.httpPort, https: ports.httpsPort });
   if (cluster) onStop(() => cluster.stop());
   const addresses: AddressSettings = {
     baseDomain: domains.baseDomain,
-    ports: { http: ports.httpPort, https: ports.httpsPort },
+    ports: publicPorts,
     tcpHost: tcpHost(domains.baseDomain),
   };
   const { sessions, sessionPort } = await startSessions(

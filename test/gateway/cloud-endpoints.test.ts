@@ -207,16 +207,28 @@ it('a device gets names below its site although a wildcard cloud endpoint serves
   expect((await get('other.fleet.localhost')).body).toBe('asleep');
 });
 
-it('cloud endpoints are served again after a restart', async () => {
+it('cloud endpoints are served again after a restart, at the ports that the gateway has then', async () => {
   const dataDir = await makeDataDir();
   const before = await startTestGateway({ dataDir });
-  const client = await GatewayClient.of(before);
-  const body = { url: 'http://stays.localhost', traffic_policy: policyOf(answer('still here')) };
-  expect((await client.call('POST', '/endpoints', body)).status).toBe(201);
+  const body = { url: 'https://stays.localhost', traffic_policy: policyOf(answer('still here')) };
+  const { body: made } = await (await GatewayClient.of(before)).call('POST', '/endpoints', body);
   await before.close();
   const after = await startTestGateway({ dataDir });
   onTestFinished(() => after.close());
-  expect((await ask(after.httpPort, 'stays.localhost')).body).toBe('still here');
+  expect((await getPublic(after, 'https://stays.localhost/')).body).toBe('still here');
+  expect((await ask(after.httpPort, 'stays.localhost')).headers.location).toContain(`:${after.httpsPort}/`);
+  const client = await GatewayClient.of(after);
+  const changed = await client.call('PATCH', `/endpoints/${made.id}`, { description: 'b', bindings: ['public'] });
+  expect(changed.body).toMatchObject({ description: 'b', url: `https://stays.localhost:${after.httpsPort}` });
+});
+
+it('changes of one cloud endpoint at the same time do not undo each other', async () => {
+  const { id } = await createHttp(answer(''));
+  const host = freshName();
+  const changes = [{ url: `http://${host}` }, { description: 'b' }, { traffic_policy: policyOf(answer('c')) }];
+  await Promise.all(changes.map((change) => api.call('PATCH', `/endpoints/${id}`, change)));
+  expect((await get(host)).body).toBe('c');
+  expect((await api.call('GET', `/endpoints/${id}`)).body).toMatchObject({ host, description: 'b' });
 });
 
 describe('a cloud endpoint is refused', () => {
@@ -253,6 +265,12 @@ describe('a cloud endpoint is refused', () => {
     expect(await api.call('POST', '/endpoints', body)).toMatchObject({ status: 400, body: { error_code } });
   });
 
+  it('with another binding than the URL needs in an update', async () => {
+    const { id } = await createHttp(answer(''));
+    const changed = await api.call('PATCH', `/endpoints/${id}`, { bindings: ['internal'] });
+    expect(changed).toMatchObject({ status: 400, body: { error_code: 'ERR_NGROK_18014' } });
+  });
+
   it('another scheme in an update', async () => {
     const { host, id } = await createHttp(answer(''));
     const changed = await api.call('PATCH', `/endpoints/${id}`, { url: `https://${host}` });
@@ -264,11 +282,11 @@ it('an agent cannot bind the URL of a cloud endpoint, pooled or not, nor share i
   const host = freshName();
   await create(`https://${host}`, policyOf(answer('cloud')), { pooling_enabled: true });
   for (const bind of [
-    session.httpEndpoint().domain(host).poolingEnabled(true).listen(false),
-    session.httpEndpoint().domain(host).listen(false),
-    session.tlsEndpoint().domain(host).listen(false),
+    () => session.httpEndpoint().domain(host).poolingEnabled(true).listen(false),
+    () => session.httpEndpoint().domain(host).listen(false),
+    () => session.tlsEndpoint().domain(host).listen(false),
   ])
-    await expect(bind).rejects.toThrow(/cloud endpoint serves .*ERR_NGROK_334/s);
+    await expect(bind()).rejects.toThrow(/cloud endpoint serves .*ERR_NGROK_334/s);
 });
 
 it('an endpoint of an agent cannot be changed or deleted by the API', async () => {

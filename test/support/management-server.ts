@@ -89,7 +89,8 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const policies = new EndpointPolicies({ ipPolicies, log });
   const endpoints = new EndpointRegistry();
-  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, isLeased: null, log });
+  const ports = { http: 80, https: 443 };
+  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased: null, log });
   const agents = { ...nothingOnline, revoke: async (what: Revocation) => void revoked.push(what), ...options.live };
   const app = createManagementApi(
     {
@@ -97,7 +98,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       counters: new TrafficCounters(),
       live: withStored(agents, () => cloudEndpoints.views()),
       cloudEndpoints,
-      addresses: { baseDomain: BASE_DOMAIN, ports: { http: 80, https: 443 }, tcpHost: `tcp.${BASE_DOMAIN}` },
+      addresses: { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` },
       isRefused: restricted.refuses.bind(restricted),
       tcpPorts: { first: 20_000, last: 20_099 },
       sightings,

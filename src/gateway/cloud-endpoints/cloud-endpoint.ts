@@ -9,6 +9,7 @@ import {
   EndpointTraffic,
   type OnlineEndpoint,
 } from '../endpoints/endpoint.ts';
+import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
 import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
@@ -50,8 +51,14 @@ export class CloudEndpoint implements OnlineEndpoint {
   policy = NOT_READY;
   feed: RequestFeed | null = null;
 
-  /** @param row replaced when it changes; its address stays */
-  constructor(public row: CloudEndpointRow) {}
+  /**
+   * @param row replaced when it changes; its address stays
+   * @param ports the gateway's ports as they are now
+   */
+  constructor(
+    public row: CloudEndpointRow,
+    private readonly ports: AddressSettings['ports'],
+  ) {}
 
   get id(): string {
     return this.row.id;
@@ -62,7 +69,7 @@ export class CloudEndpoint implements OnlineEndpoint {
   }
 
   get url(): string {
-    return this.row.url;
+    return urlOf(this);
   }
 
   get protocol(): EndpointProtocol {
@@ -74,7 +81,7 @@ export class CloudEndpoint implements OnlineEndpoint {
   }
 
   get port(): number {
-    return this.row.port;
+    return this.internal ? this.row.port : this.ports[this.protocol === 'http' ? 'http' : 'https'];
   }
 
   get internal(): boolean {
@@ -117,8 +124,8 @@ export class CloudEndpoint implements OnlineEndpoint {
       type: 'cloud',
       proto: row.proto,
       host: row.host,
-      port: row.port,
-      url: row.url,
+      port: this.port,
+      url: this.url,
       createdAt: row.created_at,
       updatedAt: row.updated_at,
       metadata: row.metadata ?? '',

@@ -1,5 +1,6 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
@@ -11,6 +12,8 @@ interface OnlineCloudEndpointsOptions {
   store: Pick<Store, 'database' | 'cloudEndpoints'>;
   endpoints: EndpointRegistry;
   policies: EndpointPolicies;
+  /** The gateway's ports; those that it is free to choose are known when it listens. */
+  ports: AddressSettings['ports'];
   /** Whether an agent has an address at any gateway of a cluster, in this transaction; null: this gateway is the only one. */
   isLeased: ((place: string) => boolean) | null;
   log: Log;
@@ -51,16 +54,16 @@ export class OnlineCloudEndpoints {
   }
 
   #put(id: string, row: CloudEndpointRow | null): void {
-    const { endpoints } = this.options;
+    const { endpoints, ports } = this.options;
     let endpoint = this.#online.get(id);
-    if (endpoint && endpoint.row.url !== row?.url) {
+    if (endpoint && endpoint.row.place !== row?.place) {
       this.#online.delete(id);
       endpoints.remove(endpoint);
       endpoint = undefined;
     }
     if (row === null) return;
     if (!endpoint) {
-      endpoint = new CloudEndpoint(row);
+      endpoint = new CloudEndpoint(row, ports);
       this.#online.set(id, endpoint);
       endpoints.add(endpoint);
     } else if (endpoint.row.traffic_policy === row.traffic_policy) {
@@ -72,9 +75,11 @@ export class OnlineCloudEndpoints {
     this.#compiling = this.#compiling.then(() => this.#compile(changed, row));
   }
 
-  async #compile(endpoint: CloudEndpoint, { id, traffic_policy: text, url }: CloudEndpointRow): Promise<void> {
+  async #compile(endpoint: CloudEndpoint, { id, traffic_policy: text }: CloudEndpointRow): Promise<void> {
     const { policies, log } = this.options;
-    const { protocol, internal } = endpoint;
+    const { protocol, internal, host } = endpoint;
+    // Counters stay when the gateway gets other ports.
+    const url = internal ? endpoint.url : `${protocol}://${host}`;
     try {
       endpoint.policy = await policies.compile(text, { protocol, url, payer: id, internal, frame: NO_FRAME });
     } catch (error) {

@@ -158,8 +158,8 @@ export class AddressLeases {
 
   #lease(row: OnlineRow): void {
     const { rows, cloudEndpoints, nodes } = this.options;
-    const [cloud] = cloudEndpoints.at(row.place ?? '');
-    if (cloud) throw new Refused(cloudEndpointAt(cloud.url), false);
+    const isCloud = cloudEndpoints.at(row.place ?? '').length > 0;
+    if (isCloud) throw new Refused(cloudEndpointAt((row.view as LiveEndpoint).url), false);
     for (const rival of rows.rivalsAt(row.place ?? '')) {
       const verdict = judge(row, rival, nodes.state(rival.node));
       if (verdict === 'refused') {

@@ -1,5 +1,5 @@
 import type { EndpointAddress } from '../endpoints/endpoint.ts';
-import { placeOf, urlOf } from '../endpoints/endpoint-address.ts';
+import { placeOf } from '../endpoints/endpoint-address.ts';
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, flag, integer, type RowOf, text } from './sql/table.ts';
 import { TouchedTable } from './sql/touched-table.ts';
@@ -9,9 +9,9 @@ const columns = {
   updated_at: text,
   /** What it competes for, see {@link placeOf}. */
   place: text,
-  url: text,
   proto: text,
   host: text,
+  /** Only of internal ones: the others are at the ports that the gateway has now. */
   port: integer,
   internal: flag,
   pooling_enabled: flag,
@@ -42,5 +42,5 @@ export class CloudEndpoints extends TouchedTable<typeof columns> {
 /** The columns of an address. */
 export function addressColumns({ protocol, ...address }: EndpointAddress) {
   const columns = { proto: protocol, ...address };
-  return { ...columns, place: placeOf(columns), url: urlOf({ protocol, ...address }) };
+  return { ...columns, place: placeOf(columns) };
 }

@@ -1,14 +1,13 @@
-import type { z } from 'zod';
 import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
-import { type Endpoint, type EndpointUpdate, endpoints } from '../../../management/resources/endpoint.ts';
+import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointAddress } from '../../endpoints/endpoint.ts';
+import type { EndpointAddress, EndpointProtocol } from '../../endpoints/endpoint.ts';
 import { addressOfUrl, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
@@ -59,12 +58,16 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
       await inEffect();
       return reads.get(id);
     },
-    async update(id, body) {
-      const { url, bindings, ...sent } = body;
-      const address = addressAfter(context, stored(id), body);
-      if (sent.traffic_policy !== undefined) await checkPolicy(context, sent.traffic_policy, address);
+    async update(id, { url, bindings, ...sent }) {
+      const known = stored(id);
+      const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
+      if (address === null) checkBindings(known, bindings);
+      else if (address.protocol !== known.proto) throw schemeChanged(address);
+      if (sent.traffic_policy !== undefined) {
+        await checkPolicy(context, sent.traffic_policy, address ?? addressOf(known));
+      }
       await database.write(() => {
-        const row = { ...changed(stored(id), sent), ...addressColumns(address), updated_at: store.now() };
+        const row = { ...changed(stored(id), sent), ...(address && addressColumns(address)), updated_at: store.now() };
         checkAddress(context, row);
         rows.update(row);
       });
@@ -78,14 +81,19 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
   };
 }
 
-function addressAfter(
-  context: ApiContext,
-  row: CloudEndpointRow,
-  { url = row.url, bindings = [] }: z.output<typeof EndpointUpdate>,
-): EndpointAddress {
-  const address = readUrl(context, url, bindings);
-  if (address.protocol === row.proto) return address;
-  throw refuse(400, 18005, `url: the scheme cannot be changed; create another endpoint for ${address.protocol}`);
+/** The bindings follow from the URL, which stays. */
+function checkBindings({ internal }: CloudEndpointRow, bindings: readonly string[] = []): void {
+  const own = internal ? 'internal' : 'public';
+  if (bindings.every((binding) => binding === own)) return;
+  throw refuse(400, 18014, `bindings: the URL needs the binding ${own}; send another URL with another binding`);
+}
+
+function schemeChanged({ protocol }: EndpointAddress): ApiError {
+  return refuse(400, 18005, `url: the scheme cannot be changed; create another endpoint for ${protocol}`);
+}
+
+function addressOf({ proto, host, port, internal }: CloudEndpointRow): EndpointAddress {
+  return { protocol: proto as EndpointProtocol, host, port, internal };
 }
 
 /** @throws {ApiError} */
@@ -118,11 +126,11 @@ function checkAddress(context: ApiContext, row: CloudEndpointRow): void {
     .endpoints()
     .some((endpoint) => endpoint.type === 'ephemeral' && placeOf(endpoint) === row.place);
   if (isBoundHere || cloudEndpoints.isLeased(row.place)) {
-    throw refuse(400, 334, `url: an agent has bound ${row.url}; stop that endpoint, or bind it as an internal one`);
+    throw refuse(400, 334, 'url: an agent has bound it; stop that endpoint, or bind it as an internal one');
   }
 }
 
-function checkName({ store, domains, addresses }: ApiContext, { host, proto, url }: CloudEndpointRow): void {
+function checkName({ store, domains, addresses }: ApiContext, { host, proto }: CloudEndpointRow): void {
   if (isGatewayName(host, domains)) throw refuse(400, 450, 'url: the gateway uses this name itself; choose another');
   const ports = proto === 'http' ? [] : [addresses.ports.https, 443];
   if (ports.some((port) => store.tlsEdges.holderOf(`${host}:${port}`) !== null)) {
@@ -132,18 +140,18 @@ function checkName({ store, domains, addresses }: ApiContext, { host, proto, url
   const isWildcard = host.startsWith('*.');
   const isFree = !isWildcard && isUnderBaseDomain(host, domains);
   if (isFree || (isWildcard ? covering?.domain === host : covering !== null)) return;
-  throw refuse(400, 18006, `url: no reserved domain matches ${url}; reserve ${host} first`);
+  throw refuse(400, 18006, `url: no reserved domain matches ${host}; reserve it first`);
 }
 
 function checkPool(row: CloudEndpointRow, other: CloudEndpointRow): void {
   if (row.pooling_enabled && other.pooling_enabled && row.proto === other.proto) return;
   if (row.pooling_enabled && !other.pooling_enabled) {
-    throw refuse(400, 18016, `pooling_enabled: the cloud endpoint ${other.id} has ${other.url} without pooling`);
+    throw refuse(400, 18016, `pooling_enabled: the cloud endpoint ${other.id} has this URL without pooling`);
   }
   if (!row.pooling_enabled && other.pooling_enabled) {
-    throw refuse(400, 18017, `pooling_enabled: the cloud endpoint ${other.id} has ${other.url} with pooling`);
+    throw refuse(400, 18017, `pooling_enabled: the cloud endpoint ${other.id} has this URL with pooling`);
   }
-  throw refuse(400, 18009, `url: the cloud endpoint ${other.id} has ${other.url}`);
+  throw refuse(400, 18009, `url: the cloud endpoint ${other.id} has this URL`);
 }
 
 function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {

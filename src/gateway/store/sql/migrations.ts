@@ -332,7 +332,6 @@ const MIGRATIONS: readonly string[] = [
     metadata TEXT,
     -- What it competes for. Pooled ones share it.
     place TEXT NOT NULL,
-    url TEXT NOT NULL,
     proto TEXT NOT NULL,
     host TEXT NOT NULL,
     port INTEGER NOT NULL,
