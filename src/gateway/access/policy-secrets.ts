@@ -2,10 +2,10 @@ import { credentials } from '../../management/resources/credential.ts';
 import type { Store } from '../store/store.ts';
 
 /**
- * Reads secrets for policies: every one for a policy that the management API has set, and for that of an agent those of vaults
- * that the owner of its authtoken has. Read for each request: a change, also of who may read, takes effect on the next one.
+ * Reads secrets for policies. A policy that the management API has set can read all of them; the policy of an agent reads those
+ * of vaults that belong to the owner of its authtoken. A change, also of who may read, takes effect on the next request.
  *
- * @returns a function of the authtoken's, cloud endpoint's or TLS edge's id whose policy it is; null: it cannot have such a secret
+ * @returns a function of the authtoken's, cloud endpoint's or TLS edge's id; null: there is no such secret, or not for it
  */
 export function policySecrets({
   vaults,

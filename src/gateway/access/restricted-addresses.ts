@@ -4,7 +4,7 @@ import type { IpRestrictionType } from '../../management/resources/ip-restrictio
 import type { IpRule, PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { Store } from '../store/store.ts';
 
-/** Who comes from where. */
+/** The other side of a connection; sockets are. */
 export interface Remote {
   readonly remoteAddress?: string | undefined;
 }

@@ -127,8 +127,8 @@ export class SiteNameGrants {
 }
 
 /**
- * Keeps the names that are online at a site from its devices; call it in a transaction when the first one joins. Those of
- * cloud endpoints need it not: while they exist, nobody binds them, and a wildcard serves names that no device has bound.
+ * Keeps the names that are online at a site from its devices; call it in a transaction when the first one joins. Names of cloud
+ * endpoints are left out: nobody can bind those, and a wildcard is for the names that no device has bound.
  */
 export function keepNamesOnline(
   store: Store,

@@ -89,7 +89,7 @@ export interface LiveEndpoint {
   traffic: Readonly<EndpointTraffic> | null;
 }
 
-/** What an endpoint has not that no agent has bound. */
+/** The members of an endpoint that only agents give it, for one without an agent. */
 export const WITHOUT_AGENT = {
   name: '',
   tunnelId: null,
