@@ -29,6 +29,10 @@ const nothing = {
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},
   ipPolicies: () => null,
+  addresses: { baseDomain: 'gateway.example.com', ports: { http: 80, https: 443 }, tcpHost: 'tcp.gateway.example.com' },
+  tcpPorts: null,
+  isRefused: () => false,
+  cloudEndpoints: { settled: async () => {}, isLeased: () => false },
   dnsServers: null,
   place: {
     origin: 'http://127.0.0.1',

@@ -46,10 +46,12 @@ const ARROWS: Record<string, string[]> = {
   gateway: ['gateway/*', 'traffic-policy', 'settings', '.'],
   'gateway/api': [
     'gateway/certificates',
+    'gateway/cloud-endpoints',
     'gateway/devices',
     'gateway/endpoints',
     'gateway/metrics',
     'gateway/store',
+    'agent-protocol',
     'management',
     'traffic-policy',
     '.',
@@ -75,6 +77,7 @@ const ARROWS: Record<string, string[]> = {
     'settings',
   ],
   'gateway/cluster': [`${EDGE}/relays`, 'gateway/endpoints', 'gateway/store', 'agent-protocol'],
+  'gateway/cloud-endpoints': ['gateway/endpoints', 'gateway/store', 'agent-protocol', 'traffic-policy'],
   'gateway/tls-edges': [
     EDGE,
     `${EDGE}/connections`,

@@ -66,6 +66,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   response_bytes: 'bytes of the response’s body, after an upgrade all to the client',
   retries_at: 'when the next attempt starts',
   retry_s: 'seconds until the next attempt',
+  secrets: 'number of secrets of vaults',
   sessions: 'number of agent sessions',
   session: 'agent session (`ts_…`)',
   settings: 'names of settings',

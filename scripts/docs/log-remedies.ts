@@ -72,6 +72,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
   'disk is read-only or full: existing accounts keep working, changes are rejected': 'follow `reason`, then restart',
   'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',
+  'encryption key does not match the secrets in the database': 'restore the key, or set the secrets again',
   'endpoint refused': 'correct the authtoken’s ACL or the domain, as `code` says',
   'failed write could not be undone': 'check the disk',
   'enrolment unreadable; this device keeps its settings':
@@ -105,6 +106,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'tcp endpoint listener failed': 'check the limit of open files',
   'some tunnels are not online': 'run `device-agent doctor`, which says why',
   'tcp port not recorded': 'check the disk',
+  'traffic policy of a cloud endpoint cannot be used':
+    'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',

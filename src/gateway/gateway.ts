@@ -14,6 +14,8 @@ import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
+import { policySecrets } from './access/policy-secrets.ts';
+import { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
@@ -21,6 +23,7 @@ import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
+import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { Cluster } from './cluster/cluster.ts';
 import { PERIODS } from './cluster/nodes.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
@@ -44,10 +47,11 @@ import {
   sessionAddress,
   tcpHost,
 } from './endpoints/domain-names.ts';
-import type { Labels } from './endpoints/endpoint.ts';
-import { urlOf } from './endpoints/endpoint-address.ts';
+import type { Labels, RefusesClient } from './endpoints/endpoint.ts';
+import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { withStored } from './endpoints/live-view.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
@@ -60,7 +64,7 @@ import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
-import { LiveWithEdges } from './tls-edges/edge-live.ts';
+import { edgeEndpoints } from './tls-edges/edge-live.ts';
 import { TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {
@@ -172,7 +176,14 @@ async function startParts(start: Start) {
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
   const policies = createPolicies(start);
+  const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
+  const publicPorts = { http: options.httpPort, https: options.httpsPort };
+  const cloudEndpoints = new OnlineCloudEndpoints({
+    ...{ store, endpoints, policies, ports: publicPorts, log },
+    isLeased: cluster && ((place) => cluster.rows.isLeased(place)),
+  });
+  await cloudEndpoints.settled();
   const agents = new AgentConnections(connectHost(domains.baseDomain));
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
@@ -181,6 +192,7 @@ async function startParts(start: Start) {
   const relays = createRelays(start, { edgeIndex, domainCertificates, services, tlsPorts: () => edge.tlsPorts });
   const edge = createEdge(start, {
     policies,
+    restricted,
     edgeIndex,
     domainCertificates,
     agents,
@@ -190,16 +202,34 @@ async function startParts(start: Start) {
   });
   const ports = await edge.start();
   onStop(() => edge.stop());
+  Object.assign(publicPorts, { http: ports.httpPort, https: ports.httpsPort });
   if (cluster) onStop(() => cluster.stop());
-  const { sessions, sessionPort } = await startSessions(options, { ...start, policies, ports, relays }, onStop);
+  const addresses: AddressSettings = {
+    baseDomain: domains.baseDomain,
+    ports: publicPorts,
+    tcpHost: tcpHost(domains.baseDomain),
+  };
+  const { sessions, sessionPort } = await startSessions(
+    options,
+    { ...start, policies, restricted, addresses, relays },
+    onStop,
+  );
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
   const place = placeOf(start, ports.httpsPort, sessionPort);
-  const here = new LiveAgents(sessions, endpoints, log);
-  const live = new LiveWithEdges(cluster?.start(here, sessions) ?? here, edgeIndex);
+  const here = new LiveAgents(
+    sessions,
+    endpoints,
+    (remoteAddress) => restricted.refuses('agent', { remoteAddress }),
+    log,
+  );
+  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
+    ...edgeEndpoints(edgeIndex),
+    ...cloudEndpoints.views(),
+  ]);
   const dnsServers = acme?.resolvers ?? null;
   const signInCodes = new OneTimeCodes();
   const wakeCertificateRenewal = renewal.wake;
@@ -211,9 +241,13 @@ async function startParts(start: Start) {
     sightings,
     counters,
     ipPolicies,
+    addresses,
+    tcpPorts: options.tcpPorts ?? null,
+    cloudEndpoints,
     place,
     dnsServers,
     signInCodes,
+    isRefused: restricted.refuses.bind(restricted),
     wakeCertificateRenewal,
   };
   const loadApi = () => managementApi({ ...parts, log }, settings, serviceMessages);
@@ -234,6 +268,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
   return new EndpointPolicies({
     ipPolicies,
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
+    secret: policySecrets(store),
     fetch: options.fetchForPolicies,
     signIn: createSignIn(store, options.requestForSignIn),
     share: options.agentLimits?.policyShare,
@@ -245,6 +280,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
 
 interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages' | 'relays'> {
   policies: EndpointPolicies;
+  restricted: RestrictedAddresses;
   edgeIndex: TlsEdgeIndex;
   domainCertificates: DomainCertificates;
 }
@@ -278,16 +314,18 @@ function createRelays(
 
 function createEdge(
   { options, ca, store, domains, shares, balancers, endpoints, cluster, counters, challenges, log }: Start,
-  { policies, edgeIndex, domainCertificates, ...services }: EdgeParts,
+  { policies, restricted, edgeIndex, domainCertificates, ...services }: EdgeParts,
 ): EdgeServer {
   const { host, httpPort, httpsPort, edgeLimits } = options;
   const withLabels = (labels: Labels) => {
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
+  const isRefused: RefusesClient = (client) => restricted.refuses('endpoints', client);
   return new EdgeServer({
     endpoints,
-    tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts }),
+    isRefused,
+    tlsEdges: (parts) => new TlsEdges({ index: edgeIndex, store, policies, isRefused, withLabels, log, ...parts }),
     ca,
     domainCertificates,
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),

@@ -1,13 +1,15 @@
 import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
+import type { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { Cluster } from './cluster/cluster.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
 import type { Relays } from './edge/relays/relays.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
-import { connectHost, type DomainSettings, tcpHost } from './endpoints/domain-names.ts';
+import { connectHost, type DomainSettings } from './endpoints/domain-names.ts';
+import type { AddressSettings } from './endpoints/endpoint-address.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
@@ -26,8 +28,9 @@ interface SessionParts {
   domains: DomainSettings;
   endpoints: EndpointRegistry;
   policies: EndpointPolicies;
-  /** Ports of the edge, which is already listening. */
-  ports: { httpPort: number; httpsPort: number };
+  restricted: RestrictedAddresses;
+  /** With the ports of the edge, which is already listening. */
+  addresses: AddressSettings;
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
   counters: TrafficCounters;
@@ -39,17 +42,30 @@ interface SessionParts {
 /** @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, shares, balancers, counters, cluster, relays }: SessionParts,
+  {
+    ca,
+    store,
+    domains,
+    endpoints,
+    policies,
+    restricted,
+    addresses,
+    shares,
+    balancers,
+    counters,
+    cluster,
+    relays,
+  }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
-  const acl = new AuthtokenAcl(store, domains, ports.httpsPort);
+  const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
   const names = new SiteNameGrants({
     store,
     isOnlineElsewhere: (hostname, credentialId) =>
-      endpoints.atName(hostname).some(({ owner }) => owner.credential.id !== credentialId) ||
+      endpoints.atName(hostname).some(({ owner, isCloud }) => !isCloud && owner.credential.id !== credentialId) ||
       cluster?.isNameOfOther(hostname, credentialId) === true,
     refuseName: (hostname) => acl.refuseName(hostname),
     log,
@@ -57,13 +73,19 @@ export async function startSessions(
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer({
-    access: new AuthtokenAuthentication(store, acl, names),
+    access: new AuthtokenAuthentication(store, acl, names, (remoteAddress) =>
+      restricted.refuses('agent', { remoteAddress }),
+    ),
     binder: new EndpointBinder({
       endpoints,
       ids,
       policies,
-      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, shares, balancers, counters, cluster, relays }, onStop),
+      addresses,
+      tcpPorts: openTcpPorts(
+        options,
+        { endpoints, store, shares, balancers, counters, cluster, restricted, relays },
+        onStop,
+      ),
       leases,
     }),
     ids,
@@ -93,8 +115,9 @@ function openTcpPorts(
     balancers,
     counters,
     cluster,
+    restricted,
     relays,
-  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'ports'>,
+  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'addresses'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
   if (range === null) return null;
@@ -104,6 +127,7 @@ function openTcpPorts(
     endpoints,
     limits,
     connections,
+    isRefused: (client) => restricted.refuses('endpoints', client),
     relays,
     balancers,
     counters,

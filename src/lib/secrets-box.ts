@@ -45,12 +45,22 @@ export class SecretsBox {
       return Buffer.concat([body, decipher.final()]).toString('utf8');
     } catch (cause) {
       throw new OperatorError(
-        `cannot decrypt the private key of ${owner}: restore the encryption key that it was stored with`,
+        `cannot decrypt what is stored for ${owner}: restore the encryption key that it was stored with`,
         1,
         {
           cause,
         },
       );
+    }
+  }
+
+  /** Whether {@link open} can decrypt a box. */
+  opens(box: Buffer, owner: string): boolean {
+    try {
+      this.open(box, owner);
+      return true;
+    } catch {
+      return false;
     }
   }
 

@@ -1,4 +1,13 @@
-import { type CallOptions, Collection, call, EdgeModule, ReadableCollection } from './collection.ts';
+import {
+  type CallOptions,
+  Collection,
+  call,
+  EdgeModule,
+  type ListOptions,
+  listPage,
+  type Page,
+  ReadableCollection,
+} from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 import type {
@@ -20,7 +29,7 @@ import type {
 } from './resources/certificate.ts';
 import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 import type { Device, DeviceUpdate } from './resources/device.ts';
-import type { Endpoint } from './resources/endpoint.ts';
+import type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
   IpPolicy,
@@ -30,6 +39,8 @@ import type {
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
+import type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
+import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
   EndpointConfiguration,
@@ -55,6 +66,7 @@ import type {
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
 import type { Tunnel, TunnelSession } from './resources/tunnel.ts';
+import type { Secret, SecretCreate, SecretUpdate, Vault, VaultCreate, VaultUpdate } from './resources/vault.ts';
 import { type ManagementClientOptions, Transport } from './transport.ts';
 
 /**
@@ -85,6 +97,8 @@ export class ManagementClient {
   readonly ipPolicies: Collection<IpPolicyCreate, IpPolicyUpdate, IpPolicy>;
   /** The rules of all IP policies. */
   readonly ipPolicyRules: Collection<IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRule>;
+  /** Which addresses may use the API, the dashboard, endpoints, or connect agents. */
+  readonly ipRestrictions: Collection<IpRestrictionCreate, IpRestrictionUpdate, IpRestriction>;
   /** CAs whose client certificates edges accept. */
   readonly certificateAuthorities: Collection<
     CertificateAuthorityCreate,
@@ -107,8 +121,14 @@ export class ManagementClient {
   readonly enrolmentKeys: Collection<EnrolmentKeyCreate, EnrolmentKeyUpdate, EnrolmentKey>;
   /** Devices that have joined. */
   readonly devices: Devices;
-  /** Public URLs that are online. */
-  readonly endpoints: ReadableCollection<Endpoint>;
+  /** Sets of secrets for policies. */
+  readonly vaults: Vaults;
+  /** The secrets of all vaults; their values are never returned. */
+  readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
+  /** TCP addresses that agents get only by asking for them. */
+  readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
+  /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
+  readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
   readonly tunnels: ReadableCollection<Tunnel>;
   /** Sessions of connected agents. */
@@ -125,6 +145,7 @@ export class ManagementClient {
     this.tunnelGroupBackends = new Collection(transport, OPERATIONS.tunnelGroupBackends);
     this.ipPolicies = new Collection(transport, OPERATIONS.ipPolicies);
     this.ipPolicyRules = new Collection(transport, OPERATIONS.ipPolicyRules);
+    this.ipRestrictions = new Collection(transport, OPERATIONS.ipRestrictions);
     this.certificateAuthorities = new Collection(transport, OPERATIONS.certificateAuthorities);
     this.tlsCertificates = new Collection(transport, OPERATIONS.tlsCertificates);
     this.credentials = new Collection(transport, OPERATIONS.credentials);
@@ -132,7 +153,10 @@ export class ManagementClient {
     this.endpointConfigurations = new Collection(transport, OPERATIONS.endpointConfigurations);
     this.enrolmentKeys = new Collection(transport, OPERATIONS.enrolmentKeys);
     this.devices = new Devices(transport, OPERATIONS.devices);
-    this.endpoints = new ReadableCollection(transport, OPERATIONS.endpoints);
+    this.vaults = new Vaults(transport, OPERATIONS.vaults);
+    this.secrets = new Collection(transport, OPERATIONS.secrets);
+    this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
+    this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
   }
@@ -190,6 +214,14 @@ export class TlsEdges extends Collection<TlsEdgeCreate, TlsEdgeUpdate, TlsEdge> 
     this.transport,
     OPERATIONS.tlsEdgeTrafficPolicy,
   );
+}
+
+/** Sets of secrets for policies. */
+export class Vaults extends Collection<VaultCreate, VaultUpdate, Vault> {
+  /** Lists one page of a vault's secrets, newest first. */
+  listSecrets(id: string, options: ListOptions = {}): Promise<Page<Secret>> {
+    return listPage(this.transport, OPERATIONS.vaults.listSecrets, options, id);
+  }
 }
 
 /** Sessions of agents. */

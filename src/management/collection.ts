@@ -67,6 +67,29 @@ function readAs<T>(schema: z.ZodType<T>, json: unknown, operation: Operation): T
 /** The common member of all lists. The items' key depends on the resource. */
 const Envelope = z.looseObject({ next_page_uri: z.string().nullish() });
 
+/**
+ * Lists one page, newest first.
+ *
+ * @param id of the resource that the list belongs to, if it belongs to one
+ */
+export function listPage<Answer>(
+  transport: Transport,
+  operation: Reading<Answer>,
+  { limit, beforeId, signal }: ListOptions,
+  id?: string,
+): Promise<Page<Answer>> {
+  const query = new URLSearchParams();
+  if (beforeId !== undefined) query.set('before_id', beforeId);
+  if (limit !== undefined) query.set('limit', String(limit));
+  return pageOf(transport, operation, { ...(id !== undefined && { id }), query, signal });
+}
+
+async function pageOf<Answer>(transport: Transport, list: Reading<Answer>, particulars: Call): Promise<Page<Answer>> {
+  const envelope = readAs(Envelope, await transport.send(list, particulars), list);
+  const items = readAs(z.array(list.answer), envelope[list.listKey ?? ''], list);
+  return { items, nextPageUri: envelope.next_page_uri ?? null };
+}
+
 /** Read-only resources of one kind. */
 export class ReadableCollection<Answer> {
   constructor(
@@ -80,11 +103,8 @@ export class ReadableCollection<Answer> {
   }
 
   /** Lists one page, newest first. */
-  list({ limit, beforeId, signal }: ListOptions = {}): Promise<Page<Answer>> {
-    const query = new URLSearchParams();
-    if (beforeId !== undefined) query.set('before_id', beforeId);
-    if (limit !== undefined) query.set('limit', String(limit));
-    return this.#page(query, signal);
+  list(options: ListOptions = {}): Promise<Page<Answer>> {
+    return listPage(this.transport, this.reads.list, options);
   }
 
   /**
@@ -113,11 +133,8 @@ export class ReadableCollection<Answer> {
     return unreadable(`GET ${this.reads.list.path}`, 200, why);
   }
 
-  async #page(query: URLSearchParams, signal: AbortSignal | undefined): Promise<Page<Answer>> {
-    const { list } = this.reads;
-    const envelope = readAs(Envelope, await this.transport.send(list, { query, signal }), list);
-    const items = readAs(z.array(list.answer), envelope[list.listKey ?? ''], list);
-    return { items, nextPageUri: envelope.next_page_uri ?? null };
+  #page(query: URLSearchParams, signal: AbortSignal | undefined): Promise<Page<Answer>> {
+    return pageOf(this.transport, this.reads.list, { query, signal });
   }
 }
 

@@ -154,7 +154,7 @@ const VERSION_HEADERS = ['Service-Version', 'Ngrok-Version'].map((name) => ({
   schema: { type: 'string', enum: ['2'] },
 }));
 
-function pageParameters({ idPrefix }: Operation): Json[] {
+function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): Json[] {
   return [
     {
       name: 'limit',
@@ -166,7 +166,7 @@ function pageParameters({ idPrefix }: Operation): Json[] {
       name: 'before_id',
       in: 'query',
       description: 'Only items older than this id, which may be deleted.',
-      schema: { type: 'string', pattern: idPattern(idPrefix) },
+      schema: { type: 'string', pattern: idPattern(itemPrefix) },
     },
   ];
 }

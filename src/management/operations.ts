@@ -8,10 +8,13 @@ import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
 import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
+import { ipRestrictions } from './resources/ip-restriction.ts';
+import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from './resources/tunnel.ts';
+import { secrets, vaults } from './resources/vault.ts';
 
 /** An operation of the API, shared by server, client and OpenAPI document. */
 export interface Operation<
@@ -31,6 +34,8 @@ export interface Operation<
   status: 200 | 201 | 204;
   /** The response's member with the items; null: not a list. */
   listKey: string | null;
+  /** The prefix of the items' ids, when a list belongs to one resource; left out: the same. */
+  itemPrefix?: string;
 }
 
 /** Where an operation's path begins, and the ids below it. */
@@ -143,6 +148,7 @@ export const OPERATIONS = {
   tunnelGroupBackends: writable(tunnelGroupBackends),
   ipPolicies: writable(ipPolicies),
   ipPolicyRules: writable(ipPolicyRules),
+  ipRestrictions: writable(ipRestrictions),
   certificateAuthorities: writable(certificateAuthorities),
   tlsCertificates: writable(tlsCertificates),
   credentials: writable(credentials),
@@ -157,7 +163,17 @@ export const OPERATIONS = {
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
     rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
   },
-  endpoints: readable(endpoints),
+  vaults: {
+    ...writable(vaults),
+    listSecrets: {
+      ...get(vaults, '/{id}/secrets', 'List the secrets of one vault, newest first', secrets.answer),
+      listKey: secrets.listKey,
+      itemPrefix: secrets.idPrefix,
+    },
+  },
+  secrets: writable(secrets),
+  reservedAddrs: writable(reservedAddrs),
+  endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {
     ...readable(tunnelSessions),

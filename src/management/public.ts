@@ -2,7 +2,14 @@
 
 export { OperatorError } from '../lib/errors.ts';
 export type { Clock } from '../lib/time/clock.ts';
-export { type Devices, ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
+export {
+  type Devices,
+  ManagementClient,
+  type ReservedDomains,
+  type TlsEdges,
+  type TunnelSessions,
+  type Vaults,
+} from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
@@ -30,7 +37,7 @@ export type {
 } from './resources/certificate.ts';
 export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 export type { Device, DeviceUpdate } from './resources/device.ts';
-export type { Endpoint } from './resources/endpoint.ts';
+export type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
 export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 export type {
@@ -41,7 +48,9 @@ export type {
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
+export type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
 export type { Ref } from './resources/members.ts';
+export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {
   CertificateJob,
   CertificatePolicy,
@@ -71,4 +80,5 @@ export type {
   TrafficPolicyModuleBody,
 } from './resources/tls-edge.ts';
 export type { Tunnel, TunnelSession } from './resources/tunnel.ts';
+export type { Secret, SecretCreate, SecretUpdate, Vault, VaultCreate, VaultUpdate } from './resources/vault.ts';
 export type { ManagementClientOptions } from './transport.ts';

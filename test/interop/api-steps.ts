@@ -10,14 +10,15 @@ const GIVEN = 'given.json';
 /**
  * Runs a program that calls the management API step by step, and prints `{"name", "failure"}` after each step.
  *
- * @param command gets the path of a JSON file as its last argument: `ca`, `certificate` and `key`, in PEM
+ * @param command gets the path of a JSON file as its last argument: `ca`, `certificate` and `key`, in PEM, and the
+ *   gateway's `domain`
  */
 export async function runSteps(command: string[], lab: Lab, sources: string): Promise<Case[]> {
   const { certificatePem: ca } = await issueCertificate({ subject: 'CN=A certificate authority', ca: true });
   const leaf = await issueCertificate({ subject: 'CN=uploaded.example.com', names: ['uploaded.example.com'] });
   writeFileSync(
     join(sources, GIVEN),
-    JSON.stringify({ ca, certificate: leaf.certificatePem, key: leaf.privateKeyPem }),
+    JSON.stringify({ ca, certificate: leaf.certificatePem, key: leaf.privateKeyPem, domain: lab.domain }),
   );
   const { code, stdout, output } = await run([...command, GIVEN], { cwd: sources, env: lab.env });
   const steps = stdout.split('\n').filter((line) => line.startsWith('{'));

@@ -60,10 +60,36 @@ async function scenarios({ domain }: Lab): Promise<Scenario[]> {
       note: 'with an uploaded certificate',
       beside: `resource "ngrok_tls_certificate" "other" {\n${uploaded}}`,
     },
+    described('ngrok_vault', 'name = "a"', 'name = "b"'),
+    {
+      ...described('ngrok_secret', `${IN_VAULT}\nvalue = "first"`, `${IN_VAULT}\nvalue = "second"`),
+      beside: 'resource "ngrok_vault" "other" {\nname = "other"\n}',
+    },
+    described('ngrok_tcp_address'),
+    {
+      ...described('ngrok_ip_restriction', 'type = "agent"\nip_policy_ids = [ngrok_ip_policy.other.id]'),
+      beside: 'resource "ngrok_ip_policy" "other" {}',
+    },
+    described('ngrok_cloud_endpoint', ...denying(`https://cloud.${domain}`)),
+    {
+      ...described('ngrok_cloud_endpoint', ...denying('tls://cloud.internal:8443', 'bindings = ["internal"]')),
+      note: 'that is internal',
+    },
   ];
 }
 
 const RULE = 'ip_policy_id = ngrok_ip_policy.other.id\naction = "allow"';
+
+const IN_VAULT = 'name = "a"\nvault_id = ngrok_vault.other.id';
+
+/** A cloud endpoint, before and after a change of its policy. */
+function denying(url: string, more = ''): [created: string, updated: string] {
+  const withRule = (name: string) => {
+    const rule = `{ name = "${name}", actions = [{ type = "deny" }] }`;
+    return `url = "${url}"\n${more}\ntraffic_policy = jsonencode({ on_tcp_connect = [${rule}] })`;
+  };
+  return [withRule('first'), withRule('second')];
+}
 
 /** A resource whose description and metadata change, and what else is given. */
 function described(type: string, created = '', updated = created): Scenario {

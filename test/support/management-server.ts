@@ -6,14 +6,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { ipPolicyRules } from '../../src/gateway/access/ip-policy-rules.ts';
+import { RestrictedAddresses } from '../../src/gateway/access/restricted-addresses.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
+import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
-import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
+import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
+import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
+import { type LiveView, nothingOnline, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
@@ -81,14 +85,25 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const sightings = new DeviceSightings(store, log, null, options.clock);
   const revoked: Revocation[] = [];
   let woken = 0;
+  const ipPolicies = ipPolicyRules(store);
+  const restricted = new RestrictedAddresses(store, ipPolicies);
+  const policies = new EndpointPolicies({ ipPolicies, log });
+  const endpoints = new EndpointRegistry();
+  const ports = { http: 80, https: 443 };
+  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased: null, log });
+  const agents = { ...nothingOnline, revoke: async (what: Revocation) => void revoked.push(what), ...options.live };
   const app = createManagementApi(
     {
       store,
       counters: new TrafficCounters(),
-      live: { ...nothingOnline, revoke: async (what) => void revoked.push(what), ...options.live },
+      live: withStored(agents, () => cloudEndpoints.views()),
+      cloudEndpoints,
+      addresses: { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` },
+      isRefused: restricted.refuses.bind(restricted),
+      tcpPorts: { first: 20_000, last: 20_099 },
       sightings,
       log,
-      ipPolicies: ipPolicyRules(store),
+      ipPolicies,
       clock: options.clock ?? systemClock,
       dnsServers: options.dnsServers ?? null,
       place: {

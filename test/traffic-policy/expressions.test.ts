@@ -279,13 +279,18 @@ describe('an expression is rejected', () => {
     '1 / 0 == 1',
     'vars.nothing',
     'req.url.port == 80',
-    "secrets.get('main', 'other')",
     "'a'.matches(['('][0])",
     "json.decode('{')",
     "conn.tls.client.subject == 'x'",
     '9223372036854775807 + 1',
   ])('at run time: %s', (expression) => {
     expect(() => result(expression)).toThrow(ExpressionError);
+  });
+
+  it('at run time, and with the whole policy: an unknown secret, whose name is shown if the expression has it', () => {
+    const unknown = (name: string) => () => result(`secrets.get('main', ${name})`);
+    expect(unknown("'other'")).toThrow(new PolicyFailure('ERR_NGROK_3900', 'unknown secret: other'));
+    expect(unknown("'oth' + 'er'")).toThrow(new PolicyFailure('ERR_NGROK_3900', 'unknown secret: …'));
   });
 
   it.each([

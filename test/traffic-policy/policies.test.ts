@@ -271,7 +271,6 @@ describe('a running policy', () => {
     ["V.matches('(' + V)", 'error parsing regexp: …'],
     ["timestamp('2026-01-01T00:00:00Z').getHours(V)", 'time zone specified: …'],
     ['getReqCookie(V)', 'unknown cookie: …'],
-    ["secrets.get('main', V)", 'unknown secret: …'],
     ['V.sha256(V)', 'the encoding must be'],
     ['{V: 1, V: 2}', 'map key conflict: …'],
     ["req.headers['x-absent']", 'field not found: x-absent'],

@@ -3,7 +3,13 @@ import type { PortRange } from '../../lib/network/port-range.ts';
 import { type Binding, isPermitted, permittedPorts } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { SiteNameGrants } from '../devices/site-name-grants.ts';
-import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
+import {
+  type DomainSettings,
+  isGatewayName,
+  isInternalName,
+  isUnderBaseDomain,
+  tcpHost,
+} from '../endpoints/domain-names.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { Store } from '../store/store.ts';
 
@@ -32,6 +38,7 @@ export class AuthtokenAcl {
     const rules = this.#rulesOf(credentialId);
     if (!Array.isArray(rules)) return rules;
     if (!isPermitted(rules, binding) && !this.#isGranted(credentialId, binding)) return denied(binding);
+    if (binding.kind === 'address') return this.#refuseAddress(credentialId, binding.address);
     if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
     return this.refuseName(binding.hostname);
   }
@@ -68,6 +75,15 @@ export class AuthtokenAcl {
 
   #isGranted(credentialId: string, binding: Binding): boolean {
     return binding.kind === 'hostname' && this.store.siteNames.isHeldBy(binding.hostname, credentialId);
+  }
+
+  /** Why an authtoken cannot bind a reserved address: it is another owner's. */
+  #refuseAddress(credentialId: string, address: string): Refusal | null {
+    const host = `${tcpHost(this.domains.baseDomain)}:`;
+    const port = address.startsWith(host) ? Number(address.slice(host.length)) : 0;
+    const owner = this.store.reservedAddrs.byPort(port)?.owner_id ?? null;
+    if (owner === null || this.store.credentials.get(credentialId)?.owner_id === owner) return null;
+    return { code: 308, text: `the address ${address} is reserved for another owner` };
   }
 
   /** Why no authtoken can bind a public name, lower case; null when one can. */

@@ -13,11 +13,15 @@ export class AuthtokenAuthentication implements AgentAccess {
     private readonly store: Pick<Store, 'credentials' | 'botUsers'>,
     private readonly acl: AuthtokenAcl,
     private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
+    private readonly isRefused: (remoteAddress: string) => boolean,
   ) {}
 
-  async authenticate(authtoken: string): Promise<Credential> {
+  async authenticate(authtoken: string, remoteAddress: string): Promise<Credential> {
     const answer = credentialOf(authtoken, this.store);
     if ('code' in answer) throw rpcError(answer);
+    if (this.isRefused(remoteAddress)) {
+      throw rpcError({ code: 115, text: `an IP restriction does not allow agents at ${remoteAddress}` });
+    }
     return new AuthtokenCredential(answer.id, answer.owner_id, this.acl, this.names);
   }
 }

@@ -1,10 +1,13 @@
 import type { Log } from '../../lib/log/log.ts';
+import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Ref } from '../../management/resources/members.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
+import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
+import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 
@@ -19,6 +22,10 @@ export interface ApiContext {
   /** Looks up the IP policies that traffic policies refer to. */
   ipPolicies: PolicyPorts['ipPolicies'];
   domains: DomainSettings;
+  addresses: AddressSettings;
+  /** Of tcp endpoints; null: there are none. */
+  tcpPorts: PortRange | null;
+  cloudEndpoints: Pick<OnlineCloudEndpoints, 'settled' | 'isLeased'>;
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;
   place: GatewayPlace;

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { ApiError } from '../../lib/errors.ts';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import { parseToken, type TokenParts } from '../../lib/ids.ts';
+import type { IpRestrictionType } from '../../management/resources/ip-restriction.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
@@ -13,15 +14,28 @@ export function requireApiKey(
   store: Store,
   attempts: FailedAttempts,
   holderOf: (req: IncomingMessage) => string | null,
+  isRefused: RefusesAddress,
 ): Handler {
   return (req, res, next) => {
     const { authorization } = req.headers;
     const holder = authorization === undefined ? holderOf(req) : null;
     const result = holder ?? identify(store, authorization);
     if (typeof result !== 'string') return refuseSlowly(attempts, result, req.ip);
+    if (authorization !== undefined && isRefused('api', req.socket)) throw addressRefused(220, 'API');
     res.locals.apiKeyId = result;
     next();
   };
+}
+
+/** Whether an IP restriction refuses who comes from an address. */
+export type RefusesAddress = (
+  type: IpRestrictionType,
+  remote: { readonly remoteAddress?: string | undefined },
+) => boolean;
+
+export function addressRefused(code: number, what: string): ApiError {
+  const advice = 'change the restriction from an address that it allows, or on the gateway at 127.0.0.1';
+  return refuse(403, code, `an IP restriction does not allow your address to use the ${what}: ${advice}`);
 }
 
 /** Refuses after a delay for clients that keep failing. */

@@ -9,7 +9,7 @@ import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { errorHandlers, notFound } from './api-error-handler.ts';
-import { requireApiKey } from './authentication.ts';
+import { type RefusesAddress, requireApiKey } from './authentication.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { DashboardFeed } from './dashboard/live-feed.ts';
@@ -22,6 +22,7 @@ import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { refuse } from './request.ts';
 import { createRouters } from './routes.ts';
+import { unsupportedKinds } from './unsupported-kinds.ts';
 
 export interface ManagementApiSettings {
   /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
@@ -44,6 +45,8 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 
 export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
   counters: TrafficCounters;
+  /** IP restrictions of the API and the dashboard. */
+  isRefused: RefusesAddress;
   clock?: Clock;
   /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
   signInCodes?: OneTimeCodes;
@@ -51,14 +54,14 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, signInCodes = new OneTimeCodes(), ...rest } = dependencies;
+  const { clock = systemClock, counters, isRefused, signInCodes = new OneTimeCodes(), ...rest } = dependencies;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
-  const sessions = new DashboardSessions(store, signInCodes, clock);
+  const sessions = new DashboardSessions(store, signInCodes, isRefused, clock);
   const guards = createGuards(
-    requireApiKey(store, attempts, (req) => sessions.holderOf(req)),
+    requireApiKey(store, attempts, (req) => sessions.holderOf(req), isRefused),
     clock,
     settings,
   );
@@ -84,7 +87,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     res.type(registry.contentType).send(await registry.metrics());
   });
   app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonObjectBody(ENROLMENT_BODY)]));
-  app.use(...createRouters(context, guards), notFound, ...errorHandlers(log));
+  const unsupported = unsupportedKinds(guards, context.links);
+  app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));
   return app;
 }
 

@@ -16,8 +16,8 @@ export interface ReadActions<R extends ReadableResource> {
 
 /** The actions of a resource. A change is durable when its promise resolves. */
 export interface Actions<R extends Resource> extends ReadActions<R> {
-  create(body: z.output<R['create']>): Promise<z.output<R['answer']>>;
-  update(id: string, body: z.output<R['update']>): Promise<z.output<R['answer']>>;
+  create(body: z.output<R['create']>, keyId: string): Promise<z.output<R['answer']>>;
+  update(id: string, body: z.output<R['update']>, keyId: string): Promise<z.output<R['answer']>>;
   delete(id: string): Promise<void>;
 }
 
@@ -28,13 +28,15 @@ type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.outp
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
     ? (before: string | null, limit: number) => AnswerOf<Family[Name]>[]
-    : Name extends 'create'
-      ? (body: BodyOf<Family[Name]>) => Promise<AnswerOf<Family[Name]>>
-      : (
-          id: string,
-          body: BodyOf<Family[Name]>,
-          keyId: string,
-        ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
+    : Name extends `list${string}`
+      ? (id: string, before: string | null, limit: number) => AnswerOf<Family[Name]>[]
+      : Name extends 'create'
+        ? (body: BodyOf<Family[Name]>, keyId: string) => Promise<AnswerOf<Family[Name]>>
+        : (
+            id: string,
+            body: BodyOf<Family[Name]>,
+            keyId: string,
+          ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
 };
 
 /** A router that matches paths exactly, without an optional slash and with their case. */
@@ -64,8 +66,7 @@ export function operationRouter<Family extends Readonly<Record<string, Operation
 function perform({ method, path, body, answer, status }: Operation, action: (...input: unknown[]) => unknown): Handler {
   return async ({ params, body: sent }, res) => {
     const input = body ? readBody(body, method, sent) : undefined;
-    const ofOne = path.includes('{id}') ? [String(params.id), input, res.locals.apiKeyId] : [input];
-    const result = await action(...ofOne);
+    const result = await action(...ofOne(path, params.id), input, res.locals.apiKeyId);
     res.status(status);
     if (answer === null) res.end();
     else res.json(result);
@@ -73,16 +74,23 @@ function perform({ method, path, body, answer, status }: Operation, action: (...
 }
 
 function list(operation: Operation, listKey: string, action: (...input: unknown[]) => unknown, links: Links): Handler {
-  const uri = links.to(operation.path);
+  const { path, idPrefix, itemPrefix = idPrefix } = operation;
   return (req, res) => {
-    const { limit, beforeId } = readPageQuery(operation, queryOf(req));
+    const { limit, beforeId } = readPageQuery({ idPrefix: itemPrefix }, queryOf(req));
+    const id = ofOne(path, req.params.id);
     // One more than requested shows whether another page follows.
-    const found = action(beforeId, limit + 1) as { id: string }[];
+    const found = action(...id, beforeId, limit + 1) as { id: string }[];
+    const uri = links.to(path.replace('{id}', id[0] ?? ''));
     const items = found.slice(0, limit);
     const last = items.at(-1);
     const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}` : null;
     res.json({ [listKey]: items, uri, next_page_uri: next });
   };
+}
+
+/** The id in a path, when an operation is on one resource. */
+function ofOne(path: string, id: unknown): [] | [id: string] {
+  return path.includes('{id}') ? [String(id)] : [];
 }
 
 /** @throws {ApiError} 404 when no row has the id of the path */

@@ -7,10 +7,14 @@ import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
 import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
 import { deviceActions, enrolmentKeyActions } from './actions/device-actions.ts';
+import { endpointActions } from './actions/endpoint-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
-import { endpointActions, tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
+import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
+import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
+import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
+import { secretActions, vaultActions } from './actions/vault-actions.ts';
 import type { ApiContext } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import { type ActionsOf, operationRouter } from './operation-router.ts';
@@ -40,11 +44,15 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.tunnelGroupBackends, tunnelGroupBackendActions(context)),
     serve(OPERATIONS.ipPolicies, ipPolicyActions(context)),
     serve(OPERATIONS.ipPolicyRules, ipPolicyRuleActions(context)),
+    serve(OPERATIONS.ipRestrictions, ipRestrictionActions(context)),
     serve(OPERATIONS.certificateAuthorities, certificateAuthorityActions(context)),
     serve(OPERATIONS.tlsCertificates, tlsCertificateActions(context)),
     serve(OPERATIONS.endpointConfigurations, endpointConfigurationActions(context)),
     serve(OPERATIONS.enrolmentKeys, enrolmentKeyActions(context)),
     serve(OPERATIONS.devices, deviceActions(context)),
+    serve(OPERATIONS.vaults, vaultActions(context)),
+    serve(OPERATIONS.secrets, secretActions(context)),
+    serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

@@ -3,8 +3,9 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { alreadyOnline } from '../endpoints/endpoint-claims.ts';
+import { alreadyOnline, cloudEndpointAt } from '../endpoints/endpoint-claims.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
+import type { CloudEndpoints } from '../store/cloud-endpoints.ts';
 import type { Database } from '../store/sql/database.ts';
 import { DatabaseAway, DatabaseBusy } from '../store/sql/database-problems.ts';
 import type { NodeState, Nodes } from './nodes.ts';
@@ -19,6 +20,7 @@ export interface OnlineHere extends Pick<LiveView, 'sessions' | 'tunnels' | 'end
 interface AddressLeasesOptions {
   database: Database;
   rows: OnlineRows;
+  cloudEndpoints: Pick<CloudEndpoints, 'at'>;
   nodes: Nodes;
   /** Applies what others have committed. */
   refresh: () => Promise<void>;
@@ -155,7 +157,9 @@ export class AddressLeases {
   }
 
   #lease(row: OnlineRow): void {
-    const { rows, nodes } = this.options;
+    const { rows, cloudEndpoints, nodes } = this.options;
+    const isCloud = cloudEndpoints.at(row.place ?? '').length > 0;
+    if (isCloud) throw new Refused(cloudEndpointAt((row.view as LiveEndpoint).url), false);
     for (const rival of rows.rivalsAt(row.place ?? '')) {
       const verdict = judge(row, rival, nodes.state(rival.node));
       if (verdict === 'refused') {

@@ -65,7 +65,7 @@ export class Cluster {
 
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
-    const { database } = store;
+    const { database, cloudEndpoints } = store;
     this.nodes = new Nodes(shared.node, options.periods);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
@@ -75,7 +75,7 @@ export class Cluster {
       own: () => this.leases.syncSoon(),
     });
     const refresh = () => shared.refresh();
-    this.leases = new AddressLeases({ database, rows: this.rows, nodes: this.nodes, refresh, log });
+    this.leases = new AddressLeases({ database, rows: this.rows, cloudEndpoints, nodes: this.nodes, refresh, log });
     this.primary = new Primary({ database, nodes: this.nodes, log });
   }
 
@@ -271,6 +271,7 @@ export class Cluster {
     const { credentials, botUsers, devices, reservedDomains } = this.options.store;
     if (table === 'credentials') return credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id };
     if (table === 'bot_users') return botUsers.isActive(id) ? null : { credentialIds: credentials.idsOfOwner(id) };
+    if (table === 'ip_restrictions' || table === 'ip_policy_rules') return {};
     if (table === 'reserved_domains') return reservedDomains.get(id) === null ? { domain: '' } : null;
     const credentialId = table === 'devices' ? devices.get(id)?.credential_id : null;
     return credentialId ? { narrowedId: credentialId } : null;

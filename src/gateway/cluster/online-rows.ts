@@ -1,3 +1,4 @@
+import { namePlace, placeOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel } from '../endpoints/live-view.ts';
 import type { Database } from '../store/sql/database.ts';
 
@@ -28,16 +29,6 @@ type Stored = Omit<OnlineRow, 'pooled' | 'taken' | 'view'> & { pooled: number; t
 const TABLE = 'online';
 const IDENTITY = ['key', 'node', 'agent', 'connection', 'credential_id', 'owner_id'];
 const COLUMNS = [...IDENTITY, 'place', 'protocol', 'pooled', 'taken', 'view'];
-
-/** What endpoints compete for: clients of `https` and `tls` are told apart by the name alone. */
-export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'proto' | 'host' | 'port' | 'internal'>) {
-  if (internal) return `internal ${proto}://${host}:${port}`;
-  if (proto === 'tcp') return tcpPlace(port);
-  return namePlace(proto === 'http' ? 'http' : 'tls', host);
-}
-
-export const tcpPlace = (port: number) => `tcp ${port}`;
-const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
 
 /** The row of an endpoint that is online at a node. */
 export function endpointRow(node: string, endpoint: LiveEndpoint): OnlineRow {
@@ -139,6 +130,11 @@ export class OnlineRows {
   /** Of other nodes at an address, with those that were taken from them, as they are in this transaction. */
   rivalsAt(place: string): OnlineRow[] {
     return this.#where('place = ? AND node <> ?', [place, this.self]);
+  }
+
+  /** Whether an address is leased at any node, as it is in this transaction. */
+  isLeased(place: string): boolean {
+    return this.#where('place = ?', [place]).length > 0;
   }
 
   /** A row as it is in this transaction. */

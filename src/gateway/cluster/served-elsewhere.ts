@@ -2,10 +2,11 @@ import type { NodePlace, OtherNodes } from '../edge/relays/other-nodes.ts';
 import type { InternalAddress } from '../edge/relays/relay-tickets.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Labels } from '../endpoints/endpoint.ts';
+import { placeOf, tcpPlace } from '../endpoints/endpoint-address.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { Nodes } from './nodes.ts';
-import { type OnlineRow, type OnlineRows, placeOf, tcpPlace } from './online-rows.ts';
+import type { OnlineRow, OnlineRows } from './online-rows.ts';
 import type { Primary } from './primary.ts';
 
 export interface ElsewhereOptions {

@@ -126,9 +126,16 @@ export class SiteNameGrants {
   }
 }
 
-/** Keeps the names that are online at a site from its devices; call it in a transaction when the first one joins. */
-export function keepNamesOnline(store: Store, site: string, online: readonly Pick<LiveEndpoint, 'host'>[]): void {
-  for (const host of new Set(online.map((endpoint) => endpoint.host))) {
+/**
+ * Keeps the names that are online at a site from its devices; call it in a transaction when the first one joins. Names of cloud
+ * endpoints are left out: nobody can bind those, and a wildcard is for the names that no device has bound.
+ */
+export function keepNamesOnline(
+  store: Store,
+  site: string,
+  online: readonly Pick<LiveEndpoint, 'host' | 'type'>[],
+): void {
+  for (const host of new Set(online.filter(({ type }) => type !== 'cloud').map((endpoint) => endpoint.host))) {
     const isAbove = host.startsWith('*.') && site.endsWith(host.slice('*'.length));
     if (siteOf(host) === site || isAbove) keepForRules(store, host);
   }

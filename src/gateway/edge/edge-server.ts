@@ -8,7 +8,7 @@ import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
@@ -37,6 +37,8 @@ export interface EdgeServerOptions {
   /** The domain or wildcard of this gateway that a name belongs to, online or not; left out: it has no domains. */
   domainOf?: (name: string) => string | null;
   challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
+  /** Whether an IP restriction refuses a client; left out: there are none. */
+  isRefused?: RefusesClient;
   /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
   services?: ReadonlyMap<string, RequestListener>;
   serviceMessages?: MessageClasses;
@@ -243,7 +245,15 @@ export class EdgeServer {
   }
 
   #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, internal: InternalLookup): TlsMux {
-    const { endpoints, services = new Map(), domainOf = () => null, challenges, agents, relays } = this.options;
+    const {
+      endpoints,
+      services = new Map(),
+      domainOf = () => null,
+      challenges,
+      agents,
+      isRefused,
+      relays,
+    } = this.options;
     const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
@@ -268,7 +278,7 @@ export class EdgeServer {
       connections,
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges?.tlsAlpn,
-      ...{ agents, services, domainOf, slots, limits, counters, log },
+      ...{ agents, services, domainOf, isRefused, slots, limits, counters, log },
       relays: relays ?? undefined,
     });
   }

@@ -1,12 +1,17 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
-import { demandsHandshake, type EndpointDirectory, type GatewayEndpoint } from '../endpoints/endpoint.ts';
+import {
+  demandsHandshake,
+  type EndpointDirectory,
+  type GatewayEndpoint,
+  type RefusesClient,
+} from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
-import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
+import { addressRefused, malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
 import { hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
@@ -18,6 +23,8 @@ export interface RoutingOptions {
   endpoints: EndpointDirectory;
   services?: ReadonlyMap<string, unknown>;
   challenges?: { http: HttpChallenges };
+  /** Left out: there are no IP restrictions. */
+  isRefused?: RefusesClient;
   counters: TrafficCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
@@ -70,6 +77,11 @@ export class Routing {
     const { clients, proxy, counters } = this.options;
     if (endpoint === undefined) {
       answerPolicyError(req, res, forwardError(TARGET_OFFLINE));
+      return null;
+    }
+    if (this.options.isRefused?.(req.socket)) {
+      counters.refusedByPolicy += 1;
+      answerError(req, res, addressRefused());
       return null;
     }
     const admission = clients.admit(req.socket, endpoint);

@@ -11,7 +11,7 @@ import {
   type TlsAlpnChallenges,
 } from '../certificates/challenges/challenge-tls-alpn.ts';
 
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
@@ -74,6 +74,8 @@ export interface TlsMuxOptions extends TlsRouteParts {
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
+  /** Left out: there are no IP restrictions. */
+  isRefused: RefusesClient | undefined;
   /** Left out: this gateway is the only one. */
   relays: Relays | undefined;
   slots: ConnectionSlots;
@@ -212,6 +214,7 @@ export class TlsMux {
   async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
     const { internal, handshakes, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
+    if (this.options.isRefused?.(socket)) return resetConnection(socket);
     const startedAt = Date.now();
     const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     const to = findDestination(endpoint, connection, internal);

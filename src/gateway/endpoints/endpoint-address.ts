@@ -6,6 +6,7 @@ import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName } from './domain-names.ts';
 import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';
+import type { LiveEndpoint } from './live-view.ts';
 
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
@@ -36,8 +37,31 @@ export function wantedAddress(
 ): WantedAddress {
   const protocol = protocolOf(request.Proto);
   const given = givenAddress(protocol, options, request.Extra.Token, settings.baseDomain);
+  return readAddress(protocol, given, request.Extra.Bindings, settings);
+}
+
+/**
+ * The address that the URL of a cloud endpoint names.
+ *
+ * @throws {RpcError} when it is malformed, or the gateway does not offer it
+ */
+export function addressOfUrl(url: string, bindings: readonly string[], settings: AddressSettings): EndpointAddress {
+  const [, scheme = ''] = URL_PARTS.exec(url) ?? [];
+  if (scheme === '') throw new RpcError('ERR_NGROK_18022', 'the URL has no scheme; use https://, http:// or tls://');
+  const { protocol, internal, host, port } = readAddress(protocolOf(scheme.toLowerCase()), url, bindings, settings);
+  if (host === null) throw new RpcError('ERR_NGROK_18001', 'the URL has no host');
+  if (port === null) throw new RpcError('ERR_NGROK_18003', 'the URL has no port, which tcp endpoints need');
+  return { protocol, internal, host, port };
+}
+
+function readAddress(
+  protocol: EndpointProtocol,
+  given: string | null,
+  bindings: readonly string[],
+  settings: AddressSettings,
+): WantedAddress {
   const [host, port] = given === null ? [null, null] : parseAddress(given, protocol);
-  const internal = isInternal(request.Extra.Bindings, host, settings.baseDomain);
+  const internal = isInternal(bindings, host, settings.baseDomain);
   if (internal) return internalAddress(protocol, host, port);
   if (protocol === 'tcp') return tcpAddress(host, port, settings);
   const publicPort = settings.ports[protocol === 'http' ? 'http' : 'https'];
@@ -53,6 +77,16 @@ export function wantedAddress(
 export function urlOf({ protocol, host, port }: Omit<EndpointAddress, 'internal'>): string {
   return `${protocol}://${host}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
 }
+
+/** What endpoints compete for: clients of `https` and `tls` are told apart by the name alone. */
+export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'proto' | 'host' | 'port' | 'internal'>) {
+  if (internal) return `internal ${proto}://${host}:${port}`;
+  if (proto === 'tcp') return tcpPlace(port);
+  return namePlace(proto === 'http' ? 'http' : 'tls', host);
+}
+
+export const tcpPlace = (port: number) => `tcp ${port}`;
+export const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
 
 export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
   return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };

@@ -153,8 +153,15 @@ function authoritiesOf({ tls }: OnlineEndpoint): string {
 }
 
 function onlineHere(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): RpcError {
+  if (holder.isCloud) return cloudEndpointAt(urlOf(holder));
   const isOurs = haveOneOwner(holder.owner.credential, claimant.credential);
   return alreadyOnline({ url: urlOf(holder), pooled: holder.pooled, isOurs }, pooled);
+}
+
+/** Why an agent cannot bind an endpoint: a cloud endpoint has its address, which no agent's shares. */
+export function cloudEndpointAt(url: string): RpcError {
+  const advice = 'bind an internal endpoint that it forwards to, choose another name, or delete it';
+  return new RpcError('ERR_NGROK_334', `a cloud endpoint serves ${url}: ${advice}`);
 }
 
 /**

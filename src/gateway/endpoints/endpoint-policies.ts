@@ -27,6 +27,8 @@ const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 export interface EndpointPoliciesOptions {
   ipPolicies: PolicyPorts['ipPolicies'];
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
+  /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
+  secret?: (payer: string, vault: string, name: string) => string | null;
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
   /** Looks an IP address up, for variables; omitted: they are empty. */
@@ -50,7 +52,7 @@ export interface PolicyTarget {
   protocol: EndpointProtocol;
   /** Key of the policy's counters, such as rate limits. */
   url: string;
-  /** Whose processor time the policy takes: the id of an authtoken or of an edge. */
+  /** Whose policy it is, and whose processor time it takes: the id of an authtoken, a TLS edge or a cloud endpoint. */
   payer: string;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
@@ -95,7 +97,8 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, fetch, findAddress, replacements: thread, signIn, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, secret, fetch, findAddress, signIn, log } = this.options;
+    const { replacements: thread } = this.options;
     const processorTime = this.#times.of(payer);
     return {
       state: this.#states.of(url),
@@ -104,6 +107,7 @@ export class EndpointPolicies {
       encoderMemory: this.#encoderMemory.shareOf(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
+      ...(secret && { secret: (vault, name) => secret(payer, vault, name) }),
       ...(fetch && { fetch }),
       ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),

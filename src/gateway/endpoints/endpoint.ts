@@ -65,6 +65,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly feed: RequestFeed | null;
   /** Another gateway serves it, to which its requests go unchanged. */
   readonly isRemote?: true;
+  /** No agent has bound it: its policy alone serves clients. */
+  readonly isCloud?: true;
 }
 
 export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
@@ -144,6 +146,9 @@ export class EndpointTraffic {
 
 /** Finds the internal endpoint that is online at an address; the members of a pool take turns. */
 export type InternalLookup = (protocol: EndpointProtocol, host: string, port: number) => GatewayEndpoint | undefined;
+
+/** Whether a client's address may not use endpoints. */
+export type RefusesClient = (client: { readonly remoteAddress?: string | undefined }) => boolean;
 
 /** The endpoints that are online, as the edge sees them. */
 export interface EndpointDirectory {

@@ -9,7 +9,7 @@ export interface LiveView {
   gateways?(): readonly LiveGateway[];
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  /** Resolves when it has taken effect everywhere, or cannot soon. */
+  /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
   revoke(revoked: Revocation): Promise<void>;
 }
 
@@ -56,7 +56,7 @@ export interface LiveTunnel {
 export interface LiveEndpoint {
   /** `ep_…` */
   id: string;
-  type: 'ephemeral' | 'edge';
+  type: 'ephemeral' | 'edge' | 'cloud';
   proto: string;
   /** Lower case. */
   host: string;
@@ -81,11 +81,24 @@ export interface LiveEndpoint {
   poolingEnabled: boolean;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
+  /** Of cloud endpoints; those of agents are not shown. */
+  trafficPolicy?: string;
   /** Whether its requests need a connection whose handshake named it; left out: no. */
   needsOwnConnection?: true;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }
+
+/** The members of an endpoint that only agents give it, for one without an agent. */
+export const WITHOUT_AGENT = {
+  name: '',
+  tunnelId: null,
+  sessionId: null,
+  edgeId: null,
+  credentialId: null,
+  ownerId: null,
+  upstreamUrl: null,
+};
 
 /** One gateway of a cluster. */
 export interface LiveGateway {
@@ -101,6 +114,16 @@ export interface LiveGateway {
   sessions: number;
   endpoints: number;
 }
+
+/** Adds the endpoints that are in the database to what agents have online. */
+export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint[]): LiveView => ({
+  sessions: () => agents.sessions(),
+  tunnels: () => agents.tunnels(),
+  endpoints: () => [...agents.endpoints(), ...stored()],
+  gateways: () => agents.gateways?.() ?? [],
+  command: (...sent) => agents.command(...sent),
+  revoke: (revoked) => agents.revoke(revoked),
+});
 
 export const nothingOnline: LiveView = {
   sessions: () => [],

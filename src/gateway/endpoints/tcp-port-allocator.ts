@@ -19,6 +19,8 @@ export interface PortOpener {
 export interface PortMemory {
   /** Every port ever used, least recently used first. */
   used(): number[];
+  /** Those that are given only to agents that ask for them. */
+  reserved(): number[];
   remember(port: number): Promise<void>;
 }
 
@@ -90,14 +92,11 @@ export class TcpPortAllocator {
 
   #candidates(ranges: readonly PortRange[]): number[] {
     const { range, memory } = this.options;
-    const isAllowed = (port: number) => isWithin(port, [range]) && (ranges.length === 0 || isWithin(port, ranges));
-    const isFree = (port: number) => isAllowed(port) && !this.#open.has(port);
-    const used = memory.used();
-    const known = new Set(used);
-    const all = Array.from({ length: range.last - range.first + 1 }, (_, at) => range.first + at);
-    const start = randomInt(all.length);
-    const fresh = [...all.slice(start), ...all.slice(0, start)].filter((port) => !known.has(port) && isFree(port));
-    return [...fresh, ...used.filter(isFree)];
+    const reserved = new Set(memory.reserved());
+    const isFree = (port: number) => !this.#open.has(port) && !reserved.has(port);
+    return portsInOrder(range, memory.used()).filter(
+      (port) => isFree(port) && (ranges.length === 0 || isWithin(port, ranges)),
+    );
   }
 
   async #lease(port: number): Promise<PortLease> {
@@ -119,6 +118,19 @@ export class TcpPortAllocator {
     }
     return { end };
   }
+}
+
+/**
+ * The ports of a range: first those that were never used, from any of them on, then those that were.
+ *
+ * @param used least recently used first
+ */
+export function portsInOrder(range: PortRange, used: readonly number[]): number[] {
+  const known = new Set(used);
+  const all = Array.from({ length: range.last - range.first + 1 }, (_, at) => range.first + at);
+  const start = randomInt(all.length);
+  const fresh = [...all.slice(start), ...all.slice(0, start)].filter((port) => !known.has(port));
+  return [...fresh, ...used.filter((port) => isWithin(port, [range]))];
 }
 
 function cannotOpen(port: number, error: unknown): RpcError {

@@ -13,8 +13,8 @@ import { AgentSession, type AgentSessionDeps, GATEWAY, type SessionLink } from '
 import { SilenceWatch, watchHeartbeats } from './heartbeat-timeout.ts';
 
 export interface AgentAccess {
-  /** @throws {RpcError} when the authtoken is unknown, revoked or missing */
-  authenticate(authtoken: string): Promise<Credential>;
+  /** @throws {RpcError} when the authtoken is unknown, revoked or missing, or the agent's address is not allowed */
+  authenticate(authtoken: string, remoteAddress: string): Promise<Credential>;
 }
 
 const AUTH_DEADLINE_MS = 10_000;
@@ -195,7 +195,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
     const { access, directory, ids, log } = this.deps;
     const { authtoken, ...announced } = request.Extra;
-    const credential = await access.authenticate(authtoken);
+    const credential = await access.authenticate(authtoken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
     const session = new AgentSession(this, { id, credential, agent: agentInfo(request), announced }, this.deps);
@@ -210,7 +210,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   /** From now on, this connection is the second link of a session of the same agent. */
   async #join({ AuthToken, SessionId, Ticket }: LinkRequest): Promise<RpcAnswer> {
     const { access, directory, log } = this.deps;
-    const credential = await access.authenticate(AuthToken);
+    const credential = await access.authenticate(AuthToken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const session = directory.find(SessionId, credential.id);
     if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');

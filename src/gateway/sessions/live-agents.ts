@@ -21,6 +21,8 @@ export class LiveAgents implements LiveView {
   constructor(
     private readonly server: SessionServer,
     private readonly registry: EndpointRegistry,
+    /** Whether an IP restriction refuses agents at an address. */
+    private readonly isRefused: (remoteAddress: string) => boolean,
     private readonly log: Log,
   ) {}
 
@@ -76,7 +78,10 @@ export class LiveAgents implements LiveView {
 
   async revoke({ credentialIds = [], ...names }: Revocation): Promise<void> {
     for (const session of [...this.server.sessions]) {
-      if (credentialIds.includes(session.credential.id)) this.#end(session);
+      if (credentialIds.includes(session.credential.id))
+        this.#end(session, 'the authtoken was revoked', 'ERR_NGROK_300');
+      else if (this.isRefused(session.address))
+        this.#end(session, 'an IP restriction no longer allows agents at this address', 'ERR_NGROK_115');
       else if (names.domain !== undefined || names.narrowedId === session.credential.id) stopForbidden(session);
     }
   }
@@ -90,9 +95,8 @@ export class LiveAgents implements LiveView {
     this.log.warn({ session: session.id, id, reason: message }, 'endpoint stopped');
   }
 
-  #end(session: AgentSession): void {
-    const reason = 'the authtoken was revoked';
-    for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');
+  #end(session: AgentSession, reason: string, code: string): void {
+    for (const listener of [...session.listeners]) session.stopListener(listener, reason, code);
     session.end(new Error(reason));
   }
 

@@ -71,21 +71,12 @@ export class TlsCertificates extends Table<typeof certificateColumns> {
     const rows = this.database.all<{ id: string; private_key: ArrayBuffer }>(
       'SELECT id, private_key FROM tls_certificates',
     );
-    return rows.filter(({ id, private_key }) => !this.#opens(Buffer.from(private_key), id)).length;
+    return rows.filter(({ id, private_key }) => !this.#box.opens(Buffer.from(private_key), id)).length;
   }
 
   /** Certificate chain and private key, both PEM, for serving; null when there is no such certificate. */
   keyPair(id: string): { certificatePem: string; privateKeyPem: string } | null {
     const row = this.get(id);
     return row && { certificatePem: row.certificate_pem, privateKeyPem: this.#box.open(row.private_key, id) };
-  }
-
-  #opens(sealed: Buffer, id: string): boolean {
-    try {
-      this.#box.open(sealed, id);
-      return true;
-    } catch {
-      return false;
-    }
   }
 }

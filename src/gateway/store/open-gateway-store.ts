@@ -188,6 +188,8 @@ export async function checkCompanionFiles(
   if (certificates > 0) {
     log.error({ certificates }, 'encryption key does not match the private keys in the database');
   }
+  const secrets = store.vaultSecrets.sealedOtherwise();
+  if (secrets > 0) log.error({ secrets }, 'encryption key does not match the secrets in the database');
   const { database } = store;
   const known = database.fact(FACT);
   const present = fingerprint(caPem);

@@ -5,13 +5,17 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
+import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
+import { IpRestrictions } from './ip-restrictions.ts';
+import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
 import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
+import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
   database: Database;
@@ -65,6 +69,7 @@ function createTables(database: Database, box: SecretsBox) {
     apiKeys: apiKeys(database),
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthorities(database),
+    cloudEndpoints: new CloudEndpoints(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
     endedSignIns: new EndedSignIns(database),
@@ -73,11 +78,15 @@ function createTables(database: Database, box: SecretsBox) {
     httpResponseBackends: httpResponseBackends(database),
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),
+    ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
+    reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
     tunnelGroupBackends: tunnelGroupBackends(database),
+    vaults: new Vaults(database),
+    vaultSecrets: new VaultSecrets(database, box),
   };
 }
 
@@ -107,6 +116,10 @@ class UsedTcpPorts implements PortMemory {
   used(): number[] {
     const rows = this.database.all<{ port: number }>('SELECT port FROM tcp_ports ORDER BY used_on, port');
     return rows.map(({ port }) => port);
+  }
+
+  reserved(): number[] {
+    return this.database.all<{ port: number }>('SELECT port FROM reserved_addrs').map(({ port }) => port);
   }
 
   /** Writes once a day at most: agents reconnect often, and disks wear out. */

@@ -1,5 +1,6 @@
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { TouchedTable } from './sql/touched-table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
@@ -23,41 +24,24 @@ const edgeColumns = {
 export type TlsEdgeRow = RowOf<typeof edgeColumns>;
 
 /** TLS edges. Their hostports and references are also stored in separate tables with constraints. */
-export class TlsEdges extends Table<typeof edgeColumns> {
-  #touched = new Set<string>();
+export class TlsEdges extends TouchedTable<typeof edgeColumns> {
   /** False without any edge. Checked with every bind, because most gateways have none. */
   #mayServe: boolean;
 
   constructor(database: Database) {
     super(database, 'tls_edges', edgeColumns);
     this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
-    database.onRowApplied((table, id) => {
-      if (table !== 'tls_edges') return;
-      this.#mayServe = true;
-      this.#touched.add(id);
+    database.onRowApplied((table) => {
+      if (table === 'tls_edges') this.#mayServe = true;
     });
   }
 
-  /** The edges that may have changed since the last call, if their transaction commits. */
-  takeTouched(): ReadonlySet<string> {
-    const touched = this.#touched;
-    if (touched.size > 0) this.#touched = new Set();
-    return touched;
-  }
-
   override insert(row: TlsEdgeRow): void {
-    this.#touched.add(row.id);
     super.insert(row);
     this.#link(row);
   }
 
-  override delete(id: string): boolean {
-    this.#touched.add(id);
-    return super.delete(id);
-  }
-
   override update(row: TlsEdgeRow): void {
-    this.#touched.add(row.id);
     super.update(row);
     this.database.run('DELETE FROM tls_edge_hostports WHERE edge_id = ?', [row.id]);
     this.database.run('DELETE FROM tls_edge_references WHERE edge_id = ?', [row.id]);

@@ -1,48 +1,12 @@
 import { hash } from 'node:crypto';
 import { ksuidOf } from '../../lib/ids.ts';
-import type {
-  LiveEndpoint,
-  LiveGateway,
-  LiveSession,
-  LiveTunnel,
-  LiveView,
-  Revocation,
-  SessionCommand,
-} from '../endpoints/live-view.ts';
+import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 
-/** Adds the hostports of TLS edges to the endpoints that are online. */
-export class LiveWithEdges implements LiveView {
-  constructor(
-    private readonly agents: LiveView,
-    private readonly edges: TlsEdgeIndex,
-  ) {}
-
-  sessions(): readonly LiveSession[] {
-    return this.agents.sessions();
-  }
-
-  tunnels(): readonly LiveTunnel[] {
-    return this.agents.tunnels();
-  }
-
-  endpoints(): readonly LiveEndpoint[] {
-    const edges = [...this.edges.served()].filter(({ row }) => leadsSomewhere(row));
-    return [...this.agents.endpoints(), ...edges.map(showEdge)];
-  }
-
-  gateways(): readonly LiveGateway[] {
-    return this.agents.gateways?.() ?? [];
-  }
-
-  command(sessionId: string, command: SessionCommand): boolean {
-    return this.agents.command(sessionId, command);
-  }
-
-  revoke(revoked: Revocation): Promise<void> {
-    return this.agents.revoke(revoked);
-  }
+/** The hostports of TLS edges as endpoints that are online. */
+export function edgeEndpoints(edges: TlsEdgeIndex): LiveEndpoint[] {
+  return [...edges.served()].filter(({ row }) => leadsSomewhere(row)).map(showEdge);
 }
 
 /** Whether clients of an edge can reach anything: a backend, or what its traffic policy forwards to. */
@@ -74,13 +38,8 @@ function showEdge(served: ServedEdge): LiveEndpoint {
     updatedAt: row.created_at,
     metadata: row.metadata ?? '',
     description: row.description ?? '',
-    name: '',
-    tunnelId: null,
-    sessionId: null,
+    ...WITHOUT_AGENT,
     edgeId: row.id,
-    credentialId: null,
-    ownerId: null,
-    upstreamUrl: null,
     poolingEnabled: false,
     traffic: null,
   };

@@ -6,7 +6,7 @@ import { findDestination, isAllowed, runConnectPhase } from '../edge/connections
 import { resetConnection } from '../edge/http/error-response.ts';
 import { type HelloClient, meetsClientDemands } from '../edge/tls/handshakes.ts';
 import type { TlsEdgeRoute, TlsEdgeRouter, TlsRouteParts } from '../edge/tls-mux.ts';
-import type { LabeledUpstream, Labels } from '../endpoints/endpoint.ts';
+import type { LabeledUpstream, Labels, RefusesClient } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Database } from '../store/sql/database.ts';
 import type { Store } from '../store/store.ts';
@@ -20,6 +20,8 @@ interface TlsEdgesOptions extends TlsRouteParts {
   index: TlsEdgeIndex;
   store: Pick<Store, 'database' | 'certificateAuthorities' | 'httpResponseBackends' | 'tunnelGroupBackends'>;
   policies: EndpointPolicies;
+  /** Whether an IP restriction refuses a client. */
+  isRefused: RefusesClient;
   /** Finds a labelled tunnel that has all of the labels; matching tunnels take turns. */
   withLabels(labels: Labels): LabeledUpstream | undefined;
   log: Log;
@@ -69,6 +71,7 @@ export class TlsEdges implements TlsEdgeRouter {
 
   async #serve(client: HelloClient, served: ServedEdge): Promise<void> {
     const { socket, hostName, handshakeDone } = client;
+    if (this.options.isRefused(socket)) return resetConnection(socket);
     const endpoint = endpointOf(served);
     const edge = await this.#prepare(served.row);
     const startedAt = Date.now();

@@ -1,8 +1,50 @@
 import { z } from 'zod';
-import { DeviceRef, Ref } from './members.ts';
+import { annotations, body, DeviceRef, Ref } from './members.ts';
+import { refused } from './refusal.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
-/** A public URL that is online. Members that do not apply are missing. */
+const url = z.string(refused(18015, 'is missing or not a string')).max(1024, refused(18001, 'is too long'));
+const trafficPolicy = z.string(refused(18011, 'is missing or not a string'));
+const bindings = z.array(z.string()).max(2).optional();
+
+export const EndpointCreate = body({
+  ...annotations(18012, 18013),
+  type: z
+    .literal('cloud', refused(18014, 'must be cloud: all others come online when agents bind them'))
+    .default('cloud'),
+  url,
+  bindings,
+  traffic_policy: trafficPolicy,
+  pooling_enabled: z.boolean().default(false),
+});
+export interface EndpointCreate extends z.input<typeof EndpointCreate> {
+  /** Default: `cloud`. */
+  type?: 'cloud' | undefined;
+  /** For example `https://app.example.com`, `https://*.example.com` or `https://app.internal`. */
+  url: string;
+  /** `["public"]` or `["internal"]`. Default: what the URL says. */
+  bindings?: string[] | undefined;
+  /** A traffic policy as JSON or YAML. */
+  traffic_policy: string;
+  /** Whether other cloud endpoints may have the same URL; clients then take turns. Default: false. */
+  pooling_enabled?: boolean | undefined;
+}
+
+export const EndpointUpdate = body({
+  ...annotations(18012, 18013),
+  url: url.optional(),
+  bindings,
+  traffic_policy: trafficPolicy.optional(),
+  pooling_enabled: z.boolean().optional(),
+});
+export interface EndpointUpdate extends z.input<typeof EndpointUpdate> {
+  /** The scheme cannot be changed. Another URL ends what clients of the old one have under way. */
+  url?: string | undefined;
+  /** Applies to the next request; those under way go on. */
+  traffic_policy?: string | undefined;
+}
+
+/** A URL that is online: bound by an agent, of a TLS edge, or a cloud endpoint. Members that do not apply are missing. */
 export const Endpoint = z.object({
   id: z.string(),
   uri: z.string(),
@@ -21,6 +63,7 @@ export const Endpoint = z.object({
   description: z.string().optional(),
   name: z.string().optional(),
   domain: Ref.optional(),
+  tcp_addr: Ref.optional(),
   tunnel: Ref.optional(),
   tunnel_session: Ref.optional(),
   edge: Ref.optional(),
@@ -29,6 +72,7 @@ export const Endpoint = z.object({
   bindings: z.array(z.string()).optional(),
   upstream_url: z.string().optional(),
   pooling_enabled: z.boolean().optional(),
+  traffic_policy: z.string().optional(),
 });
 export interface Endpoint extends z.output<typeof Endpoint> {
   /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
@@ -38,6 +82,8 @@ export interface Endpoint extends z.output<typeof Endpoint> {
   principal?: Ref | undefined;
   /** The device that has bound it. */
   device?: z.output<typeof DeviceRef> | undefined;
+  /** Of cloud endpoints. */
+  traffic_policy?: string | undefined;
 }
 
 export const endpoints = {
@@ -46,5 +92,7 @@ export const endpoints = {
   idPrefix: 'ep_',
   listKey: 'endpoints',
   unknownIdCode: UNKNOWN_ID,
+  create: EndpointCreate,
+  update: EndpointUpdate,
   answer: Endpoint,
 };

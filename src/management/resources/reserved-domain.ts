@@ -42,10 +42,15 @@ const name = parsed(parseReservable, 448, HOSTNAME_PATTERN);
 /** ngrok's clients send it empty, or null. */
 const resolvesTo = z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional();
 
+/** Deprecated: it is checked, and not stored. @param code the error code for another one */
+export function region(code: number) {
+  return z.enum(['', ...REGIONS], refused(code, `must be one of ${REGIONS.join(', ')}`)).optional();
+}
+
 const createMembers = body({
   domain: name.optional().meta({ description: 'Required, here or as name.' }),
   name: name.optional().meta({ description: 'Deprecated alias of domain, which Terraform configurations use.' }),
-  region: z.enum(['', ...REGIONS], refused(400, `must be one of ${REGIONS.join(', ')}`)).optional(),
+  region: region(400),
   resolves_to: resolvesTo,
   ...domainAnnotations,
   ...certificate,

@@ -10,6 +10,9 @@ export interface EvaluationContext {
   secret(vault: string, name: string): string | null;
 }
 
+/** Begins the message of an evaluation that has read a secret that it cannot have. */
+export const UNKNOWN_SECRET = 'unknown secret';
+
 const NOWHERE: EvaluationContext = {
   variables: {},
   budget: new Budget(),

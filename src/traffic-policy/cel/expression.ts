@@ -5,7 +5,7 @@ import { chargeForPatterns } from '../regular-expression.ts';
 import { Budget } from './budget.ts';
 import { checkExpression, type Declarations, type Findings } from './check-expression.ts';
 import { ENVIRONMENT } from './environment.ts';
-import { type EvaluationContext, evaluateIn } from './evaluation.ts';
+import { type EvaluationContext, evaluateIn, UNKNOWN_SECRET } from './evaluation.ts';
 import { parseExpression } from './syntax.ts';
 
 export class Expression {
@@ -21,7 +21,7 @@ export class Expression {
 
   /**
    * @throws {ExpressionError} when it has no value, for example because a key is missing or types do not match
-   * @throws {PolicyFailure} when the phase exceeds its computing time
+   * @throws {PolicyFailure} when it reads a secret that it cannot have, or the phase exceeds its computing time
    */
   evaluate(context: EvaluationContext): CelValue {
     const { budget } = context;
@@ -31,6 +31,8 @@ export class Expression {
     if (!isCelError(value)) return value;
     // The cause is dropped: it may quote the request.
     const problem = withoutValues(value.message, this.text);
+    // A rule that rejects clients without the secret must not be skipped when there is none.
+    if (problem.startsWith(UNKNOWN_SECRET)) throw new PolicyFailure('ERR_NGROK_3900', problem);
     throw budget.isExhausted ? new PolicyFailure('ERR_NGROK_2300', problem) : new ExpressionError(problem);
   }
 }

@@ -124,7 +124,7 @@ export const PRICES: Readonly<Record<string, Price>> = {
     ...['lastIndexOf', 'lowerAscii', 'upperAscii', 'lower', 'upper', 'replace', 'split', 'substring', 'trim'],
     ...['@tick', '@range', '@has', '@hasKey', 'rand.double', 'rand.int'],
     ...['getSeconds', 'getMinutes', 'getHours', 'getMilliseconds', 'getFullYear', 'getMonth', 'getDate'],
-    ...['getDayOfMonth', 'getDayOfWeek', 'getDayOfYear', 'secrets.get', 'hasReqHeader', 'getReqHeader'],
+    ...['getDayOfMonth', 'getDayOfWeek', 'getDayOfYear', 'hasReqHeader', 'getReqHeader'],
     ...['hasQueryParam', 'getQueryParam', 'hasReqCookie', 'getReqCookie', 'hasResHeader', 'getResHeader'],
     ...['hasResCookie', 'getResCookie', 'base64.encode', 'base64.decode', 'encodeBase64', 'decodeBase64'],
     ...['basic_auth.encode'],
@@ -137,6 +137,8 @@ export const PRICES: Readonly<Record<string, Price>> = {
   '@in': { call: 5, part: 1, deep: 'lists' },
   ...all(DEEP, ['_==_', '_!=_', 'join', 'format', 'queryString.encode', 'encodeQueryString']),
   ...all({ call: 20, part: 4, deep: 'none' }, ['reverse', 'slice', 'lists.range']),
+  // It asks the database.
+  'secrets.get': { call: 2000, part: 1, deep: 'none' },
   flatten: { call: 20, part: 4, deep: 'lists' },
   sort: { call: 20, part: 10, deep: 'none' },
   ...all({ call: 20, part: 10, deep: 'all' }, ['@sortBy', 'distinct', 'json.encode', 'encodeJson', 'inCidrRanges']),

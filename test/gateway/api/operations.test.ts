@@ -2,11 +2,11 @@
  * Every operation of the management API: the answer to a valid request, and the refusals that all operations share.
  * The refusals of one resource are in the test file of that resource, under the name of the operation.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
-import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
 /** The resources that bodies refer to. */
@@ -19,6 +19,7 @@ interface Fixtures {
   caPem: string;
   leafPem: string;
   leafKeyPem: string;
+  vaultId: string;
 }
 type Body = (fixtures: Fixtures) => Record<string, unknown>;
 
@@ -51,6 +52,10 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     create: ({ ipPolicyId, n }) => ({ ip_policy_id: ipPolicyId, action: 'allow', cidr: `2001:db8:${n}::/48` }),
     update: () => ({ description: 'second' }),
   },
+  ipRestrictions: {
+    create: ({ ipPolicyId }) => ({ type: 'endpoints', ip_policy_ids: [ipPolicyId] }),
+    update: () => ({ description: 'second' }),
+  },
   certificateAuthorities: {
     create: ({ caPem }) => ({ ca_pem: caPem }),
     update: () => ({ description: 'second' }),
@@ -64,10 +69,21 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   endpointConfigurations: { create: () => ({ type: 'http' }), update: () => ({ description: 'second' }) },
   enrolmentKeys: { create: () => ({ site: '*.example.com' }), update: () => ({ revoked: true }) },
   devices: { update: ({ n }) => ({ name: `cabinet-${n}` }) },
-  endpoints: {},
+  vaults: { create: ({ n }) => ({ name: `v${n}` }), update: () => ({ description: 'second' }) },
+  secrets: {
+    create: ({ vaultId, n }) => ({ vault_id: vaultId, name: `s${n}`, value: 'hidden' }),
+    update: () => ({ value: 'other' }),
+  },
+  reservedAddrs: { create: () => ({ region: 'eu' }), update: () => ({ description: 'second' }) },
+  endpoints: {
+    create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
+    update: () => ({ description: 'second' }),
+  },
   tunnels: {},
   tunnelSessions: {},
 };
+
+const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
 
 /** The error codes for unknown ids that differ from the general one. */
 const UNKNOWN_ID_CODES: Record<string, string> = {
@@ -80,7 +96,6 @@ const UNKNOWN_ID_CODES: Record<string, string> = {
 };
 
 const ONLINE: Record<string, string> = {
-  '/endpoints': ENDPOINT.id,
   '/tunnels': TUNNEL.id,
   '/tunnel_sessions': SESSION.id,
 };
@@ -104,9 +119,16 @@ beforeAll(async () => {
     caPem: ca.certificatePem,
     leafPem: leaf.certificatePem,
     leafKeyPem: leaf.privateKeyPem,
+    vaultId: (await server.call('POST', '/vaults', { name: 'all' })).id,
   };
 });
 afterAll(() => server.close());
+// There is one of each type.
+afterEach(() =>
+  server.store.database.write(() => {
+    for (const { id } of server.store.ipRestrictions.page(null, 9)) server.store.ipRestrictions.delete(id);
+  }),
+);
 
 function isOnline(id: string): boolean {
   return id === SESSION.id;

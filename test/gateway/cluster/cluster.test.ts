@@ -13,6 +13,7 @@ import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { startClusterNode } from '../../support/cluster-node.ts';
 import { getPublic } from '../../support/gateway.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 import { startHttpService } from '../../support/http-service.ts';
 import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
@@ -355,4 +356,43 @@ it('policies forward to internal endpoints at other gateways, whose policies app
   await at(two, 'b.internal', to('https://a.internal'));
   await at(two, 'circle.localhost', to('https://a.internal'));
   expect(await statusAt(two, 'https://circle.localhost/')).toBeGreaterThanOrEqual(400);
+});
+
+it('every gateway serves cloud endpoints, whose URLs no agent has anywhere', { timeout: 60_000, ...only }, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const [agents, api] = [await sessionAt(two, authtoken), await GatewayClient.of(one)];
+  const policyOf = (body: string) =>
+    JSON.stringify({ on_http_request: [{ actions: [{ type: 'custom-response', config: { body } }] }] });
+  const create = (host: string) =>
+    api.call('POST', '/endpoints', { url: `https://${host}`, traffic_policy: policyOf('one') });
+  const bodies = async () =>
+    Promise.all([one, two].map(async (node) => (await getPublic(node, 'https://cloud.localhost/')).body));
+
+  const { body } = await create('cloud.localhost');
+  expect(await bodies()).toEqual(['one', 'one']);
+  await api.call('PATCH', `/endpoints/${body.id}`, { traffic_policy: policyOf('two') });
+  expect(await bodies()).toEqual(['two', 'two']);
+  await expect(agents.httpEndpoint().domain('cloud.localhost').listen()).rejects.toThrow(/cloud endpoint serves/);
+  await agents.httpEndpoint().domain('agent.localhost').listen();
+  expect(await create('agent.localhost')).toMatchObject({ status: 400, body: { error_code: 'ERR_NGROK_334' } });
+  await api.call('DELETE', `/endpoints/${body.id}`);
+  expect((await getPublic(two, 'https://cloud.localhost/')).status).toBe(404);
+});
+
+it('of an agent and a cloud endpoint that want one URL at once, one gets it', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const [agents, api] = [await sessionAt(two, authtoken), await GatewayClient.of(one)];
+  const policy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] });
+  const hosts = Array.from({ length: 10 }, (_, at) => `race${at}.localhost`);
+  const winners = hosts.map(async (host) => {
+    const [bound, created] = await Promise.allSettled([
+      agents.httpEndpoint().domain(host).listen(),
+      api.call('POST', '/endpoints', { url: `https://${host}`, traffic_policy: policy }),
+    ]);
+    return [bound.status === 'fulfilled', created.status === 'fulfilled' && created.value.status === 201];
+  });
+  for (const [isBound, isCreated] of await Promise.all(winners)) expect(isBound).toBe(!isCreated);
 });

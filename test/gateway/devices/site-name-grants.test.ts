@@ -26,10 +26,10 @@ async function setUp() {
     refuseName: (hostname) => acl.refuseName(hostname),
     log: silentLog,
   });
-  const access = new AuthtokenAuthentication(store, acl, names);
+  const access = new AuthtokenAuthentication(store, acl, names, () => false);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
   const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
-    const credential = await access.authenticate(authtoken);
+    const credential = await access.authenticate(authtoken, '127.0.0.1');
     const binding = { kind: 'hostname', hostname: label.includes('.') ? label : `${label}.${SITE}` } as const;
     try {
       credential.authorizeWanted(binding);

@@ -43,10 +43,12 @@ export class SessionGateway {
     gateway.#store = store;
     const { ids } = store;
     const server = new SessionServer({
-      access: new AuthtokenAuthentication(store, new AuthtokenAcl(store, gatewayDomains('localhost')), {
-        judge: () => null,
-        keep: async () => null,
-      }),
+      access: new AuthtokenAuthentication(
+        store,
+        new AuthtokenAcl(store, gatewayDomains('localhost')),
+        { judge: () => null, keep: async () => null },
+        () => false,
+      ),
       ids,
       binder: new EndpointBinder({
         endpoints: gateway.endpoints,

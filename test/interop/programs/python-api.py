@@ -69,3 +69,35 @@ live("reserved_domains", client.reserved_domains, dict(described, domain="python
 live("backends.tunnel_group", client.backends.tunnel_group, dict(described, labels={"a": "b"}), dict(changed, labels={"c": "d"}), both + ["labels"])
 live("backends.http_response", client.backends.http_response, dict(described, body="x", status_code=404), dict(changed, body="y"), both + ["body"])
 live("edges.tls", client.edges.tls, dict(described, hostports=["python.example.com:443"]), changed, both)
+live("ip_restrictions", client.ip_restrictions, dict(described, type="api", ip_policy_ids=[policy.id]), changed, both + ["type"])
+live("reserved_addrs", client.reserved_addrs, described, changed, both)
+live("vaults", client.vaults, dict(described, name="python"), dict(changed, name="other"), both + ["name"])
+vault = client.vaults.create(name="kept")
+secret = dict(described, name="a", value="hidden", vault_id=vault.id)
+live("secrets", client.secrets, secret, dict(changed, value="other"), both)
+denies = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}'
+endpoint = dict(described, type="cloud", url=f"https://python.{given['domain']}", traffic_policy=denies)
+live("endpoints", client.endpoints, endpoint, dict(changed, traffic_policy=denies + " "), both + ["traffic_policy"])
+
+# Kinds that the gateway does not have answer, too, with nothing in them.
+NAMES = """agent_ingresses api_keys application_sessions application_users bot_users certificate_authorities credentials
+endpoints event_destinations event_subscriptions ip_policies ip_policy_rules ip_restrictions reserved_addrs reserved_domains
+secrets service_users ssh_certificate_authorities ssh_credentials ssh_host_certificates ssh_user_certificates tls_certificates
+tunnels tunnel_sessions vaults backends.failover backends.http_response backends.static_address backends.tunnel_group
+backends.weighted edges.https edges.tcp edges.tls"""
+for name in NAMES.split():
+    failure = None
+    try:
+        service = client
+        for part in name.split("."):
+            service = getattr(service, part)
+        list(service.list())
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    print(json.dumps({"name": f"{name}: list without options", "failure": failure}), flush=True)
+failure = None
+try:
+    list(client.vaults.get_secrets_by_vault(vault.id))
+except Exception as error:
+    failure = f"{type(error).__name__}: {error}"
+print(json.dumps({"name": "vaults: secrets of one", "failure": failure}), flush=True)

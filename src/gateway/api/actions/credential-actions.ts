@@ -23,8 +23,8 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
         const { row, token } = issueCredential(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
         return { ...shown(row), token };
       }),
-    async update(id, body) {
-      const answer = await stored.update(id, body);
+    async update(id, body, keyId) {
+      const answer = await stored.update(id, body, keyId);
       if (body.acl) await live.revoke({ narrowedId: id });
       return answer;
     },

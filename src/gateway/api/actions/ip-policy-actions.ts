@@ -12,6 +12,10 @@ export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ip
     resource: ipPolicies,
     rows: store.ipPolicies,
     shown: (row) => ({ ...row, uri: links.of(ipPolicies, row.id) }),
+    checkRemoval: ({ id }) => {
+      const [restriction] = store.ipRestrictions.naming(id);
+      if (restriction) throw refuse(400, 1420, `in use: the IP restriction ${restriction.id} uses this IP policy`);
+    },
     inUse: [WRONG_VALUE, 'in use: a TLS edge uses this IP policy'],
   };
   return {
@@ -20,7 +24,7 @@ export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ip
   };
 }
 
-export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeof ipPolicyRules> {
+export function ipPolicyRuleActions({ store, live, links }: ApiContext): Actions<typeof ipPolicyRules> {
   const { ipPolicyRules: rows } = store;
   const stored: Stored<typeof ipPolicyRules, IpPolicyRuleRow> = {
     resource: ipPolicyRules,
@@ -32,16 +36,28 @@ export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeo
     }),
     update: (row) => refuseDuplicate(() => rows.update(row)),
   };
+  const { update, delete: remove, ...reads } = storedActions(store.database, stored);
+  /** Ends sessions of agents that an IP restriction no longer allows. */
+  const inEffect = async <T>(policyId: string, done: Promise<T>): Promise<T> => {
+    const answer = await done;
+    if (store.ipRestrictions.naming(policyId).length > 0) await live.revoke({});
+    return answer;
+  };
+  const policyOf = (id: string) => rows.get(id)?.ip_policy_id ?? '';
   return {
-    ...storedActions(store.database, stored),
-    create: ({ description = null, metadata = null, cidr, ip_policy_id, action }) =>
-      store.database.write(() => {
+    ...reads,
+    update: (id, ...sent) => inEffect(policyOf(id), update(id, ...sent)),
+    delete: (id) => inEffect(policyOf(id), remove(id)),
+    create({ description = null, metadata = null, cidr, ip_policy_id, action }) {
+      const created = store.database.write(() => {
         if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: no IP policy has this id');
         const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
         const row = { ...common, ip_policy_id, cidr, action };
         refuseDuplicate(() => rows.insert(row));
         return stored.shown(row);
-      }),
+      });
+      return inEffect(ip_policy_id, created);
+    },
   };
 }
 

@@ -1,25 +1,14 @@
 import { tunnelGroupBackends } from '../../../management/resources/backend.ts';
-import { botUsers } from '../../../management/resources/bot-user.ts';
 import { credentials } from '../../../management/resources/credential.ts';
 import { devices } from '../../../management/resources/device.ts';
-import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
-import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
+import { endpoints } from '../../../management/resources/endpoint.ts';
 import type { ReadableResource } from '../../../management/resources/resource.ts';
-import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
-import type { LiveEndpoint, LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
+import type { LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
 import type { ApiContext } from '../api-context.ts';
 import { found, type ReadActions } from '../operation-router.ts';
 import { unknownId } from '../request.ts';
 import { matchesLabels } from './backend-actions.ts';
-
-export function endpointActions(context: ApiContext): ReadActions<typeof endpoints> {
-  return liveActions(
-    endpoints,
-    () => context.live.endpoints(),
-    (endpoint) => showEndpoint(context, endpoint),
-  );
-}
 
 export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
   return liveActions(
@@ -46,7 +35,7 @@ export function tunnelSessionActions(context: ApiContext) {
   };
 }
 
-function liveActions<Item extends { id: string }, Shown>(
+export function liveActions<Item extends { id: string }, Shown>(
   resource: ReadableResource,
   online: () => readonly Item[],
   shown: (item: Item) => Shown,
@@ -62,42 +51,9 @@ function liveActions<Item extends { id: string }, Shown>(
   };
 }
 
-function deviceWith({ store, links }: ApiContext, credentialId: string | null): TunnelSession['device'] {
+export function deviceWith({ store, links }: ApiContext, credentialId: string | null): TunnelSession['device'] {
   const device = credentialId === null ? null : store.devices.byCredential(credentialId);
   return device && { ...links.ref(devices, device.id), name: device.name };
-}
-
-function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
-  const { store, links } = context;
-  const device = deviceWith(context, endpoint.credentialId);
-  const domain = store.reservedDomains.covering(endpoint.host);
-  return {
-    id: endpoint.id,
-    uri: links.of(endpoints, endpoint.id),
-    created_at: endpoint.createdAt,
-    updated_at: endpoint.updatedAt,
-    type: endpoint.type,
-    proto: endpoint.proto,
-    scheme: endpoint.proto,
-    hostport: `${endpoint.host}:${endpoint.port}`,
-    host: endpoint.host,
-    port: endpoint.port,
-    url: endpoint.url,
-    public_url: endpoint.url,
-    region: '',
-    metadata: endpoint.metadata,
-    description: endpoint.description,
-    name: endpoint.name,
-    ...(domain && { domain: links.ref(reservedDomains, domain.id) }),
-    ...(endpoint.tunnelId && { tunnel: links.ref(tunnels, endpoint.tunnelId) }),
-    ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
-    ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),
-    ...(endpoint.ownerId && { principal: links.ref(botUsers, endpoint.ownerId) }),
-    ...(device && { device }),
-    bindings: [endpoint.internal ? 'internal' : 'public'],
-    ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
-    pooling_enabled: endpoint.poolingEnabled,
-  };
 }
 
 /** Tunnel groups listed with a tunnel at most; a group always lists all of its tunnels. */

@@ -87,8 +87,11 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
     async delete(id) {
       const { domain } = await database.write(() => {
         const row = stored(id);
-        const isNamed = store.tlsEdges.hostsUnder(row.domain).some((host) => rows.covering(host)?.id === id);
-        if (isNamed) throw refuse(400, 446, 'in use: a TLS edge serves a hostport of this domain');
+        const isNamed = (host: string) => rows.covering(host)?.id === id;
+        if (store.tlsEdges.hostsUnder(row.domain).some(isNamed))
+          throw refuse(400, 446, 'in use: a TLS edge serves a hostport of this domain');
+        if (store.cloudEndpoints.hostsUnder(row.domain).some(isNamed))
+          throw refuse(400, 446, 'in use: a cloud endpoint serves a name of this domain');
         rows.delete(id);
         store.tlsCertificates.discardManaged(row.certificate_id);
         return row;

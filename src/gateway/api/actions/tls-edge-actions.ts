@@ -1,5 +1,4 @@
 import type { z } from 'zod';
-import { runInTurns } from '../../../lib/stepwise.ts';
 import { httpResponseBackends, tunnelGroupBackends } from '../../../management/resources/backend.ts';
 import { certificateAuthorities } from '../../../management/resources/certificate.ts';
 import { ipPolicies } from '../../../management/resources/ip-policy.ts';
@@ -12,13 +11,14 @@ import {
   type tlsEdgeModules,
   tlsEdges,
 } from '../../../management/resources/tls-edge.ts';
-import { checkPolicyStepwise } from '../../../traffic-policy/engine.ts';
 import { isGatewayName } from '../../endpoints/domain-names.ts';
+import { namePlace } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
+import { policyRefusal } from './policy-check.ts';
 
 type Update = z.output<typeof TlsEdgeUpdate>;
 type ModuleBody<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['body']>;
@@ -42,7 +42,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
   /** Applies an update in one transaction, and checks it together with the unchanged members. */
   const update = async (id: string, body: Update) => {
     stored(id);
-    const refusal = await policyRefusal(context, body);
+    const refusal = await edgePolicyRefusal(context, body);
     return database.write(() => {
       const row = applyUpdate(stored(id), body);
       checkEdge(context, row, body, refusal);
@@ -54,7 +54,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
     get: (id) => showEdge(context, stored(id)),
     list: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
     create: async (body) => {
-      const refusal = await policyRefusal(context, body);
+      const refusal = await edgePolicyRefusal(context, body);
       return database.write(() => {
         const row = applyUpdate({ ...BARE_EDGE, id: store.ids.next('edgtls'), created_at: store.now() }, body);
         checkEdge(context, row, body, refusal);
@@ -108,21 +108,15 @@ function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
   };
 }
 
-/** Checks its traffic policy before a transaction begins: a large one takes several turns of the event loop. */
-async function policyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
-  if (!traffic_policy) return null;
+async function edgePolicyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
   const options = { ports: { ipPolicies }, fixedTermination: true };
-  const findings = await runInTurns(checkPolicyStepwise(traffic_policy.value, ['tls'], options));
-  const errors = findings.filter(({ severity }) => severity === 'error');
-  if (errors[0] === undefined) return null;
-  const text = errors.map(({ place, message }) => (place === '' ? message : `${place}: ${message}`)).join('; ');
-  return { code: Number(errors[0].code.replace('ERR_NGROK_', '')), text };
+  return traffic_policy ? policyRefusal(traffic_policy.value, 'tls', options) : null;
 }
 
 /** Checks only the references of the sent members: stored ones may have been deleted since. */
 function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update, refusal: Refusal | null): void {
   checkReferences(context, body);
-  if (refusal) throw badRequest({ ...refusal, text: `traffic_policy: ${refusal.text}` });
+  if (refusal) throw badRequest(refusal);
   const conflict = terminationConflict(row);
   if (conflict) throw badRequest(conflict);
   for (const hostport of body.hostports ?? []) checkHostport(context, row.id, hostport);
@@ -144,12 +138,16 @@ function backendOf(store: ApiContext['store'], id: string): object | null {
   return store.httpResponseBackends.get(id) ?? store.tunnelGroupBackends.get(id);
 }
 
-function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
+function checkHostport({ store, live, domains, addresses }: ApiContext, edgeId: string, hostport: string): void {
   const host = hostport.slice(0, hostport.lastIndexOf(':'));
+  const port = Number(hostport.slice(host.length + 1));
   if (isGatewayName(host, domains))
     throw refuse(400, 450, 'hostports: the gateway uses this name itself; choose another name');
   const holder = store.tlsEdges.holderOf(hostport);
   if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: in use by another TLS edge');
+  const isShared = port === addresses.ports.https || port === 443;
+  if (isShared && store.cloudEndpoints.at(namePlace('tls', host)).length > 0)
+    throw refuse(400, 7132, 'hostports: in use by a cloud endpoint');
   const isBound = live
     .endpoints()
     .some((endpoint) => endpoint.edgeId === null && addressesOf(endpoint).includes(hostport));

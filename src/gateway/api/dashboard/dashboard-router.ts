@@ -60,6 +60,7 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
     const proof = readBody(SignIn, 'POST', req.body);
     const holder = 'code' in proof ? byCode(proof.code) : identify(store, `Bearer ${proof.api_key}`);
     if (typeof holder !== 'string') return refuseSlowly(attempts, holder, req.ip);
+    sessions.requireAllowed(req);
     keepSession(res, await sessions.start(req, holder));
     res.status(204).end();
   });

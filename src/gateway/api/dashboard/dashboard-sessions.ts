@@ -6,7 +6,7 @@ import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
-import { isActiveKey } from '../authentication.ts';
+import { addressRefused, isActiveKey, type RefusesAddress } from '../authentication.ts';
 import { refuse } from '../request.ts';
 
 /**
@@ -20,6 +20,7 @@ export class DashboardSessions {
   constructor(
     private readonly store: Store,
     private readonly codes: OneTimeCodes,
+    private readonly isRefused: RefusesAddress,
     clock: Clock,
   ) {
     this.#sessions = new BrowserSessions({ now: () => clock.now() });
@@ -38,14 +39,20 @@ export class DashboardSessions {
       return null;
     }
     requireOwnPage(req);
+    this.requireAllowed(req);
     return holder;
+  }
+
+  /** @throws {ApiError} 403 when an IP restriction refuses the browser's address */
+  requireAllowed({ socket }: IncomingMessage): void {
+    if (this.isRefused('dashboard', socket)) throw addressRefused(1212, 'dashboard');
   }
 
   /** A question that may be asked often: whether the session of a request lasts. Asking does not prolong it. */
   lasting(req: IncomingMessage): () => boolean {
     const id = sessionIn(req) ?? '';
     const lasts = this.#sessions.lasting(id);
-    return () => lasts() && this.#holderOf(id) !== null;
+    return () => lasts() && this.#holderOf(id) !== null && !this.isRefused('dashboard', req.socket);
   }
 
   /** Whether a one-time code is valid; uses it up. */

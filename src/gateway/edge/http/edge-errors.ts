@@ -33,6 +33,9 @@ export const unknownHost = (host: string): ApiError =>
 export const endpointRemoved = (): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', 'The endpoint went offline before it could answer.');
 
+export const addressRefused = (): ApiError =>
+  new ApiError(403, 'ERR_NGROK_3205', 'Your IP address is not allowed to use endpoints of this gateway.');
+
 export const upstreamUnreachable = (): ApiError =>
   new ApiError(502, 'ERR_NGROK_8012', 'The agent is online, but its upstream is unreachable.');
 

@@ -4,7 +4,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { resetConnection } from '../http/error-response.ts';
@@ -19,6 +19,8 @@ export interface TcpListenersOptions {
   };
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
+  /** Whether an IP restriction refuses a client. */
+  isRefused: RefusesClient;
   /** Left out: this gateway is the only one. */
   relays?: Relays | null;
   balancers: LoadBalancers | null;
@@ -113,10 +115,11 @@ export class TcpListeners implements PortOpener {
     client.once('close', () => this.#clients.delete(client));
     // An error is followed by 'close'.
     client.on('error', () => {});
-    const { endpoints, relays } = this.options;
+    const { endpoints, isRefused, relays } = this.options;
     const endpoint = endpoints.onTcpPort(port);
     const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
-    if (endpoint) this.#streams.serve(client, endpoint);
+    if (endpoint && isRefused(client)) resetConnection(client);
+    else if (endpoint) this.#streams.serve(client, endpoint);
     else if (elsewhere) relays?.send(client, elsewhere, port);
     else resetConnection(client);
   }

@@ -335,4 +335,76 @@ const MIGRATIONS: readonly string[] = [
     CHECK ((host IS NULL) = (issuer IS NOT NULL AND subject IS NOT NULL))
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  CREATE TABLE cloud_endpoints (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    -- What it competes for. Pooled ones share it.
+    place TEXT NOT NULL,
+    proto TEXT NOT NULL,
+    host TEXT NOT NULL,
+    port INTEGER NOT NULL,
+    internal INTEGER NOT NULL CHECK (internal IN (0, 1)),
+    pooling_enabled INTEGER NOT NULL CHECK (pooling_enabled IN (0, 1)),
+    traffic_policy TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX cloud_endpoints_by_place ON cloud_endpoints (place);
+  `,
+  `
+  CREATE TABLE vaults (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    name TEXT NOT NULL UNIQUE,
+    -- Whose authtokens may use it in their policies; null: nobody's.
+    owner_id TEXT REFERENCES bot_users ON DELETE SET NULL,
+    -- API keys, which may be deleted.
+    created_by TEXT,
+    last_updated_by TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX vaults_by_owner ON vaults (owner_id);
+
+  CREATE TABLE vault_secrets (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    name TEXT NOT NULL,
+    vault_id TEXT NOT NULL REFERENCES vaults,
+    -- Encrypted with a key outside the database.
+    value BLOB NOT NULL,
+    created_by TEXT,
+    last_updated_by TEXT,
+    UNIQUE (vault_id, name)
+  ) STRICT;
+  `,
+  `
+  CREATE TABLE reserved_addrs (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    port INTEGER NOT NULL UNIQUE,
+    -- Whose authtokens may bind it; null: all that their rules allow.
+    owner_id TEXT REFERENCES bot_users ON DELETE CASCADE
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX reserved_addrs_by_owner ON reserved_addrs (owner_id);
+  `,
+  `
+  CREATE TABLE ip_restrictions (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    type TEXT NOT NULL UNIQUE,
+    enforced INTEGER NOT NULL CHECK (enforced IN (0, 1)),
+    ip_policy_ids TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

@@ -25,7 +25,7 @@ export function nullable<T>(column: Column<T>): Column<T | null> {
 }
 
 /** The id of every table, which also orders its lists. */
-interface Identified {
+export interface Identified {
   id: Column<string>;
   created_at: Column<string>;
 }

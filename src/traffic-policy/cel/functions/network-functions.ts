@@ -2,7 +2,7 @@ import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } f
 import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { type Cidr, parseCidr } from '../../../lib/network/cidr.ts';
 import { parseAddress } from '../../../lib/network/ip-address.ts';
-import { currentContext } from '../evaluation.ts';
+import { currentContext, UNKNOWN_SECRET } from '../evaluation.ts';
 
 const MAX_RANGES = 1000;
 /** No range is longer: a full IPv6 address has 39 characters. */
@@ -34,7 +34,7 @@ export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
   celFunc('rand.int', [INT, INT], INT, randomInt),
   celFunc('secrets.get', [STRING, STRING], STRING, (vault, name) => {
     const secret = currentContext().secret(vault, name);
-    if (secret === null) throw new Error(`unknown secret: ${vault}, ${name}`);
+    if (secret === null) throw new Error(`${UNKNOWN_SECRET}: ${name}`);
     return secret;
   }),
 ];

@@ -57,6 +57,7 @@ export const endpointsSection: Section<Endpoint> = {
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
     ...optional('Bot user', endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
     ...optional(SECTION_TITLES.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
+    ...optional('Traffic policy', endpoint.traffic_policy && <code>{endpoint.traffic_policy}</code>),
     ...optional('Name', endpoint.name),
     { label: 'Shares its address', value: endpoint.pooling_enabled ? 'Yes' : 'No' },
     ...commonFacts(endpoint),

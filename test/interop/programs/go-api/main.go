@@ -25,11 +25,15 @@ import (
 	"github.com/ngrok/ngrok-api-go/v9/endpoints"
 	"github.com/ngrok/ngrok-api-go/v9/ip_policies"
 	"github.com/ngrok/ngrok-api-go/v9/ip_policy_rules"
+	"github.com/ngrok/ngrok-api-go/v9/ip_restrictions"
+	"github.com/ngrok/ngrok-api-go/v9/reserved_addrs"
 	"github.com/ngrok/ngrok-api-go/v9/reserved_domains"
+	"github.com/ngrok/ngrok-api-go/v9/secrets"
 	"github.com/ngrok/ngrok-api-go/v9/service_users"
 	"github.com/ngrok/ngrok-api-go/v9/tls_certificates"
 	"github.com/ngrok/ngrok-api-go/v9/tunnel_sessions"
 	"github.com/ngrok/ngrok-api-go/v9/tunnels"
+	"github.com/ngrok/ngrok-api-go/v9/vaults"
 )
 
 // given is what the caller prepared.
@@ -37,6 +41,7 @@ type given struct {
 	CA          string
 	Certificate string
 	Key         string
+	Domain      string
 }
 
 // readable is a collection that can be read.
@@ -294,7 +299,58 @@ func collections(config *ngrok.ClientConfig, prepared given) {
 			return &ngrok.HTTPResponseBackendCreate{Body: about, Headers: headers, StatusCode: &gone}
 		},
 		&ngrok.HTTPResponseBackendUpdate{Body: description, StatusCode: &missing})
+	life("ipRestrictions", ip_restrictions.NewClient(config),
+		func(number int) *ngrok.IPRestrictionCreate {
+			restricted := []string{"agent", "endpoints"}[number]
+			return &ngrok.IPRestrictionCreate{Description: about, Type: restricted, IPPolicyIDs: []string{policy.ID}}
+		},
+		&ngrok.IPRestrictionUpdate{Description: description})
+	life("reservedAddrs", reserved_addrs.NewClient(config),
+		func(int) *ngrok.ReservedAddrCreate {
+			return &ngrok.ReservedAddrCreate{Description: about, Metadata: more}
+		},
+		&ngrok.ReservedAddrUpdate{Description: description})
 	domains(config, prepared)
+	policies(config, prepared)
+}
+
+// policies has what policies need: vaults with secrets, and endpoints that only they serve.
+func policies(config *ngrok.ClientConfig, prepared given) {
+	const about, more = "first", `{"a":1}`
+	stores := vaults.NewClient(config)
+	life("vaults", stores,
+		func(number int) *ngrok.VaultCreate {
+			return &ngrok.VaultCreate{Name: fmt.Sprintf("go-%d", number), Description: about, Metadata: more}
+		},
+		&ngrok.VaultUpdate{Name: ngrok.String("renamed"), Description: description})
+	vault, err := stores.Create(ctx, &ngrok.VaultCreate{Name: "kept"})
+	check(err)
+	values := secrets.NewClient(config)
+	life("secrets", values,
+		func(number int) *ngrok.SecretCreate {
+			return &ngrok.SecretCreate{Name: fmt.Sprintf("go-%d", number), Value: "hidden", VaultID: vault.ID}
+		},
+		&ngrok.SecretUpdate{Value: ngrok.String("other"), Description: description})
+	step("vaults.listSecrets", func() error {
+		secret, err := values.Create(ctx, &ngrok.SecretCreate{Name: "listed", Value: "hidden", VaultID: vault.ID})
+		if err != nil {
+			return err
+		}
+		iterator := stores.GetSecretsByVault(vault.ID, nil)
+		for iterator.Next(ctx) {
+			if iterator.Item().ID == secret.ID {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is not listed: %v", secret.ID, iterator.Err())
+	})
+	answers := `{"on_http_request":[{"actions":[{"type":"deny"}]}]}`
+	life("endpoints", endpoints.NewClient(config),
+		func(number int) *ngrok.EndpointCreate {
+			url := fmt.Sprintf("https://go%d.%s", number, prepared.Domain)
+			return &ngrok.EndpointCreate{URL: url, Type: "cloud", TrafficPolicy: answers, Bindings: []string{"public"}}
+		},
+		&ngrok.EndpointUpdate{Description: description, TrafficPolicy: ngrok.String(answers + " ")})
 }
 
 func certificate(prepared given) *ngrok.TLSCertificateCreate {

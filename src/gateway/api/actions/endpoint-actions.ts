@@ -1,0 +1,192 @@
+import { RpcError } from '../../../agent-protocol/rpc.ts';
+import { ApiError } from '../../../lib/errors.ts';
+import { botUsers } from '../../../management/resources/bot-user.ts';
+import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
+import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
+import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
+import { tlsEdges } from '../../../management/resources/tls-edge.ts';
+import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
+import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
+import type { EndpointAddress, EndpointProtocol } from '../../endpoints/endpoint.ts';
+import { addressOfUrl, placeOf } from '../../endpoints/endpoint-address.ts';
+import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
+import { changed } from '../../store/sql/table.ts';
+import type { ApiContext } from '../api-context.ts';
+import { type Actions, found } from '../operation-router.ts';
+import { badRequest, refuse } from '../request.ts';
+import { deviceWith, liveActions } from './online-actions.ts';
+import { policyRefusal } from './policy-check.ts';
+
+/** Reads what is online; creates, changes and deletes cloud endpoints. */
+export function endpointActions(context: ApiContext): Actions<typeof endpoints> {
+  const { store, live, cloudEndpoints } = context;
+  const { database, cloudEndpoints: rows } = store;
+  const reads = liveActions(
+    endpoints,
+    () => live.endpoints(),
+    (endpoint) => showEndpoint(context, endpoint),
+  );
+  const stored = (id: string): CloudEndpointRow => {
+    const row = rows.get(id);
+    if (row === null && live.endpoints().some((endpoint) => endpoint.id === id)) {
+      throw refuse(400, 18014, 'not a cloud endpoint: change it at the agent or the TLS edge that it belongs to');
+    }
+    return found(row, endpoints);
+  };
+  /** Resolves when all gateways serve what is committed. */
+  const inEffect = async () => {
+    await cloudEndpoints.settled();
+    await live.revoke({});
+  };
+  return {
+    ...reads,
+    async create({ type: _, url, bindings = [], ...sent }) {
+      const address = readUrl(context, url, bindings);
+      await checkPolicy(context, sent.traffic_policy, address);
+      const id = await database.write(() => {
+        const now = store.now();
+        const row = {
+          ...{ id: store.ids.next('ep'), created_at: now, updated_at: now },
+          ...{ ...sent, description: sent.description ?? null, metadata: sent.metadata ?? null },
+          ...addressColumns(address),
+        };
+        checkAddress(context, row);
+        rows.insert(row);
+        return row.id;
+      });
+      await inEffect();
+      return reads.get(id);
+    },
+    async update(id, { url, bindings, ...sent }) {
+      const known = stored(id);
+      const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
+      if (address === null) checkBindings(known, bindings);
+      else if (address.protocol !== known.proto) throw schemeChanged(address);
+      if (sent.traffic_policy !== undefined) {
+        await checkPolicy(context, sent.traffic_policy, address ?? addressOf(known));
+      }
+      await database.write(() => {
+        const row = { ...changed(stored(id), sent), ...(address && addressColumns(address)), updated_at: store.now() };
+        checkAddress(context, row);
+        rows.update(row);
+      });
+      await inEffect();
+      return reads.get(id);
+    },
+    async delete(id) {
+      await database.write(() => rows.delete(stored(id).id));
+      await inEffect();
+    },
+  };
+}
+
+/** The bindings follow from the URL, which stays. */
+function checkBindings({ internal }: CloudEndpointRow, bindings: readonly string[] = []): void {
+  const own = internal ? 'internal' : 'public';
+  if (bindings.every((binding) => binding === own)) return;
+  throw refuse(400, 18014, `bindings: the URL needs the binding ${own}; send another URL with another binding`);
+}
+
+function schemeChanged({ protocol }: EndpointAddress): ApiError {
+  return refuse(400, 18005, `url: the scheme cannot be changed; create another endpoint for ${protocol}`);
+}
+
+function addressOf({ proto, host, port, internal }: CloudEndpointRow): EndpointAddress {
+  return { protocol: proto as EndpointProtocol, host, port, internal };
+}
+
+/** @throws {ApiError} */
+function readUrl({ addresses }: ApiContext, url: string, bindings: readonly string[]): EndpointAddress {
+  let address: EndpointAddress;
+  try {
+    address = addressOfUrl(url, bindings, addresses);
+  } catch (error) {
+    if (error instanceof RpcError) throw new ApiError(400, error.code, `url: ${error.message}`);
+    throw error;
+  }
+  if (address.protocol !== 'tcp' || address.internal) return address;
+  throw refuse(400, 18022, 'url: public tcp cloud endpoints are not supported; use an agent, or a name in .internal');
+}
+
+async function checkPolicy(context: ApiContext, text: string, { protocol, internal }: EndpointAddress): Promise<void> {
+  if (text.trim() === '') throw refuse(400, 18011, 'traffic_policy: is empty; a cloud endpoint serves by its policy');
+  const { ipPolicies, store } = context;
+  const hasCertificateAuthority = (id: string) => store.certificateAuthorities.get(id) !== null;
+  const refusal = await policyRefusal(text, protocol, { ports: { ipPolicies, hasCertificateAuthority }, internal });
+  if (refusal) throw badRequest(refusal);
+}
+
+/** Checks in the transaction of the change whether an endpoint can have its address. */
+function checkAddress(context: ApiContext, row: CloudEndpointRow): void {
+  const { store, live, cloudEndpoints } = context;
+  if (!row.internal) checkName(context, row);
+  for (const other of store.cloudEndpoints.at(row.place)) if (other.id !== row.id) checkPool(row, other);
+  const isBoundHere = live
+    .endpoints()
+    .some((endpoint) => endpoint.type === 'ephemeral' && placeOf(endpoint) === row.place);
+  if (isBoundHere || cloudEndpoints.isLeased(row.place)) {
+    throw refuse(400, 334, 'url: an agent has bound it; stop that endpoint, or bind it as an internal one');
+  }
+}
+
+function checkName({ store, domains, addresses }: ApiContext, { host, proto }: CloudEndpointRow): void {
+  if (isGatewayName(host, domains)) throw refuse(400, 450, 'url: the gateway uses this name itself; choose another');
+  const ports = proto === 'http' ? [] : [addresses.ports.https, 443];
+  if (ports.some((port) => store.tlsEdges.holderOf(`${host}:${port}`) !== null)) {
+    throw refuse(400, 18009, 'url: a TLS edge serves this name');
+  }
+  const covering = store.reservedDomains.covering(host);
+  const isWildcard = host.startsWith('*.');
+  const isFree = !isWildcard && isUnderBaseDomain(host, domains);
+  if (isFree || (isWildcard ? covering?.domain === host : covering !== null)) return;
+  throw refuse(400, 18006, `url: no reserved domain matches ${host}; reserve it first`);
+}
+
+function checkPool(row: CloudEndpointRow, other: CloudEndpointRow): void {
+  if (row.pooling_enabled && other.pooling_enabled && row.proto === other.proto) return;
+  if (row.pooling_enabled && !other.pooling_enabled) {
+    throw refuse(400, 18016, `pooling_enabled: the cloud endpoint ${other.id} has this URL without pooling`);
+  }
+  if (!row.pooling_enabled && other.pooling_enabled) {
+    throw refuse(400, 18017, `pooling_enabled: the cloud endpoint ${other.id} has this URL with pooling`);
+  }
+  throw refuse(400, 18009, `url: the cloud endpoint ${other.id} has this URL`);
+}
+
+function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
+  const { store, links } = context;
+  const device = deviceWith(context, endpoint.credentialId);
+  const domain = store.reservedDomains.covering(endpoint.host);
+  const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
+  const addr = isAddress ? store.reservedAddrs.byPort(endpoint.port) : null;
+  return {
+    id: endpoint.id,
+    uri: links.of(endpoints, endpoint.id),
+    created_at: endpoint.createdAt,
+    updated_at: endpoint.updatedAt,
+    type: endpoint.type,
+    proto: endpoint.proto,
+    scheme: endpoint.proto,
+    hostport: `${endpoint.host}:${endpoint.port}`,
+    host: endpoint.host,
+    port: endpoint.port,
+    url: endpoint.url,
+    public_url: endpoint.url,
+    region: '',
+    metadata: endpoint.metadata,
+    description: endpoint.description,
+    name: endpoint.name,
+    ...(domain && { domain: links.ref(reservedDomains, domain.id) }),
+    ...(addr && { tcp_addr: links.ref(reservedAddrs, addr.id) }),
+    ...(endpoint.tunnelId && { tunnel: links.ref(tunnels, endpoint.tunnelId) }),
+    ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
+    ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),
+    ...(endpoint.ownerId && { principal: links.ref(botUsers, endpoint.ownerId) }),
+    ...(device && { device }),
+    bindings: [endpoint.internal ? 'internal' : 'public'],
+    ...(endpoint.trafficPolicy !== undefined && { traffic_policy: endpoint.trafficPolicy }),
+    ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
+    pooling_enabled: endpoint.poolingEnabled,
+  };
+}

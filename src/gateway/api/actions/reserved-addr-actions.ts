@@ -1,0 +1,47 @@
+import { hostPort } from '../../../lib/network/ip-address.ts';
+import { isWithin } from '../../../lib/network/port-range.ts';
+import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
+import { portsInOrder } from '../../endpoints/tcp-port-allocator.ts';
+import type { ReservedAddrRow } from '../../store/reserved-addrs.ts';
+import type { ApiContext } from '../api-context.ts';
+import type { Actions } from '../operation-router.ts';
+import { refuse } from '../request.ts';
+import { activeOwner } from './credential-actions.ts';
+import { createRow, type Stored, storedActions } from './stored-actions.ts';
+
+export function reservedAddrActions(context: ApiContext): Actions<typeof reservedAddrs> {
+  const { store, links, addresses, live } = context;
+  const stored: Stored<typeof reservedAddrs, ReservedAddrRow> = {
+    resource: reservedAddrs,
+    rows: store.reservedAddrs,
+    shown: ({ port, ...row }) => ({
+      ...row,
+      uri: links.of(reservedAddrs, row.id),
+      addr: hostPort(addresses.tcpHost, port),
+      region: '',
+    }),
+  };
+  /** A port that is in no use, and that no invitation promises to devices. */
+  const freePort = (): number => {
+    const { tcpPorts } = context;
+    if (tcpPorts === null)
+      throw refuse(400, 503, 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
+    const online = live.endpoints().filter(({ proto, internal }) => proto === 'tcp' && !internal);
+    const taken = new Set([...store.tcpPorts.reserved(), ...online.map(({ port }) => port)]);
+    const promised = store.enrolmentKeys.where('tcp_ports IS NOT NULL', []).flatMap((key) => key.tcp_ports ?? []);
+    const port = portsInOrder(tcpPorts, store.tcpPorts.used()).find(
+      (each) => !taken.has(each) && !isWithin(each, promised),
+    );
+    if (port !== undefined) return port;
+    throw refuse(400, 503, 'no tcp port is free: widen GATEWAY_TCP_PORTS, or delete reserved addresses');
+  };
+  return {
+    ...storedActions(store.database, stored),
+    create: ({ owner_id, ...sent }) =>
+      createRow(store, stored, sent, (common) => ({
+        ...common,
+        port: freePort(),
+        owner_id: activeOwner(context, owner_id),
+      })),
+  };
+}

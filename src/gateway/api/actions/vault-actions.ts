@@ -1,0 +1,113 @@
+import type { OPERATIONS } from '../../../management/operations.ts';
+import { apiKeys } from '../../../management/resources/api-key.ts';
+import { type Secret, secrets, vaults } from '../../../management/resources/vault.ts';
+import { isConstraint } from '../../store/sql/database-problems.ts';
+import { changed } from '../../store/sql/table.ts';
+import type { SecretRow, VaultRow } from '../../store/vaults.ts';
+import type { ApiContext } from '../api-context.ts';
+import { type Actions, type ActionsOf, found } from '../operation-router.ts';
+import { refuse } from '../request.ts';
+import { activeOwner } from './credential-actions.ts';
+import { type Stored, storedActions } from './stored-actions.ts';
+
+export function vaultActions(context: ApiContext): ActionsOf<typeof OPERATIONS.vaults> {
+  const { store, links } = context;
+  const { database, vaults: rows } = store;
+  const stored: Stored<typeof vaults, VaultRow> = {
+    resource: vaults,
+    rows,
+    shown: (row) => ({ ...row, uri: links.of(vaults, row.id) }),
+    inUse: [23_003, 'not empty: delete its secrets first'],
+  };
+  return {
+    ...storedActions(database, stored),
+    create: ({ description = null, metadata = null, name, owner_id }, keyId) =>
+      database.write(() => {
+        const common = { id: store.ids.next('vault'), description, metadata, ...changedNow(context, keyId) };
+        const made = { created_at: common.updated_at, created_by: keyId, owner_id: activeOwner(context, owner_id) };
+        const row = { ...common, ...made, name };
+        refuseDuplicate(23_004, 'another vault has this name', () => rows.insert(row));
+        return stored.shown(row);
+      }),
+    update: (id, body, keyId) =>
+      database.write(() => {
+        const row = { ...changed(found(rows.get(id), vaults), body), ...changedNow(context, keyId) };
+        refuseDuplicate(23_004, 'another vault has this name', () => rows.update(row));
+        return stored.shown(row);
+      }),
+    listSecrets(id, before, limit) {
+      const vault = found(rows.get(id), vaults);
+      return store.vaultSecrets.pageOf(vault.id, before, limit).map((row) => showSecret(context, row));
+    },
+  };
+}
+
+/** Actions on secrets. No answer contains a value. */
+export function secretActions(context: ApiContext): Actions<typeof secrets> {
+  const { store } = context;
+  const { database, vaultSecrets: rows } = store;
+  const stored = (id: string) => found(rows.get(id), secrets);
+  const shown = (row: SecretRow) => showSecret(context, row);
+  return {
+    get: (id) => shown(stored(id)),
+    list: (before, limit) => rows.page(before, limit).map(shown),
+    delete: (id) =>
+      database.write(() => {
+        rows.delete(stored(id).id);
+      }),
+    create: ({ description = null, metadata = null, name, value, ...vault }, keyId) =>
+      database.write(() => {
+        const id = store.ids.next('secret');
+        const common = { id, description, metadata, name, ...changedNow(context, keyId) };
+        const made = { created_at: common.updated_at, created_by: keyId, vault_id: vaultOf(context, vault).id };
+        const row = { ...common, ...made, value: rows.seal(value, id) };
+        refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.insert(row));
+        return shown(row);
+      }),
+    update: (id, { value, ...body }, keyId) =>
+      database.write(() => {
+        const row = { ...changed(stored(id), body), ...changedNow(context, keyId) };
+        if (value !== undefined) row.value = rows.seal(value, id);
+        refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.update(row));
+        return shown(row);
+      }),
+  };
+}
+
+function vaultOf(
+  { store }: ApiContext,
+  named: { vault_id?: string | undefined; vault_name?: string | undefined },
+): VaultRow {
+  const { vault_id: id, vault_name: name = '' } = named;
+  if (id === undefined && name === '') throw refuse(400, 24_008, 'vault_id: is missing; send it or vault_name');
+  const vault = id === undefined ? store.vaults.byName(name) : store.vaults.get(id);
+  if (vault) return vault;
+  throw id === undefined
+    ? refuse(400, 24_009, 'vault_name: no vault has this name')
+    : refuse(400, 24_006, 'vault_id: no vault has this id');
+}
+
+function changedNow({ store }: ApiContext, keyId: string) {
+  return { updated_at: store.now(), last_updated_by: keyId };
+}
+
+function refuseDuplicate(code: number, why: string, write: () => void): void {
+  try {
+    write();
+  } catch (error) {
+    if (isConstraint(error, 'UNIQUE')) throw refuse(400, code, `name: ${why}`);
+    throw error;
+  }
+}
+
+function showSecret({ store, links }: ApiContext, { value: _, vault_id, ...row }: SecretRow): Secret {
+  const vault = store.vaults.get(vault_id);
+  return {
+    ...row,
+    uri: links.of(secrets, row.id),
+    vault: links.ref(vaults, vault_id),
+    ...(vault && { vault_name: vault.name }),
+    created_by: links.refOrNull(apiKeys, row.created_by),
+    last_updated_by: links.refOrNull(apiKeys, row.last_updated_by),
+  };
+}

@@ -1,0 +1,91 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { AddressSettings } from '../endpoints/endpoint-address.ts';
+import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
+import type { Store } from '../store/store.ts';
+import { CloudEndpoint, NOT_READY } from './cloud-endpoint.ts';
+
+interface OnlineCloudEndpointsOptions {
+  store: Pick<Store, 'database' | 'cloudEndpoints'>;
+  endpoints: EndpointRegistry;
+  policies: EndpointPolicies;
+  /** The gateway's ports; those that it is free to choose are known when it listens. */
+  ports: AddressSettings['ports'];
+  /** Whether an agent has an address at any gateway of a cluster, in this transaction; null: this gateway is the only one. */
+  isLeased: ((place: string) => boolean) | null;
+  log: Log;
+}
+
+const NO_FRAME = { before: {}, after: {} };
+
+/**
+ * Keeps the cloud endpoints of the database online, at every gateway that has a copy of it. An address is taken and given up
+ * in the turn of the event loop that commits the change; a policy takes effect when it is compiled, a moment later.
+ */
+export class OnlineCloudEndpoints {
+  readonly #online = new Map<string, CloudEndpoint>();
+  /** Policies are compiled one after another, so that the last change of a row is the last to take effect. */
+  #compiling: Promise<void> = Promise.resolve();
+
+  constructor(private readonly options: OnlineCloudEndpointsOptions) {
+    const { database, cloudEndpoints } = options.store;
+    cloudEndpoints.takeTouched();
+    for (const row of cloudEndpoints.where('id > ?', [''])) this.#put(row.id, row);
+    database.onCommit(() => {
+      for (const id of cloudEndpoints.takeTouched()) this.#put(id, cloudEndpoints.get(id));
+    });
+  }
+
+  /** Resolves when what is committed has taken effect here. */
+  settled(): Promise<void> {
+    return this.#compiling;
+  }
+
+  /** Whether an agent of a cluster has an address, or is about to. Ask in a transaction. */
+  isLeased(place: string): boolean {
+    return this.options.isLeased?.(place) === true;
+  }
+
+  views(): LiveEndpoint[] {
+    return [...this.#online.values()].map((endpoint) => endpoint.view());
+  }
+
+  #put(id: string, row: CloudEndpointRow | null): void {
+    const { endpoints, ports } = this.options;
+    let endpoint = this.#online.get(id);
+    if (endpoint && endpoint.row.place !== row?.place) {
+      this.#online.delete(id);
+      endpoints.remove(endpoint);
+      endpoint = undefined;
+    }
+    if (row === null) return;
+    if (!endpoint) {
+      endpoint = new CloudEndpoint(row, ports);
+      this.#online.set(id, endpoint);
+      endpoints.add(endpoint);
+    } else if (endpoint.row.traffic_policy === row.traffic_policy) {
+      endpoint.row = row;
+      return;
+    }
+    endpoint.row = row;
+    const changed = endpoint;
+    this.#compiling = this.#compiling.then(() => this.#compile(changed, row));
+  }
+
+  async #compile(endpoint: CloudEndpoint, { id, traffic_policy: text }: CloudEndpointRow): Promise<void> {
+    const { policies, log } = this.options;
+    const { protocol, internal, host } = endpoint;
+    // Counters stay when the gateway gets other ports.
+    const url = internal ? endpoint.url : `${protocol}://${host}`;
+    try {
+      endpoint.policy = await policies.compile(text, { protocol, url, payer: id, internal, frame: NO_FRAME });
+    } catch (error) {
+      // It was checked when it was set: what it names is gone.
+      endpoint.policy = NOT_READY;
+      log.error({ id, url, reason: messageOf(error) }, 'traffic policy of a cloud endpoint cannot be used');
+    }
+  }
+}
