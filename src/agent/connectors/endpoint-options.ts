@@ -11,7 +11,7 @@ export const EndpointOptions = z.object({
     .enum(['public', 'internal'], { error: 'must be public or internal' })
     .nullish()
     .meta({
-      description: 'internal: reached only by the policy action forward-internal; needs a domain below .internal.',
+      description: 'internal: reached only by policies of other tunnels; needs a domain below .internal.',
     })
     .transform(set)
     .optional(),
