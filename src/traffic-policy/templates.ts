@@ -60,7 +60,7 @@ export function parseTemplate(text: string, compile: (expression: string) => Exp
     if (start > at) parts.push(text.slice(at, start));
     const end = endOfExpression(text, start + 2);
     if (end === -1) throw refusal('ERR_NGROK_2224', 'a ${ is never closed');
-    parts.push(compiled(text.slice(start + 2, end), compile));
+    parts.push(compiled(unescaped(text.slice(start + 2, end)), compile));
     at = end + 1;
   }
   if (at < text.length) parts.push(text.slice(at));
@@ -76,12 +76,33 @@ function compiled(expression: string, compile: (expression: string) => Expressio
   }
 }
 
+const ESCAPED_QUOTE = '\\"';
+
+/** @returns the last character of a string literal whose quotes are escaped */
+function endOfEscaped(text: string, at: number): number {
+  const end = text.indexOf(ESCAPED_QUOTE, at + ESCAPED_QUOTE.length);
+  return end === -1 ? text.length : end + 1;
+}
+
+/**
+ * An example of ngrok's documentation escapes the quotes of an expression in a text that needs none: `${m[\"key\"]}`. Outside of
+ * string literals, CEL has no backslash.
+ */
+function unescaped(expression: string): string {
+  for (let at = 0; at < expression.length; at++) {
+    if (expression.startsWith(ESCAPED_QUOTE, at)) return expression.replaceAll(ESCAPED_QUOTE, '"');
+    if (expression[at] === '"' || expression[at] === "'") at = endOfString(expression, at) - 1;
+  }
+  return expression;
+}
+
 /** Finds the closing brace of an expression: braces nest, and do not count in string literals. */
 function endOfExpression(text: string, from: number): number {
   let depth = 0;
   for (let at = from; at < text.length; at++) {
     const character = text[at];
-    if (character === '"' || character === "'") at = endOfString(text, at) - 1;
+    if (text.startsWith(ESCAPED_QUOTE, at)) at = endOfEscaped(text, at);
+    else if (character === '"' || character === "'") at = endOfString(text, at) - 1;
     else if (character === '{') depth++;
     else if (character === '}' && depth-- === 0) return at;
   }

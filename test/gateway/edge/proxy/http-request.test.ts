@@ -35,7 +35,7 @@ it('asks an internal endpoint, with what the client has sent', async () => {
     method: 'POST',
     query_params: [{ key: 'user', value: `\${req.headers['x-user'][0]}` }],
     headers: { 'content-type': 'text/plain', 'x-key': `\${req.method}` },
-    body: `{"host": "\${req.host}"}`,
+    body: `{"host": "\${req.host}", "user": "\${req.headers[\\"x-user\\"][0]}"}`,
   };
   const endpoint = await asking(
     config,
@@ -48,7 +48,7 @@ it('asks an internal endpoint, with what the client has sent', async () => {
   expect(seen).toMatchObject({
     method: 'POST',
     url: '/who/x?a=1&user=jo+%C3%A9%26',
-    body: `{"host": "${endpoint.host}"}`,
+    body: `{"host": "${endpoint.host}", "user": "jo é&"}`,
   });
   expect(seen.headers).toMatchObject({
     ...{ host: 'echo.internal', 'x-key': 'GET', 'x-inner': '127.0.0.1', 'x-forwarded-for': '127.0.0.1' },
