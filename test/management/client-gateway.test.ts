@@ -78,6 +78,22 @@ const workflows = {
     const policy = await client.ipPolicies.create({});
     const rule = { cidr: '203.0.113.0/24', action: 'allow' as const, ip_policy_id: policy.id };
     await crud(client.ipPolicyRules, rule, { cidr: '198.51.100.0/24' });
+    const restriction = { type: 'endpoints' as const, ip_policy_ids: [policy.id] };
+    await crud(client.ipRestrictions, restriction, { enforced: true });
+    await crud(client.reservedAddrs, {}, description);
+    const answers = '{"on_http_request": [{"actions": [{"type": "deny"}]}]}';
+    const cloud = { type: 'cloud' as const, url: 'https://cloud.gateway.test', traffic_policy: answers };
+    await crud(client.endpoints, cloud, description);
+  },
+
+  async 'keeps secrets in vaults'() {
+    await crud(client.vaults, { name: 'empty' }, { description: 'second' });
+    const vault = await client.vaults.create({ name: 'cameras' });
+    await crud(client.secrets, { vault_id: vault.id, name: 'password', value: 'first' }, { description: 'second' });
+    const { id } = await client.secrets.create({ vault_id: vault.id, name: 'token', value: 'secret' });
+    expect((await client.vaults.listSecrets(vault.id)).items).toMatchObject([{ id, name: 'token' }]);
+    await client.secrets.delete(id);
+    await client.vaults.delete(vault.id);
   },
 
   async 'detaches policy, certificate and configurations of a domain'() {

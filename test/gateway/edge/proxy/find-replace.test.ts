@@ -245,7 +245,7 @@ describe('sse-find-replace', () => {
     return async (_, res) => {
       res.writeHead(200, {
         'content-type': 'text/event-stream; charset=utf-8',
-        'content-length': pieces.join('').length,
+        'content-length': Buffer.byteLength(pieces.join('')),
       });
       for (const piece of pieces) {
         res.write(piece);
