@@ -33,6 +33,8 @@ export interface GatewayOptions {
   periods?: Periods;
   /** Called when another gateway is to serve the shared database: this one must end. */
   onRemoved?: () => void;
+  /** Networks that are not public, but that policies may reach; omitted: none. */
+  policyNetworks?: readonly Cidr[];
   /** Load balancers in front of the gateway; omitted: none. */
   balancers?: readonly Cidr[];
   /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */

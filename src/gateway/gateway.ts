@@ -11,7 +11,9 @@ import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
 import { PACKAGED_REPLACER, VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
+import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import { publicRequest } from '../traffic-policy/public-request.ts';
 import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
@@ -265,12 +267,18 @@ async function startParts(start: Start) {
 }
 
 function createPolicies({ options, store, ipPolicies, addresses, log }: Start): EndpointPolicies {
+  const {
+    policyNetworks: allowed,
+    fetchForPolicies: fetch = (url, maxBytes) => fetchDocument(url, maxBytes, allowed),
+    requestForSignIn: ask = (url, maxBytes, request) => requestPublic(url, maxBytes, request, allowed),
+  } = options;
   return new EndpointPolicies({
     ipPolicies,
     hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
     secret: policySecrets(store),
-    fetch: options.fetchForPolicies,
-    signIn: createSignIn(store, options.requestForSignIn),
+    fetch,
+    request: (outbound, signal) => publicRequest(outbound, signal, allowed),
+    signIn: createSignIn(store, ask),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
     replacements: new ReplacementThread(PACKAGED_REPLACER),

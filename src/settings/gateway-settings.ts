@@ -51,6 +51,8 @@ export interface GatewayServerSettings {
   sessionPort: number | null;
   /** Load balancers, whose connections begin with a PROXY header. */
   balancers: Cidr[];
+  /** Networks that are not public, but that traffic policies may reach. */
+  policyNetworks: Cidr[];
   /** Paths of databases of locations and networks; null: none. */
   addressDatabases: { geo: string | null; asn: string | null };
   apiUrl: string | null;
@@ -99,6 +101,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     balancers: values.GATEWAY_LOAD_BALANCERS ?? [],
+    policyNetworks: values.GATEWAY_POLICY_NETWORKS ?? [],
     addressDatabases: {
       geo: values.GATEWAY_GEO_DATABASE && path(values.GATEWAY_GEO_DATABASE),
       asn: values.GATEWAY_ASN_DATABASE && path(values.GATEWAY_ASN_DATABASE),

@@ -156,6 +156,10 @@ const STANDALONE_GATEWAY = {
     'Load balancers in front of the gateway: their connections begin with a PROXY header (version 1 or 2), which says who the client is',
     { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
   ),
+  GATEWAY_POLICY_NETWORKS: cidrs(
+    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`',
+    { otherwise: 'none; public addresses only', example: '10.0.0.7,10.2.0.0/16' },
+  ),
   GATEWAY_GEO_DATABASE: text(
     'Database of the cities or countries of IP addresses, for the variables `conn.geo.…` of traffic policies. Read again when it is replaced',
     'the path of an MMDB file',

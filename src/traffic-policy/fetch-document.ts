@@ -1,3 +1,4 @@
+import type { Cidr } from '../lib/network/cidr.ts';
 import { namedValues, publicRequest } from './public-request.ts';
 
 const DEADLINE_MS = 5000;
@@ -18,10 +19,11 @@ export interface PublicResponse {
 /**
  * Fetches a document from the public internet, without following redirects.
  *
+ * @param allowed as for {@link publicRequest}
  * @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
  */
-export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
-  const { status, body } = await requestPublic(url, maxBytes);
+export async function fetchDocument(url: string, maxBytes: number, allowed?: readonly Cidr[]): Promise<Buffer> {
+  const { status, body } = await requestPublic(url, maxBytes, {}, allowed);
   if (status !== 200) throw new Error(`the server responded with status ${status}`);
   return body;
 }
@@ -29,12 +31,14 @@ export async function fetchDocument(url: string, maxBytes: number): Promise<Buff
 /**
  * Sends a request to a server on the public internet. A redirect is a response like any other.
  *
+ * @param allowed as for {@link publicRequest}
  * @throws Error when it fails or takes more than 5 s, or the response's body is longer than `maxBytes`
  */
 export async function requestPublic(
   url: string,
   maxBytes: number,
   { method = 'GET', headers = {}, body }: PublicRequest = {},
+  allowed?: readonly Cidr[],
 ): Promise<PublicResponse> {
   const parsed = new URL(url);
   if (parsed.protocol !== 'https:') throw new Error('the URL must start with https://');
@@ -42,6 +46,6 @@ export async function requestPublic(
     ...{ method, url: parsed, maxBytes, body: body === undefined ? null : Buffer.from(body) },
     headers: Object.entries({ accept: 'application/json, */*', ...headers }).flat(),
   };
-  const response = await publicRequest(request, AbortSignal.timeout(DEADLINE_MS));
+  const response = await publicRequest(request, AbortSignal.timeout(DEADLINE_MS), allowed);
   return { ...response, headers: namedValues(response.headers) };
 }

@@ -2,7 +2,7 @@ import { lookup as systemLookup } from 'node:dns';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { cidrList } from '../lib/network/cidr.ts';
+import { type Cidr, cidrList } from '../lib/network/cidr.ts';
 import { parseAddress } from '../lib/network/ip-address.ts';
 
 /** A request that a policy makes. */
@@ -63,14 +63,19 @@ const NOT_PUBLIC = cidrList([
 /**
  * Sends a request to the public internet, and follows no redirects.
  *
+ * @param allowed networks that are not public, but may be reached
  * @throws {ResponseTooLong}
  * @throws Error when the server is unreachable or not public, or the signal aborts
  */
-export async function publicRequest(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
+export async function publicRequest(
+  outbound: OutboundRequest,
+  signal: AbortSignal,
+  allowed: readonly Cidr[] = [],
+): Promise<OutboundResponse> {
   // Names are checked when they are resolved.
   const literal = outbound.url.hostname.replace(/^\[(.*)\]$/, '$1');
-  if (isIP(literal)) requirePublic(literal);
-  const response = await ask(outbound, signal);
+  if (isIP(literal) && !isOpen(literal, allowed)) throw new Error(`${literal} is not on the public internet`);
+  const response = await ask(outbound, signal, allowed);
   try {
     const body = await collected(response, outbound.maxBytes);
     const { statusCode: status = 0, rawHeaders: headers, socket } = response;
@@ -92,12 +97,16 @@ async function collected(response: AsyncIterable<Buffer>, maxBytes: number): Pro
 }
 
 /** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
-function ask({ method, url, headers, body }: OutboundRequest, signal: AbortSignal): Promise<IncomingMessage> {
+function ask(
+  { method, url, headers, body }: OutboundRequest,
+  signal: AbortSignal,
+  allowed: readonly Cidr[],
+): Promise<IncomingMessage> {
   // Without a length, Node would send the body of a DELETE in a way that servers take for another request.
   const length = body === null ? {} : { 'content-length': body.length };
   const options = {
     method,
-    lookup: publicLookup,
+    lookup: lookupOf(allowed),
     agent: false,
     headers: { ...namedValues(headers), ...length },
     signal,
@@ -118,25 +127,24 @@ export function namedValues(headers: readonly string[]): Record<string, string[]
   return Object.fromEntries(named);
 }
 
-const publicLookup: LookupFunction = (hostname, options, callback) => {
-  systemLookup(hostname, { ...options, all: true }, (error, addresses) => {
-    if (error) {
-      callback(error, '', 0);
-      return;
-    }
-    const open = addresses.filter(({ address }) => isPublic(address));
-    const [first] = open;
-    if (!first) callback(new Error(`${hostname} is not on the public internet`), '', 0);
-    else if (options.all) callback(null, open);
-    else callback(null, first.address, first.family);
-  });
-};
-
-function requirePublic(address: string): void {
-  if (!isPublic(address)) throw new Error(`${address} is not on the public internet`);
+function lookupOf(allowed: readonly Cidr[]): LookupFunction {
+  return (hostname, options, callback) => {
+    systemLookup(hostname, { ...options, all: true }, (error, addresses) => {
+      if (error) {
+        callback(error, '', 0);
+        return;
+      }
+      const open = addresses.filter(({ address }) => isOpen(address, allowed));
+      const [first] = open;
+      if (!first) callback(new Error(`${hostname} is not on the public internet`), '', 0);
+      else if (options.all) callback(null, open);
+      else callback(null, first.address, first.family);
+    });
+  };
 }
 
-function isPublic(text: string): boolean {
+function isOpen(text: string, allowed: readonly Cidr[]): boolean {
   const address = parseAddress(text);
-  return address !== null && !NOT_PUBLIC.some((range) => range.contains(address));
+  if (address === null) return false;
+  return allowed.some((range) => range.contains(address)) || !NOT_PUBLIC.some((range) => range.contains(address));
 }

@@ -1,7 +1,10 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
+import { cidrList } from '../../src/lib/network/cidr.ts';
 import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
+import { publicRequest } from '../../src/traffic-policy/public-request.ts';
+import { webPort } from '../support/loopback.ts';
 
 it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])(
   'fetchDocument rejects %s: it uses HTTPS only',
@@ -38,3 +41,18 @@ it.each([
   await expect(fetchDocument(`https://${host}:${port}/jwks`, 1000)).rejects.toThrow('not on the public internet');
   expect(reached).toBe(false);
 });
+
+it.each(['127.0.0.1', 'localhost'])(
+  'policies reach %s when the operator allows its network, and no other one',
+  async (host) => {
+    const url = new URL(`http://${host}:${await webPort()}/`);
+    const ask = (network: string) =>
+      publicRequest(
+        { method: 'GET', url, headers: [], body: null, maxBytes: 1000 },
+        AbortSignal.timeout(10_000),
+        cidrList([network]),
+      );
+    expect((await ask('127.0.0.1')).status).toBe(200);
+    await expect(ask('10.0.0.0/8')).rejects.toThrow('not on the public internet');
+  },
+);

@@ -31,6 +31,8 @@ export interface EndpointPoliciesOptions {
   secret?: (payer: string, vault: string, name: string) => string | null;
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
+  /** Sends the requests of http-request; omitted: to the public internet. */
+  request?: PolicyPorts['request'];
   /** Looks an IP address up, for variables; omitted: they are empty. */
   findAddress?: PolicyPorts['findAddress'];
   /** Finds and replaces in long texts; omitted: the event loop waits for them. */
@@ -97,7 +99,7 @@ export class EndpointPolicies {
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
-    const { ipPolicies, hasCertificateAuthority, secret, fetch, findAddress, signIn, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, secret, fetch, request, findAddress, signIn, log } = this.options;
     const { replacements: thread } = this.options;
     const processorTime = this.#times.of(payer);
     return {
@@ -109,6 +111,7 @@ export class EndpointPolicies {
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(secret && { secret: (vault, name) => secret(payer, vault, name) }),
       ...(fetch && { fetch }),
+      ...(request && { request }),
       ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
       ...(signIn && { signIn }),
