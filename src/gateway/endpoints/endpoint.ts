@@ -63,8 +63,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly websocketTcp: boolean;
   /** Those who watch its requests; null when nobody does. */
   readonly feed: RequestFeed | null;
-  /** Another gateway serves it, to which its requests go unchanged. */
-  readonly isRemote?: true;
+  /** Whether another gateway serves it, and writes the X-Forwarded headers of its requests. */
+  readonly writesForwarded?: boolean;
   /** No agent has bound it: its policy alone serves clients. */
   readonly isCloud?: true;
 }

@@ -350,6 +350,13 @@ it('policies forward to internal endpoints at other gateways, whose policies app
   expect(await statusAt(one, 'https://outer.localhost/denied')).toBe(418);
   expect(await statusAt(two, 'https://outer.localhost/')).toBe(200);
 
+  const asked = { type: 'http-request', config: { url: 'https://inner.internal/', method: 'GET' } };
+  const told = { type: 'custom-response', config: { body: `\${actions.ngrok.http_request.res.body}` } };
+  await at(one, 'asking.localhost', { on_http_request: [{ actions: [asked, told] }] });
+  expect((await getPublic(one, 'https://asking.localhost/')).body).toBe(
+    'inner.internal inner.internal inner 127.0.0.1',
+  );
+
   // Nobody reaches it by its name, and two that forward to each other do not make a circle.
   expect(await statusAt(two, 'https://inner.internal/')).not.toBe(200);
   await at(one, 'a.internal', to('https://b.internal'));

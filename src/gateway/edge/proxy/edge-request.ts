@@ -70,7 +70,8 @@ export class EdgeRequest implements PolicyRequest {
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
       // Another gateway adds who the client is, or has.
-      const from = endpoint.isRemote || isForwarded ? null : ({ address: connection.clientIp, protocol } as const);
+      const from =
+        endpoint.writesForwarded || isForwarded ? null : ({ address: connection.clientIp, protocol } as const);
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       this.body = req.body && new RequestBody(req, req.body);
       this.policy = endpoint.policy;

@@ -24,7 +24,6 @@ import type { InternalAddress, RelayedFor, RelayTickets } from './relay-tickets.
  * client's own, as if the client had opened those: policies, limits and counters are that gateway's.
  */
 export class RemoteEndpoint implements GatewayEndpoint {
-  readonly isRemote = true;
   readonly id: string;
   readonly url: string;
   readonly port = 0;
@@ -38,11 +37,15 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly forwardsTo = '';
   readonly traffic = new EndpointTraffic();
 
-  /** @param open opens a connection for a client */
+  /**
+   * @param open opens a connection for a client
+   * @param writesForwarded see {@link GatewayEndpoint}
+   */
   constructor(
     readonly protocol: 'http' | 'https',
     readonly host: string,
     private readonly open: (client: ClientInfo) => Promise<Duplex>,
+    readonly writesForwarded: boolean,
   ) {
     this.url = `${protocol}://${host}`;
     this.id = this.url;
@@ -85,9 +88,8 @@ export class RemoteEndpoints {
     const node = this.options.nodes.withShared(scheme, host);
     if (node === undefined) return undefined;
     const use = { port: scheme === 'https' ? 'tls' : 'http' } as const;
-    return this.#endpoint(`${node.id} ${scheme}://${host}`, scheme, host, (from) =>
-      this.#openFor(from, node, use, host),
-    );
+    const open = (from: ClientInfo) => this.#openFor(from, node, use, host);
+    return this.#endpoint(`${node.id} ${scheme}://${host}`, () => new RemoteEndpoint(scheme, host, open, true));
   }
 
   internal(address: InternalAddress): RemoteEndpoint | undefined {
@@ -96,18 +98,13 @@ export class RemoteEndpoints {
     if (node === undefined) return undefined;
     const { protocol, host, port } = address;
     const use = { port: 'tls', internal: address } as const;
-    return this.#endpoint(`${node.id} internal ${protocol}://${host}:${port}`, protocol, host, (from) =>
-      this.#openFor(from, node, use, commonName),
-    );
+    const open = (from: ClientInfo) => this.#openFor(from, node, use, commonName);
+    const key = `${node.id} internal ${protocol}://${host}:${port}`;
+    return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
   }
 
-  #endpoint(
-    key: string,
-    scheme: 'http' | 'https',
-    host: string,
-    open: (from: ClientInfo) => Promise<Duplex>,
-  ): RemoteEndpoint {
-    const endpoint = this.#endpoints.get(key) ?? new RemoteEndpoint(scheme, host, open);
+  #endpoint(key: string, make: () => RemoteEndpoint): RemoteEndpoint {
+    const endpoint = this.#endpoints.get(key) ?? make();
     // The last one that was used is the last to be forgotten.
     this.#endpoints.delete(key);
     this.#endpoints.set(key, endpoint);

@@ -11,7 +11,7 @@ import { ServingRecord } from './serving-record.ts';
 
 const NAMES = ['a.localhost', 'b.localhost', 'c.localhost'];
 /** More than a few begin with a random one. */
-const HISTORIES = Number(process.env.HISTORIES ?? 2);
+const HISTORIES = Number(process.env.HISTORIES ?? 4);
 const FIRST = process.env.HISTORIES === undefined ? 1 : Math.floor(Math.random() * 1_000_000);
 const CLUSTERS = HISTORIES > 8 ? 4 : 2;
 const ROUNDS = 12;
