@@ -7,6 +7,7 @@ import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
 import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
+import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
 import { Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
@@ -194,7 +195,10 @@ async function firstApiKey(settings: GatewayServerSettings, service: string[] | 
   const { store, close } = await openForChanges(settings, { older: 'refuse', log: await createLog('silent', 'json') });
   try {
     if (store.apiKeys.page(null, 1).length > 0) return 'exists';
-    const { row, token } = await store.database.write(() => issueApiKey(store, { description: 'gateway init' }));
+    const { row, token } = await store.database.write(
+      () => issueApiKey(store, { description: 'gateway init' }),
+      BY_COMMAND,
+    );
     return { id: row.id, token };
   } finally {
     await close();

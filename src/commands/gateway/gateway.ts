@@ -9,6 +9,7 @@ import { parsed, refuse } from '../command-line.ts';
 import { note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
+import type { LogOptions } from './gateway-log.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
 
 export interface GatewayCommandDependencies {
@@ -57,6 +58,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
+  addLogCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
 
@@ -148,6 +150,20 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
     .action(async (id: string) => {
       const { revokeApiKey } = await load();
       await withStore(settings(), (store) => revokeApiKey(store, id));
+    });
+}
+
+function addLogCommand(gateway: Command, settings: () => GatewayServerSettings): void {
+  gateway
+    .command('log')
+    .description('Show who has changed what in the last 90 days, by the management API, the dashboard or commands')
+    .option('--since <time>', 'A duration such as 24h, or a time such as 2026-11-26')
+    .option('--object <id>', 'Changes of one object')
+    .option('--by <id>', 'Changes by one API key; gateway: by commands; device: by devices that join')
+    .option('--json', 'Print JSON, with the members before and after; secrets are left out')
+    .action(async (options: LogOptions) => {
+      const { showLog } = await import('./gateway-log.ts');
+      await withStore(settings(), async (store) => showLog(store, options));
     });
 }
 

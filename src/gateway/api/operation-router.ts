@@ -2,10 +2,17 @@ import { Router } from 'express';
 import type { z } from 'zod';
 import type { Operation } from '../../management/operations.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
-import type { Links } from './api-context.ts';
+import { keyHolder } from '../store/command-key.ts';
+import type { Caller } from '../store/sql/database.ts';
+import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
 import { queryOf, readBody, readPageQuery, unknownId } from './request.ts';
+
+/** Who calls an operation. */
+export interface ApiCaller extends Caller {
+  readonly keyId: string;
+}
 
 export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */
@@ -16,26 +23,26 @@ export interface ReadActions<R extends ReadableResource> {
 
 /** The actions of a resource. A change is durable when its promise resolves. */
 export interface Actions<R extends Resource> extends ReadActions<R> {
-  create(body: z.output<R['create']>, keyId: string): Promise<z.output<R['answer']>>;
-  update(id: string, body: z.output<R['update']>, keyId: string): Promise<z.output<R['answer']>>;
-  delete(id: string): Promise<void>;
+  create(body: z.output<R['create']>, caller: ApiCaller): Promise<z.output<R['answer']>>;
+  update(id: string, body: z.output<R['update']>, caller: ApiCaller): Promise<z.output<R['answer']>>;
+  delete(id: string, body: undefined, caller: ApiCaller): Promise<void>;
 }
 
 type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Body> : undefined;
 type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.output<Answer> : unknown;
 
-/** What performs each operation of a family; `keyId` is that of the caller's API key. */
+/** What performs each operation of a family. */
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
     ? (before: string | null, limit: number) => AnswerOf<Family[Name]>[]
     : Name extends `list${string}`
       ? (id: string, before: string | null, limit: number) => AnswerOf<Family[Name]>[]
       : Name extends 'create'
-        ? (body: BodyOf<Family[Name]>, keyId: string) => Promise<AnswerOf<Family[Name]>>
+        ? (body: BodyOf<Family[Name]>, caller: ApiCaller) => Promise<AnswerOf<Family[Name]>>
         : (
             id: string,
             body: BodyOf<Family[Name]>,
-            keyId: string,
+            caller: ApiCaller,
           ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
 };
 
@@ -49,7 +56,7 @@ export function operationRouter<Family extends Readonly<Record<string, Operation
   family: Family,
   actions: ActionsOf<NoInfer<Family>>,
   guards: Guards,
-  links: Links,
+  context: Pick<ApiContext, 'store' | 'links'>,
 ): Router {
   const router = strictRouter();
   for (const [name, operation] of Object.entries(family)) {
@@ -57,16 +64,23 @@ export function operationRouter<Family extends Readonly<Record<string, Operation
     const guard = listKey !== null ? guards.list : body ? guards.withBody : guards.plain;
     // Its type was checked above, operation by operation.
     const action = actions[name] as (...input: unknown[]) => unknown;
-    const handler = listKey === null ? perform(operation, action) : list(operation, listKey, action, links);
+    const handler =
+      listKey === null ? perform(operation, action, context) : list(operation, listKey, action, context.links);
     router.route(path.replace('{id}', ':id'))[method.toLowerCase() as Lowercase<typeof method>](...guard, handler);
   }
   return router;
 }
 
-function perform({ method, path, body, answer, status }: Operation, action: (...input: unknown[]) => unknown): Handler {
-  return async ({ params, body: sent }, res) => {
+function perform(
+  { method, path, body, answer, status }: Operation,
+  action: (...input: unknown[]) => unknown,
+  { store }: Pick<ApiContext, 'store'>,
+): Handler {
+  return async ({ params, body: sent, ip }, res) => {
     const input = body ? readBody(body, method, sent) : undefined;
-    const result = await action(...ofOne(path, params.id), input, res.locals.apiKeyId);
+    const keyId = String(res.locals.apiKeyId);
+    const caller: ApiCaller = { keyId, by: keyHolder(store, keyId), from: ip ?? null };
+    const result = await action(...ofOne(path, params.id), input, caller);
     res.status(status);
     if (answer === null) res.end();
     else res.json(result);

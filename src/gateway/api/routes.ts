@@ -24,7 +24,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
   const serve = <Family extends Readonly<Record<string, Operation>>>(
     family: Family,
     actions: ActionsOf<NoInfer<Family>>,
-  ) => operationRouter(family, actions, guards, context.links);
+  ) => operationRouter(family, actions, guards, context);
   const edges = tlsEdgeActions(context);
   // ngrok's TypeScript client sends a body.
   const updateSession = { ...OPERATIONS.tunnelSessions.update, body: TunnelSessionUpdateBody };

@@ -6,6 +6,7 @@ import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import { deviceName } from '../../management/resources/device.ts';
 import type { Enrolment, EnrolmentRequest } from '../../management/resources/enrolment.ts';
 import type { LiveView, Revocation } from '../endpoints/live-view.ts';
+import { BY_DEVICE } from '../store/audit-log.ts';
 import type { DeviceEvent, DeviceRow, EnrolmentKeyRow } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 import { hashSecret, issueCredential, secretMatches } from '../store/tokens.ts';
@@ -51,7 +52,10 @@ export class Enrolments {
   async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
     const known = this.#known(request.install_key);
     if (known) requireRate(this.#ofDevice, known.id, `the device ${known.name} asks too often`);
-    const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from));
+    const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from), {
+      by: BY_DEVICE,
+      from,
+    });
     if (revoked) await this.live.revoke(revoked);
     return enrolled;
   }

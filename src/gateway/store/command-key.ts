@@ -1,8 +1,10 @@
+import type { Caller } from './sql/database.ts';
 import { type Store, timestamp } from './store.ts';
 import { issueApiKey } from './tokens.ts';
 
 /** Stands for a command on the gateway's machine where the id of an API key would be. */
 export const COMMAND = 'gateway';
+export const BY_COMMAND: Caller = { by: COMMAND, from: null };
 /** What one-time codes for the dashboard are sealed for; see {@link SecretsBox.keyFor}. */
 export const SIGN_IN_PURPOSE = 'dashboard sign-in';
 

@@ -4,6 +4,7 @@ import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
+import { AuditLog } from './audit-log.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
@@ -18,6 +19,7 @@ import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupB
 import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
+  auditLog: AuditLog;
   database: Database;
   /** Encrypts the secrets in the database and in files beside it. */
   box: SecretsBox;
@@ -47,18 +49,19 @@ export function openStore(
 
 /** The store of an open database. */
 export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
-  const tables = createTables(database, box);
+  const now = () => timestamp(wallClock());
+  const tables = { ...createTables(database, box), auditLog: new AuditLog(database, () => ids, now) };
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
-  const now = () => timestamp(wallClock());
+  const ids = createIdSource(latest, wallClock);
   return {
     database,
     box,
     ...tables,
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
-    ids: createIdSource(latest, wallClock),
+    ids,
     now,
     account: database.fact('account') ?? '',
   };

@@ -87,6 +87,33 @@ it('gateway api-key list shows the keys without their values, and revoke makes a
   running.database.close();
 });
 
+it('gateway log shows who has changed what, by commands too', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('log');
+  expect(process.stderr.write).toHaveBeenCalledWith('No changes.\n');
+  await run('api-key', 'create', '--description', 'laptop');
+  const id = String(running.apiKeys.page(null, 1)[0]?.id);
+  await run('api-key', 'revoke', id);
+  await run('sign-ins', 'end', '--host', 'cam.example.com');
+  printed = '';
+  await run('log', '--object', id, '--since', '1h');
+  expect(printed.split('\n')).toEqual([
+    expect.stringMatching(new RegExp(`^\\S+Z  gateway  api_key_created ${id}$`)),
+    expect.stringMatching(new RegExp(`^\\S+Z  gateway  api_key_deleted ${id}$`)),
+    '',
+  ]);
+  printed = '';
+  await run('log', '--by', 'gateway', '--json');
+  expect(JSON.parse(printed)).toMatchObject([
+    { after: { description: 'laptop' } },
+    {},
+    { after: { host: 'cam.example.com' } },
+  ]);
+  await run('log', '--since', '2100-01-01');
+  await expect(run('log', '--since', 'yesterday')).rejects.toMatchObject({ exitCode: 2 });
+  running.database.close();
+});
+
 it('gateway sign-ins end reaches a running gateway, for a host or for a person', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   const [idp, jo] = ['https://idp.example.com', 'jo'];
@@ -137,6 +164,7 @@ it.each([
   ['api-key', 'list'],
   ['api-key', 'revoke', 'ak_1'],
   ['sign-ins', 'end', '--host', 'a'],
+  ['log'],
 ])('gateway %s does not create a missing gateway', async (...args) => {
   await expect(run(...args)).rejects.toThrow(`no gateway in ${dataDir}: `);
   expect(readdirSync(dataDir)).toEqual([]);

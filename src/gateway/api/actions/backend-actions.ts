@@ -16,8 +16,8 @@ export function httpResponseBackendActions({ store, links }: ApiContext): Action
   return {
     // Can be deleted while an edge uses it: the edge keeps the dangling reference, as at ngrok.
     ...storedActions(store.database, stored),
-    create: ({ body = '', headers = null, status_code = 200, ...sent }) =>
-      createRow(store, stored, sent, (common) => ({ ...common, body, headers, status_code })),
+    create: ({ body = '', headers = null, status_code = 200, ...sent }, caller) =>
+      createRow(store, stored, sent, caller, (common) => ({ ...common, body, headers, status_code })),
   };
 }
 
@@ -33,7 +33,8 @@ export function tunnelGroupBackendActions({ store, live, links }: ApiContext): A
   };
   return {
     ...storedActions(store.database, stored),
-    create: ({ labels = {}, ...sent }) => createRow(store, stored, sent, (common) => ({ ...common, labels })),
+    create: ({ labels = {}, ...sent }, caller) =>
+      createRow(store, stored, sent, caller, (common) => ({ ...common, labels })),
   };
 }
 

@@ -18,28 +18,28 @@ export function botUserActions(
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit) => rows.page(before === null ? null : botUserId(before), limit).map(shown),
-    create: (body) =>
+    create: (body, caller) =>
       database.write(() => {
         const row = { id: store.ids.next('bot'), created_at: store.now(), ...body };
         rows.insert(row);
         return shown(row);
-      }),
-    async update(id, body) {
+      }, caller),
+    async update(id, body, caller) {
       const row = await database.write(() => {
         const next = changed(stored(id), body);
         rows.update(next);
         return next;
-      });
+      }, caller);
       if (!row.active) await live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
       return shown(row);
     },
-    async delete(id) {
+    async delete(id, _body, caller) {
       const credentialIds = await database.write(() => {
         const row = stored(id);
         const owned = store.credentials.idsOfOwner(row.id);
         rows.delete(row.id);
         return owned;
-      });
+      }, caller);
       await live.revoke({ credentialIds });
     },
   };

@@ -25,7 +25,7 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
   };
   return {
     ...storedActions(database, stored),
-    async create({ description = null, metadata = null, certificate_pem, private_key_pem }) {
+    async create({ description = null, metadata = null, certificate_pem, private_key_pem }, caller) {
       const { leaf, key } = readKeyPair(certificate_pem, private_key_pem);
       const facts = (await loadFacts()).certificateFacts(leaf, key);
       return database.write(() => {
@@ -33,7 +33,7 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
         return stored.shown(
           rows.insertWithKey({ ...common, certificate_pem, facts, issued_at: null }, private_key_pem),
         );
-      });
+      }, caller);
     },
   };
 }
@@ -47,10 +47,10 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
   };
   return {
     ...storedActions(store.database, stored),
-    async create({ ca_pem, ...sent }) {
+    async create({ ca_pem, ...sent }, caller) {
       const certificate = readAuthority(ca_pem);
       const facts = (await loadFacts()).authorityFacts(certificate);
-      return createRow(store, stored, sent, (common) => ({ ...common, ca_pem, facts }));
+      return createRow(store, stored, sent, caller, (common) => ({ ...common, ca_pem, facts }));
     },
   };
 }

@@ -18,18 +18,18 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
   const stored = storedActions(store.database, { resource: credentials, rows: store.credentials, shown });
   return {
     ...stored,
-    create: (body) =>
+    create: (body, caller) =>
       store.database.write(() => {
         const { row, token } = issueCredential(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
         return { ...shown(row), token };
-      }),
-    async update(id, body, keyId) {
-      const answer = await stored.update(id, body, keyId);
+      }, caller),
+    async update(id, body, caller) {
+      const answer = await stored.update(id, body, caller);
       if (body.acl) await live.revoke({ narrowedId: id });
       return answer;
     },
-    async delete(id) {
-      await stored.delete(id);
+    async delete(id, ...sent) {
+      await stored.delete(id, ...sent);
       await live.revoke({ credentialIds: [id] });
     },
   };
@@ -45,11 +45,11 @@ export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
   });
   return {
     ...storedActions(store.database, { resource: apiKeys, rows: store.apiKeys, shown }),
-    create: (body) =>
+    create: (body, caller) =>
       store.database.write(() => {
         const { row, token } = issueApiKey(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
         return { ...shown(row), token };
-      }),
+      }, caller),
   };
 }
 

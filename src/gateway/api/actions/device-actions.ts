@@ -8,12 +8,11 @@ import { joinCode } from '../../devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../devices/invite.ts';
 import { approveDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
 import type { LiveSession } from '../../endpoints/live-view.ts';
-import { keyHolder } from '../../store/command-key.ts';
 import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, found } from '../operation-router.ts';
+import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { activeOwner } from './credential-actions.ts';
 import { storedActions } from './stored-actions.ts';
 
@@ -25,14 +24,14 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
   const { database, devices: rows } = store;
   const stored = (id: string) => found(rows.get(id), devices);
   const shown = (row: DeviceRow) => showDevice(context, row, liveSessions(context));
-  const changeBy = (keyId: string): Change => ({ by: keyHolder(store, keyId), tcpHost: place.tcpHost });
+  const changeBy = ({ by }: ApiCaller): Change => ({ by, tcpHost: place.tcpHost });
   const act =
     (action: (store: Store, device: DeviceRow, change: Change) => DeviceRow) =>
-    async (id: string, _body: undefined, keyId: string) => {
+    async (id: string, _body: undefined, caller: ApiCaller) => {
       const { before, after } = await database.write(() => {
         const row = stored(id);
-        return { before: row.credential_id, after: action(store, row, changeBy(keyId)) };
-      });
+        return { before: row.credential_id, after: action(store, row, changeBy(caller)) };
+      }, caller);
       if (before !== null && after.credential_id === null) await live.revoke({ credentialIds: [before] });
       return shown(after);
     };
@@ -42,18 +41,18 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
       const sessions = liveSessions(context);
       return rows.page(before, limit).map((row) => showDevice(context, row, sessions));
     },
-    async update(id, body, keyId) {
-      const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(keyId)));
+    async update(id, body, caller) {
+      const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
       if (body.plain_names && row.credential_id !== null) await live.revoke({ narrowedId: row.credential_id });
       return shown(row);
     },
-    async delete(id) {
+    async delete(id, _body, caller) {
       const { credential_id } = await database.write(() => {
         const row = stored(id);
         if (row.credential_id !== null) store.credentials.delete(row.credential_id);
         rows.delete(row.id);
         return row;
-      });
+      }, caller);
       if (credential_id !== null) await live.revoke({ credentialIds: [credential_id] });
     },
     approve: act(approveDevice),
@@ -119,19 +118,21 @@ export function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolme
   const stored = storedActions(database, { resource: enrolmentKeys, rows, shown });
   return {
     ...stored,
-    async create(body) {
-      const { key, secret, isNewSite } = await database.write(() =>
-        createEnrolmentKey(store, domains, { ...body, owner_id: activeOwner(context, body.owner_id) ?? undefined }),
+    async create(body, caller) {
+      const { key, secret, isNewSite } = await database.write(
+        () =>
+          createEnrolmentKey(store, domains, { ...body, owner_id: activeOwner(context, body.owner_id) ?? undefined }),
+        caller,
       );
       if (isNewSite) wakeCertificateRenewal();
       return { ...shown(key), code: joinCode(place, secret) };
     },
-    update: (id, { revoked, ...body }) =>
+    update: (id, { revoked, ...body }, caller) =>
       database.write(() => {
         const row = changed(found(rows.get(id), enrolmentKeys), body);
         const next = { ...row, revoked_at: row.revoked_at ?? (revoked ? store.now() : null) };
         rows.update(next);
         return shown(next);
-      }),
+      }, caller),
   };
 }

@@ -41,7 +41,7 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
   };
   return {
     ...reads,
-    async create({ type: _, url, bindings = [], ...sent }) {
+    async create({ type: _, url, bindings = [], ...sent }, caller) {
       const address = readUrl(context, url, bindings);
       await checkPolicy(context, sent.traffic_policy, address);
       const id = await database.write(() => {
@@ -54,11 +54,11 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         checkAddress(context, row);
         rows.insert(row);
         return row.id;
-      });
+      }, caller);
       await inEffect();
       return reads.get(id);
     },
-    async update(id, { url, bindings, ...sent }) {
+    async update(id, { url, bindings, ...sent }, caller) {
       const known = stored(id);
       const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
       if (address === null) checkBindings(known, bindings);
@@ -70,12 +70,12 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         const row = { ...changed(stored(id), sent), ...(address && addressColumns(address)), updated_at: store.now() };
         checkAddress(context, row);
         rows.update(row);
-      });
+      }, caller);
       await inEffect();
       return reads.get(id);
     },
-    async delete(id) {
-      await database.write(() => rows.delete(stored(id).id));
+    async delete(id, _body, caller) {
+      await database.write(() => rows.delete(stored(id).id), caller);
       await inEffect();
     },
   };

@@ -20,7 +20,7 @@ export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ip
   };
   return {
     ...storedActions(store.database, stored),
-    create: (sent) => createRow(store, stored, sent, (common) => common),
+    create: (sent, caller) => createRow(store, stored, sent, caller, (common) => common),
   };
 }
 
@@ -47,15 +47,15 @@ export function ipPolicyRuleActions({ store, live, links }: ApiContext): Actions
   return {
     ...reads,
     update: (id, ...sent) => inEffect(policyOf(id), update(id, ...sent)),
-    delete: (id) => inEffect(policyOf(id), remove(id)),
-    create({ description = null, metadata = null, cidr, ip_policy_id, action }) {
+    delete: (id, ...sent) => inEffect(policyOf(id), remove(id, ...sent)),
+    create({ description = null, metadata = null, cidr, ip_policy_id, action }, caller) {
       const created = store.database.write(() => {
         if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: no IP policy has this id');
         const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
         const row = { ...common, ip_policy_id, cidr, action };
         refuseDuplicate(() => rows.insert(row));
         return stored.shown(row);
-      });
+      }, caller);
       return inEffect(ip_policy_id, created);
     },
   };

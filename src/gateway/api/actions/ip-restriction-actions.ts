@@ -34,8 +34,8 @@ export function ipRestrictionActions({ store, live, links }: ApiContext): Action
   return {
     ...actions,
     update: (...sent) => inEffect(actions.update(...sent)),
-    create: ({ type, enforced, ip_policy_ids, ...sent }) => {
-      const created = createRow(store, stored, sent, (common) => {
+    create: ({ type, enforced, ip_policy_ids, ...sent }, caller) => {
+      const created = createRow(store, stored, sent, caller, (common) => {
         checkPolicies({ ip_policy_ids });
         const [other] = store.ipRestrictions.where('type = ?', [type]);
         if (other) throw refuse(400, 1802, `type: ${other.id} restricts ${type}; change it, or delete it first`);

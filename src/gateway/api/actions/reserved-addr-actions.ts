@@ -37,8 +37,8 @@ export function reservedAddrActions(context: ApiContext): Actions<typeof reserve
   };
   return {
     ...storedActions(store.database, stored),
-    create: ({ owner_id, ...sent }) =>
-      createRow(store, stored, sent, (common) => ({
+    create: ({ owner_id, ...sent }, caller) =>
+      createRow(store, stored, sent, caller, (common) => ({
         ...common,
         port: freePort(),
         owner_id: activeOwner(context, owner_id),

@@ -11,7 +11,7 @@ import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
 import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/domains.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, found } from '../operation-router.ts';
+import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { dnsChecker } from './dns-check-actions.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
@@ -34,17 +34,17 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
     rows.update(after);
     if (before.certificate_id !== after.certificate_id) store.tlsCertificates.discardManaged(before.certificate_id);
   };
-  const detach = (what: Detachable) => async (id: string) => {
+  const detach = (what: Detachable) => async (id: string, _body: undefined, caller: ApiCaller) => {
     await database.write(() => {
       const row = stored(id);
       replace(row, detached(row, what));
-    });
+    }, caller);
     wakeCertificateRenewal();
   };
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit) => rows.page(before, limit).map(shown),
-    async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }) {
+    async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }, caller) {
       const answer = await database.write(() => {
         checkName(context, domain);
         // First: a certificate that fits would not help.
@@ -67,11 +67,11 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
         };
         rows.insert(row);
         return shown(row);
-      });
+      }, caller);
       if (policy) wakeCertificateRenewal();
       return answer;
     },
-    async update(id, body) {
+    async update(id, body, caller) {
       const answer = await database.write(() => {
         const row = stored(id);
         const changes = withoutPresentCertificate(body, row);
@@ -80,11 +80,11 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
         const next = applyUpdate(row, changes, store.now());
         replace(row, next);
         return shown(next);
-      });
+      }, caller);
       wakeCertificateRenewal();
       return answer;
     },
-    async delete(id) {
+    async delete(id, _body, caller) {
       const { domain } = await database.write(() => {
         const row = stored(id);
         const isNamed = (host: string) => rows.covering(host)?.id === id;
@@ -95,7 +95,7 @@ export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPE
         rows.delete(id);
         store.tlsCertificates.discardManaged(row.certificate_id);
         return row;
-      });
+      }, caller);
       wakeCertificateRenewal();
       await live.revoke({ domain });
     },
@@ -217,6 +217,6 @@ export function endpointConfigurationActions({ store, links }: ApiContext): Acti
   };
   return {
     ...storedActions(store.database, stored),
-    create: ({ type, ...sent }) => createRow(store, stored, sent, (common) => ({ ...common, type })),
+    create: ({ type, ...sent }, caller) => createRow(store, stored, sent, caller, (common) => ({ ...common, type })),
   };
 }

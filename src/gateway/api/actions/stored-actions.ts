@@ -4,7 +4,7 @@ import type { Database } from '../../store/sql/database.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
-import { type Actions, found } from '../operation-router.ts';
+import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 
 type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
@@ -37,13 +37,13 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit) => rows.page(before, limit).map(shown),
-    update: (id, body) =>
+    update: (id, body, caller) =>
       database.write(() => {
         const row = changed(stored(id), body);
         update(row);
         return shown(row);
-      }),
-    delete: (id) =>
+      }, caller),
+    delete: (id, _body, caller) =>
       database.write(() => {
         const row = stored(id);
         checkRemoval?.(row);
@@ -53,7 +53,7 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
           if (inUse && isConstraint(error, 'FOREIGNKEY')) throw refuse(400, ...inUse);
           throw error;
         }
-      }),
+      }, caller),
   };
 }
 
@@ -62,6 +62,7 @@ export function createRow<Row extends { id: string }, R extends Resource>(
   { database, ids, now }: Store,
   { resource, rows, shown }: Stored<R, Row>,
   sent: { description?: string | undefined; metadata?: string | undefined },
+  caller: ApiCaller,
   make: (common: RowOf<typeof annotatedColumns>) => Row,
 ): Promise<z.output<R['answer']>> {
   return database.write(() => {
@@ -70,5 +71,5 @@ export function createRow<Row extends { id: string }, R extends Resource>(
     const row = make({ id, created_at: now(), ...annotations });
     rows.insert(row);
     return shown(row);
-  });
+  }, caller);
 }

@@ -16,7 +16,7 @@ import { namePlace } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, found } from '../operation-router.ts';
+import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { policyRefusal } from './policy-check.ts';
 
@@ -27,8 +27,8 @@ type ModuleAnswer<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModu
 interface ModuleActions<Name extends TlsEdgeModuleName> {
   /** @throws {ApiError} 404 when the edge is unknown or has no such module */
   get(id: string): ModuleAnswer<Name>;
-  replace(id: string, body: ModuleBody<Name>): Promise<ModuleAnswer<Name>>;
-  delete(id: string): Promise<void>;
+  replace(id: string, body: ModuleBody<Name>, caller: ApiCaller): Promise<ModuleAnswer<Name>>;
+  delete(id: string, body: undefined, caller: ApiCaller): Promise<void>;
 }
 
 interface TlsEdgeActions extends Actions<typeof tlsEdges> {
@@ -40,7 +40,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
   const { database, tlsEdges: rows } = store;
   const stored = (id: string) => found(rows.get(id), tlsEdges);
   /** Applies an update in one transaction, and checks it together with the unchanged members. */
-  const update = async (id: string, body: Update) => {
+  const update = async (id: string, body: Update, caller: ApiCaller) => {
     stored(id);
     const refusal = await edgePolicyRefusal(context, body);
     return database.write(() => {
@@ -48,33 +48,33 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
       checkEdge(context, row, body, refusal);
       rows.update(row);
       return row;
-    });
+    }, caller);
   };
   return {
     get: (id) => showEdge(context, stored(id)),
     list: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
-    create: async (body) => {
+    create: async (body, caller) => {
       const refusal = await edgePolicyRefusal(context, body);
       return database.write(() => {
         const row = applyUpdate({ ...BARE_EDGE, id: store.ids.next('edgtls'), created_at: store.now() }, body);
         checkEdge(context, row, body, refusal);
         rows.insert(row);
         return showEdge(context, row);
-      });
+      }, caller);
     },
-    update: async (id, body) => showEdge(context, await update(id, body)),
-    delete: (id) =>
+    update: async (id, ...sent) => showEdge(context, await update(id, ...sent)),
+    delete: (id, _body, caller) =>
       database.write(() => {
         stored(id);
         rows.delete(id);
-      }),
+      }, caller),
     module: (name) => ({
       get: (id) => shownModule(context, stored(id), name),
-      replace: async (id, body) => shownModule(context, await update(id, { [name]: body }), name),
-      delete: (id) =>
+      replace: async (id, body, caller) => shownModule(context, await update(id, { [name]: body }, caller), name),
+      delete: (id, _body, caller) =>
         database.write(() => {
           rows.update({ ...stored(id), [name]: null });
-        }),
+        }, caller),
     }),
   };
 }

@@ -5,7 +5,7 @@ import { isConstraint } from '../../store/sql/database-problems.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { SecretRow, VaultRow } from '../../store/vaults.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, found } from '../operation-router.ts';
+import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { activeOwner } from './credential-actions.ts';
 import { type Stored, storedActions } from './stored-actions.ts';
@@ -21,20 +21,24 @@ export function vaultActions(context: ApiContext): ActionsOf<typeof OPERATIONS.v
   };
   return {
     ...storedActions(database, stored),
-    create: ({ description = null, metadata = null, name, owner_id }, keyId) =>
+    create: ({ description = null, metadata = null, name, owner_id }, caller) =>
       database.write(() => {
-        const common = { id: store.ids.next('vault'), description, metadata, ...changedNow(context, keyId) };
-        const made = { created_at: common.updated_at, created_by: keyId, owner_id: activeOwner(context, owner_id) };
+        const common = { id: store.ids.next('vault'), description, metadata, ...changedNow(context, caller) };
+        const made = {
+          created_at: common.updated_at,
+          created_by: caller.keyId,
+          owner_id: activeOwner(context, owner_id),
+        };
         const row = { ...common, ...made, name };
         refuseDuplicate(23_004, 'another vault has this name', () => rows.insert(row));
         return stored.shown(row);
-      }),
-    update: (id, body, keyId) =>
+      }, caller),
+    update: (id, body, caller) =>
       database.write(() => {
-        const row = { ...changed(found(rows.get(id), vaults), body), ...changedNow(context, keyId) };
+        const row = { ...changed(found(rows.get(id), vaults), body), ...changedNow(context, caller) };
         refuseDuplicate(23_004, 'another vault has this name', () => rows.update(row));
         return stored.shown(row);
-      }),
+      }, caller),
     listSecrets(id, before, limit) {
       const vault = found(rows.get(id), vaults);
       return store.vaultSecrets.pageOf(vault.id, before, limit).map((row) => showSecret(context, row));
@@ -51,26 +55,26 @@ export function secretActions(context: ApiContext): Actions<typeof secrets> {
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit) => rows.page(before, limit).map(shown),
-    delete: (id) =>
+    delete: (id, _body, caller) =>
       database.write(() => {
         rows.delete(stored(id).id);
-      }),
-    create: ({ description = null, metadata = null, name, value, ...vault }, keyId) =>
+      }, caller),
+    create: ({ description = null, metadata = null, name, value, ...vault }, caller) =>
       database.write(() => {
         const id = store.ids.next('secret');
-        const common = { id, description, metadata, name, ...changedNow(context, keyId) };
-        const made = { created_at: common.updated_at, created_by: keyId, vault_id: vaultOf(context, vault).id };
+        const common = { id, description, metadata, name, ...changedNow(context, caller) };
+        const made = { created_at: common.updated_at, created_by: caller.keyId, vault_id: vaultOf(context, vault).id };
         const row = { ...common, ...made, value: rows.seal(value, id) };
         refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.insert(row));
         return shown(row);
-      }),
-    update: (id, { value, ...body }, keyId) =>
+      }, caller),
+    update: (id, { value, ...body }, caller) =>
       database.write(() => {
-        const row = { ...changed(stored(id), body), ...changedNow(context, keyId) };
+        const row = { ...changed(stored(id), body), ...changedNow(context, caller) };
         if (value !== undefined) row.value = rows.seal(value, id);
         refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.update(row));
         return shown(row);
-      }),
+      }, caller),
   };
 }
 
@@ -87,7 +91,7 @@ function vaultOf(
     : refuse(400, 24_006, 'vault_id: no vault has this id');
 }
 
-function changedNow({ store }: ApiContext, keyId: string) {
+function changedNow({ store }: ApiContext, { keyId }: ApiCaller) {
   return { updated_at: store.now(), last_updated_by: keyId };
 }
 

@@ -37,6 +37,23 @@ export interface ReplicaParts {
   onRows: (rows: readonly { tbl: string; key: string }[]) => void;
 }
 
+/** Who makes a change, for the audit log. */
+export interface Caller {
+  /** The id of an API key; `gateway` for a command on the gateway's machine, `device` for one that joins. */
+  readonly by: string;
+  /** IP address; null for a command. */
+  readonly from: string | null;
+}
+
+type Values = Readonly<Record<string, unknown>>;
+
+/** A row that somebody changes, without what is secret; null: it was or is not there. */
+export interface RowChange {
+  readonly table: string;
+  readonly before: Values | null;
+  readonly after: Values | null;
+}
+
 interface OpenOptions {
   unwritable?: DatabaseUnwritable | null;
   older?: OlderSchema;
@@ -49,6 +66,9 @@ export class Database {
   #writes: WriteQueue;
   #closed = false;
   #commits = 0;
+  /** Of the write that runs now. */
+  #caller: Caller | null = null;
+  #onChange: ((caller: Caller, change: RowChange) => void) | null = null;
   readonly #afterCommit = new Set<() => void>();
   readonly #onRowApplied = new Set<(table: string, id: string) => void>();
   readonly changes = new ChangedRows();
@@ -214,16 +234,38 @@ export class Database {
   /**
    * Runs a transaction. `work` is synchronous, and runs later, in one commit with other pending writes.
    *
+   * @param caller whose changes are recorded in the audit log; null: the gateway makes them by itself
    * @returns what `work` returns, once it is durable
    * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
    * @throws {DatabaseBusy} when another process locks the database for longer than 5 s
    * @throws {DatabaseUnwritable} when the disk cannot be written
    */
-  write<T>(work: () => T): Promise<T> {
+  write<T>(work: () => T, caller: Caller | null = null): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
     // A command would report a success that nothing keeps.
     if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
-    return this.#writes.add(work);
+    return this.#writes.add(() => {
+      this.#caller = caller;
+      try {
+        return work();
+      } finally {
+        this.#caller = null;
+      }
+    });
+  }
+
+  /** Calls the listener for each row that a caller changes, in the transaction of the change. */
+  onChange(listener: (caller: Caller, change: RowChange) => void): void {
+    this.#onChange = listener;
+  }
+
+  /** Whether it has to be {@link noteChange noted} what changes. */
+  get isCalled(): boolean {
+    return this.#caller !== null && this.#onChange !== null;
+  }
+
+  noteChange(change: RowChange): void {
+    if (this.#caller !== null) this.#onChange?.(this.#caller, change);
   }
 
   /**

@@ -407,4 +407,18 @@ const MIGRATIONS: readonly string[] = [
     ip_policy_ids TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- Who has changed what: rows without what is secret in them.
+  CREATE TABLE audit_log (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    type TEXT NOT NULL,
+    object_id TEXT NOT NULL,
+    by TEXT NOT NULL,
+    from_address TEXT,
+    before TEXT,
+    after TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX audit_log_by_object ON audit_log (object_id);
+  `,
 ];

@@ -86,18 +86,31 @@ export class Table<Columns extends Identified> {
   insert(row: RowOf<Columns>): void {
     this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#insert, this.#write(row));
+    if (this.database.isCalled) this.#note(null, row);
   }
 
   /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
+    const before = this.database.isCalled ? this.get(row.id as string) : null;
     this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#update, [...this.#write(row), row.id as string]);
+    if (before !== null) this.#note(before, row);
   }
 
   delete(id: string): boolean {
+    const before = this.database.isCalled ? this.get(id) : null;
     // Rows of other tables may refer to it.
     this.database.changes.addAny();
-    return this.database.run(this.#delete, [id]) > 0;
+    const isDeleted = this.database.run(this.#delete, [id]) > 0;
+    if (before !== null) this.#note(before, null);
+    return isDeleted;
+  }
+
+  /** Bytes are hashes of secrets, or sealed. */
+  #note(before: RowOf<Columns> | null, after: RowOf<Columns> | null): void {
+    const open = this.#columns.filter(([, column]) => column !== blob).map(([name]) => name as keyof Columns);
+    const shown = (row: RowOf<Columns> | null) => row && Object.fromEntries(open.map((name) => [name, row[name]]));
+    this.database.noteChange({ table: this.name, before: shown(before), after: shown(after) });
   }
 
   #rows(sql: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {

@@ -1,0 +1,57 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { AuditRow } from '../../gateway/store/audit-log.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import { printable } from '../../lib/terminal-text.ts';
+import { jsonText, note, print } from '../output.ts';
+
+export interface LogOptions {
+  since?: string;
+  object?: string;
+  by?: string;
+  json?: boolean;
+}
+
+const PAGE = 500;
+const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/**
+ * Prints who has changed what, oldest first.
+ *
+ * @throws {OperatorError} exit code 2 when `since` is no time
+ */
+export function showLog({ auditLog }: Store, { since = '90d', object, by, json }: LogOptions): void {
+  const from = startOf(since);
+  const rows: AuditRow[] = [];
+  for (let before: string | null = null; ; ) {
+    const page: AuditRow[] = auditLog.page(before, PAGE);
+    rows.push(...page.filter(({ created_at }) => created_at >= from));
+    before = page.at(-1)?.id ?? null;
+    if (page.length < PAGE || (page.at(-1)?.created_at ?? '') < from) break;
+  }
+  const isWanted = (row: AuditRow) =>
+    (object === undefined || row.object_id === object) && (by === undefined || row.by === by);
+  const wanted = rows.filter(isWanted).reverse();
+  if (json) return void print(jsonText(wanted));
+  if (wanted.length === 0) note('No changes.');
+  for (const row of wanted) print(printable(lineOf(row)));
+}
+
+function startOf(since: string): string {
+  const [, count, unit = ''] = /^(\d{1,6})([mhd])$/.exec(since) ?? [];
+  const at = count === undefined ? Date.parse(since) : Date.now() - Number(count) * (UNITS[unit] ?? 0);
+  if (Number.isNaN(at)) {
+    throw new OperatorError(`--since: "${since}" is neither a duration such as 24h nor a time such as 2026-11-26`, 2);
+  }
+  return new Date(at).toISOString();
+}
+
+function lineOf({ created_at, by, from_address, type, object_id, before, after }: AuditRow): string {
+  const who = from_address === null ? by : `${by} (${from_address})`;
+  const name = after?.domain ?? after?.name ?? before?.domain ?? before?.name;
+  const what = `${type.replace(/\.v0$/, '')} ${object_id}${typeof name === 'string' ? ` ${name}` : ''}`;
+  const changed = Object.keys(before && after ? after : {}).filter(
+    (member) => member !== 'updated_at' && !isDeepStrictEqual(before?.[member], after?.[member]),
+  );
+  return `${created_at}  ${who}  ${what}${changed.length > 0 ? `: ${changed.join(', ')}` : ''}`;
+}

@@ -1,0 +1,96 @@
+import { createHash } from 'node:crypto';
+import type { IdSource } from '../../lib/ids.ts';
+import type { Caller, Database, RowChange } from './sql/database.ts';
+import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
+
+/** Stands for a device that joins, where the id of an API key would be. */
+export const BY_DEVICE = 'device';
+
+type Values = Readonly<Record<string, unknown>>;
+
+const columns = {
+  id: text,
+  created_at: text,
+  type: text,
+  object_id: text,
+  by: text,
+  from_address: nullable(text),
+  before: nullable(json<Values>()),
+  after: nullable(json<Values>()),
+};
+
+export type AuditRow = RowOf<typeof columns>;
+
+/** What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. */
+const NAMES: Readonly<Record<string, string>> = {
+  api_keys: 'api_key',
+  bot_users: 'bot_user',
+  certificate_authorities: 'certificate_authority',
+  cloud_endpoints: 'endpoint',
+  credentials: 'tunnel_credential',
+  devices: 'device',
+  ended_sign_ins: 'ended_sign_ins',
+  endpoint_configurations: 'endpoint_configuration',
+  enrolment_keys: 'enrolment_key',
+  http_response_backends: 'http_response_backend',
+  ip_policies: 'ip_policy',
+  ip_policy_rules: 'ip_policy_rule',
+  ip_restrictions: 'ip_restriction',
+  reserved_addrs: 'tcp_address',
+  reserved_domains: 'domain',
+  tls_certificates: 'tls_certificate',
+  tls_edges: 'tls_edge',
+  tunnel_group_backends: 'tunnel_group_backend',
+  vault_secrets: 'secret',
+  vaults: 'vault',
+};
+
+/** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
+const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
+const KEEP_MS = 90 * 86_400_000;
+/** Old rows that are deleted with a new one, at most. */
+const DELETED_AT_ONCE = 20;
+
+/** Who has changed what, with the change in one transaction; for 90 days. */
+export class AuditLog extends Table<typeof columns> {
+  constructor(
+    database: Database,
+    private readonly ids: () => IdSource,
+    private readonly now: () => string,
+  ) {
+    super(database, 'audit_log', columns);
+    database.onChange((caller, change) => this.#record(caller, change));
+  }
+
+  #record({ by, from }: Caller, { table, before, after }: RowChange): void {
+    const name = NAMES[table];
+    if (name === undefined) return;
+    // Devices join again as often as they like; their own histories have it.
+    if (by === BY_DEVICE && before !== null) return;
+    const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
+    const created_at = this.now();
+    this.insert({
+      id: this.ids().next('evt'),
+      created_at,
+      type: `${name}_${what}.v0`,
+      object_id: String((after ?? before)?.id),
+      ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
+    });
+    const kept = new Date(Date.parse(created_at) - KEEP_MS).toISOString();
+    const oldest = this.database.all<{ id: string; created_at: string }>(
+      'SELECT id, created_at FROM audit_log ORDER BY id LIMIT ?',
+      [DELETED_AT_ONCE],
+    );
+    for (const { id, created_at: at } of oldest) if (at < kept) this.delete(id);
+  }
+}
+
+function shown(row: Values): Values {
+  return Object.fromEntries(
+    Object.entries(row).map(([name, value]) => [name, OPAQUE.has(name) && value !== null ? digestOf(value) : value]),
+  );
+}
+
+function digestOf(value: unknown): string {
+  return `sha256:${createHash('sha256').update(JSON.stringify(value)).digest('hex').slice(0, 16)}`;
+}

@@ -1,0 +1,64 @@
+import { beforeEach, expect, it } from 'vitest';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+
+const POLICY = JSON.stringify({
+  on_http_request: [{ actions: [{ type: 'basic-auth', config: { credentials: ['anna:open-sesame'] } }] }],
+});
+
+let server: ManagementServer;
+
+beforeEach(async () => {
+  server = await startManagementServer();
+  return () => server.close();
+});
+
+const log = () => server.store.auditLog.page(null, 100).reverse();
+
+async function create(path: string, body: object): Promise<string> {
+  const { status, body: answer } = await server.call('POST', path, body);
+  expect(status).toBe(201);
+  return String(answer.id);
+}
+
+it('records who has created, changed and deleted what, from where, without secrets', async () => {
+  const credential = await create('/credentials', { description: 'first' });
+  await server.call('PATCH', `/credentials/${credential}`, { description: 'second' });
+  await server.call('DELETE', `/credentials/${credential}`);
+  const by = server.apiKey.split('_')[0];
+  const common = { object_id: credential, by: `ak_${by}`, from_address: expect.stringContaining('127.0.0.1') };
+  expect(log()).toMatchObject([
+    { ...common, type: 'tunnel_credential_created.v0', before: null, after: { description: 'first' } },
+    {
+      ...common,
+      type: 'tunnel_credential_updated.v0',
+      before: { description: 'first' },
+      after: { description: 'second' },
+    },
+    { ...common, type: 'tunnel_credential_deleted.v0', before: { description: 'second' }, after: null },
+  ]);
+
+  const vault = await create('/vaults', { name: 'cameras' });
+  await create('/vault_secrets', { vault_id: vault, name: 'password', value: 'open-sesame' });
+  await create('/endpoints', { type: 'cloud', url: 'https://a.gateway.test', traffic_policy: POLICY });
+  const text = JSON.stringify(log());
+  expect(text).not.toContain('open-sesame');
+  expect(text).not.toMatch(/secret_hash|private_key|"value"/);
+});
+
+it('records nothing of a change that is refused, and what the gateway does by itself', async () => {
+  expect((await server.call('POST', '/reserved_domains', { domain: 'gateway.test' })).status).toBe(400);
+  await server.store.database.write(() =>
+    server.store.botUsers.insert({ id: 'bot_1', created_at: '', name: 'a', active: true }),
+  );
+  expect(log()).toEqual([]);
+});
+
+it('forgets what is older than 90 days with the next change', async () => {
+  const policy = await create('/ip_policies', {});
+  const [entry] = log();
+  if (!entry) throw new Error('nothing was recorded');
+  const old = { ...entry, id: 'evt_0', created_at: new Date(Date.now() - 91 * 86_400_000).toISOString() };
+  await server.store.database.write(() => server.store.auditLog.insert(old));
+  await server.call('DELETE', `/ip_policies/${policy}`);
+  expect(log().map(({ type }) => type)).toEqual(['ip_policy_created.v0', 'ip_policy_deleted.v0']);
+});
