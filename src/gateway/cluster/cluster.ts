@@ -243,10 +243,11 @@ export class Cluster {
   }
 
   async #appliedEverywhere(): Promise<void> {
-    const { shared, log } = this.options;
+    const { shared, periods, log } = this.options;
     const { applied } = shared;
-    const isBehind = ({ id, applied: other }: Node) =>
-      id !== shared.node && other < applied && this.nodes.state(id) === 'serving';
+    // By what the database says now: a node may have started a moment ago.
+    const isBehind = ({ id, applied: other, silentSeconds }: Node) =>
+      id !== shared.node && other < applied && silentSeconds * 1000 < periods.silentMs;
     let behind: readonly Node[] = [];
     for (let looks = 0; looks < LOOKS; looks += 1) {
       try {
