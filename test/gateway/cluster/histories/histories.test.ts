@@ -85,8 +85,8 @@ const FAULTS: Record<string, Fault> = {
     await history.settled();
     const putBack = await history.cluster.snapshot();
     await history.pause(500);
+    history.record.exactFrom = Number.POSITIVE_INFINITY;
     await putBack();
-    history.wasPutBack = true;
   },
   revoked: (history, node) => history.revoke(node),
 };
@@ -95,8 +95,6 @@ const FAULTS: Record<string, Fault> = {
 class History {
   readonly random: () => number;
   readonly record = new ServingRecord();
-  /** Whether the database has lost commits in this round. */
-  wasPutBack = false;
   #agents: HistoryAgent[] = [];
   #credentials: Credential[] = [];
   #asking = 0;
@@ -120,7 +118,7 @@ class History {
         const acts = Array.from({ length: ACTS }, () => this.#act());
         await FAULTS[name]?.(this, this.#some(cluster.nodes));
         await Promise.all(acts);
-        if (this.wasPutBack) await this.#becomeExact();
+        if (!Number.isFinite(this.record.exactFrom)) await this.#becomeExact();
       }
       await this.settled();
       expect(this.record.violations, this.#what).toEqual([]);
@@ -167,7 +165,6 @@ class History {
   async #becomeExact(): Promise<void> {
     await this.settled();
     this.record.exactFrom = performance.now();
-    this.wasPutBack = false;
   }
 
   async revoke(node: HistoryNode): Promise<void> {

@@ -14,7 +14,7 @@ export class ServingRecord {
   readonly #revoked = new Map<string, number>();
   readonly violations: string[] = [];
   answers = 0;
-  /** Before, names may have been lost: the database was put back. */
+  /** Before, names may have been lost: the database was put back. Infinite until all agree again. */
   exactFrom = 0;
 
   asked(name: string, credential: string): Tenure {
