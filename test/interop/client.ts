@@ -27,4 +27,4 @@ export interface Client {
 }
 
 /** Why tests of OAuth fail. */
-export const NO_OAUTH = 'OAuth is not supported; the gateway refuses the option by name';
+export const NO_OAUTH = 'the option names no client at the provider, so it is refused by name; the policy action oauth does';
