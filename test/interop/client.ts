@@ -27,4 +27,5 @@ export interface Client {
 }
 
 /** Why tests of OAuth fail. */
-export const NO_OAUTH = 'the option names no client at the provider, so it is refused by name; the policy action oauth does';
+export const NO_OAUTH =
+  'the option names no client at the provider, so it is refused by name; the policy action oauth does';
