@@ -301,9 +301,12 @@ describe('a session', () => {
 
   it('ends within 9 seconds when it does not answer a client, whatever its heartbeat', async () => {
     const gateway = await SessionGateway.start();
-    const session = await gateway.agent().heartbeatInterval(600).heartbeatTolerance(600).connect();
-    await listen(session, 'silent.localhost', 9);
-    await session.close();
+    const agent = await rawAgent(gateway);
+    const { Extra, ...request } = auth(gateway);
+    const heartbeats = { HeartbeatInterval: 600e9, HeartbeatTolerance: 600e9 };
+    await agent.call(StreamType.auth, { ...request, Extra: { ...Extra, ...heartbeats } });
+    const bound = { Id: '', Proto: 'https', ForwardsTo: 'x', Opts: { Domain: 'silent.localhost' }, Extra: {} };
+    await agent.call(StreamType.bind, bound);
     const [endpoint] = gateway.endpoints.list();
     const began = performance.now();
     endpoint?.openStream({ address: '1.2.3.4:5', protocol: 'https' }).write('anybody there?');
