@@ -157,7 +157,8 @@ function nextVersion(): string {
   const root = dirname(dirname(CLI));
   for (const each of ['node_modules', 'package.json']) symlinkSync(join(root, each), join(folder, each));
   cpSync(join(root, 'dist'), join(folder, 'dist'), { recursive: true });
-  const last = /(\) STRICT, WITHOUT ROWID;\s+`)(\s*\];)/;
+  // The end of the list of migrations.
+  const last = /(;\s+`)(\s*\];)/;
   const more =
     'ALTER TABLE devices ADD COLUMN colour TEXT; CREATE TABLE colours (name TEXT PRIMARY KEY NOT NULL) STRICT, WITHOUT ROWID;';
   const files = readdirSync(join(folder, 'dist'))
