@@ -98,9 +98,11 @@ export function becomeOwnerOf(folder: string): void {
  */
 export async function withStore<T>(location: StoreLocation, work: (store: Store) => Promise<T> | T): Promise<T> {
   const { expectGateway, openForChanges } = await import('../gateway/store/open-gateway-store.ts');
+  const { BY_COMMAND } = await import('../gateway/store/command-key.ts');
   // A machine that has none yet may be given the shared one.
   if ((location.databaseUrl ?? null) === null) expectGateway(location);
   const { store, close } = await openForChanges(location, { older: 'refuse', log: await createLog('silent', 'json') });
+  store.database.actFor(BY_COMMAND);
   try {
     return await work(store);
   } finally {

@@ -1,5 +1,4 @@
 import type { ApiKeyRow } from '../../gateway/store/accounts.ts';
-import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
@@ -14,7 +13,7 @@ const PAGE = 1000;
  * @param dataDir the gateway's data folder, for the message
  */
 export async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
-  const { row, token } = await store.database.write(() => issueApiKey(store, { description }), BY_COMMAND);
+  const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
   note(`API key ${row.id} of the gateway in ${dataDir}, shown only once:`);
   print(token);
@@ -38,7 +37,7 @@ export function listApiKeys(store: Store, { json }: { json?: boolean }): void {
  * @throws {OperatorError} exit code 4 when there is no such key
  */
 export async function revokeApiKey(store: Store, id: string): Promise<void> {
-  const wasThere = await store.database.write(() => store.apiKeys.delete(id), BY_COMMAND);
+  const wasThere = await store.database.write(() => store.apiKeys.delete(id));
   if (!wasThere) {
     throw new OperatorError('no API key has this id: device-agent gateway api-key list shows the ids', 4);
   }

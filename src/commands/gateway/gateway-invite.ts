@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { type GatewayPlace, joinCode, joinOrigin } from '../../gateway/devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains } from '../../gateway/endpoints/domain-names.ts';
-import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import type { EnrolmentKeyRow } from '../../gateway/store/devices.ts';
 import { type Store, timestamp } from '../../gateway/store/store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
@@ -161,7 +160,7 @@ export async function revokeInvite(settings: GatewayServerSettings, id: string):
       const key = store.enrolmentKeys.get(id);
       if (key) store.enrolmentKeys.update({ ...key, revoked_at: key.revoked_at ?? store.now() });
       return key !== null;
-    }, BY_COMMAND);
+    });
     if (!isKnown) throw new OperatorError('no code has this id: device-agent gateway invites shows the ids', 4);
     print(`${id} revoked`);
   });

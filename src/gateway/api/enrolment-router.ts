@@ -51,7 +51,7 @@ export function enrolmentRouter(
   router.post(LEAVE_PATH, ...withBody, async (req, res) => {
     const { install_key } = readBody(LeaveRequest, 'POST', req.body);
     const ip = req.ip ?? '';
-    const left = await enrolments.leave(install_key).catch(slowDown(ip));
+    const left = await enrolments.leave(install_key, ip).catch(slowDown(ip));
     if (left) log.info({ device: left.id, device_name: left.name, site: left.site, address: ip }, 'device left');
     res.status(204).end();
   });

@@ -95,18 +95,22 @@ export class Enrolments {
   /**
    * Forgets a device that leaves its site; null when no device has that install key.
    *
+   * @param from the device's address
    * @throws {EnrolmentError} when it was revoked: it stays, or it could join again
    */
-  async leave(installKey: string): Promise<DeviceRow | null> {
+  async leave(installKey: string, from: string): Promise<DeviceRow | null> {
     const { store } = this;
     if (this.#known(installKey) === null) return null;
-    const device = await store.database.write(() => {
-      const row = this.#known(installKey);
-      if (row === null) return null;
-      if (row.credential_id !== null) store.credentials.delete(row.credential_id);
-      store.devices.delete(row.id);
-      return row;
-    });
+    const device = await store.database.write(
+      () => {
+        const row = this.#known(installKey);
+        if (row === null) return null;
+        if (row.credential_id !== null) store.credentials.delete(row.credential_id);
+        store.devices.delete(row.id);
+        return row;
+      },
+      { by: BY_DEVICE, from },
+    );
     if (device?.credential_id) await this.live.revoke({ credentialIds: [device.credential_id] });
     return device;
   }

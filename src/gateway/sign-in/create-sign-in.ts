@@ -3,7 +3,6 @@ import { requestPublic } from '../../traffic-policy/fetch-document.ts';
 import type { SignInPort } from '../../traffic-policy/ports.ts';
 import type { Attempt } from '../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_SESSION_MS, type Session } from '../../traffic-policy/sign-in/session.ts';
-import { BY_COMMAND } from '../store/command-key.ts';
 import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
 import type { Store } from '../store/store.ts';
 import { CookieSeal } from './cookie-seal.ts';
@@ -37,5 +36,5 @@ export function endSignIns(
   target: Pick<EndedSignInsRow, 'host' | 'issuer' | 'subject'>,
 ): Promise<void> {
   const end = () => endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
-  return database.write(end, BY_COMMAND);
+  return database.write(end);
 }

@@ -3,7 +3,7 @@ import type { IdSource } from '../../lib/ids.ts';
 import type { Caller, Database, RowChange } from './sql/database.ts';
 import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
-/** Stands for a device that joins, where the id of an API key would be. */
+/** Stands for a device that joins or leaves, where the id of an API key would be. */
 export const BY_DEVICE = 'device';
 
 type Values = Readonly<Record<string, unknown>>;
@@ -38,6 +38,7 @@ const NAMES: Readonly<Record<string, string>> = {
   ip_restrictions: 'ip_restriction',
   reserved_addrs: 'tcp_address',
   reserved_domains: 'domain',
+  site_names: 'site_name',
   tls_certificates: 'tls_certificate',
   tls_edges: 'tls_edge',
   tunnel_group_backends: 'tunnel_group_backend',
@@ -66,7 +67,7 @@ export class AuditLog extends Table<typeof columns> {
     const name = NAMES[table];
     if (name === undefined) return;
     // Devices join again as often as they like; their own histories have it.
-    if (by === BY_DEVICE && before !== null) return;
+    if (by === BY_DEVICE && before !== null && after !== null) return;
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
     const created_at = this.now();
     this.insert({

@@ -20,11 +20,11 @@ export async function withCommandKey<T>(store: Store, work: (apiKey: string) => 
     const before = timestamp(Date.now() - LEFT_BEHIND_MS);
     database.run('DELETE FROM api_keys WHERE metadata = ? AND created_at < ?', [MARK, before]);
     return issueApiKey(store, { description: 'a command on this machine', metadata: MARK });
-  });
+  }, null);
   try {
     return await work(token);
   } finally {
-    await database.write(() => apiKeys.delete(row.id));
+    await database.write(() => apiKeys.delete(row.id), null);
   }
 }
 

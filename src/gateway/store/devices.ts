@@ -229,7 +229,9 @@ export class SiteNames {
   /** Forgets a name that belongs to such authtokens; returns whether there was one. */
   freeKept(hostname: string): boolean {
     const sql = 'DELETE FROM site_names WHERE hostname = ? AND device_id IS NULL AND released_from IS NULL';
-    return this.database.run(sql, [hostname]) > 0;
+    if (this.database.run(sql, [hostname]) === 0) return false;
+    this.database.noteChange({ table: 'site_names', before: { id: hostname }, after: null });
+    return true;
   }
 
   /** Frees all names of a device. */

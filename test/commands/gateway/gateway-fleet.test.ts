@@ -36,6 +36,12 @@ async function run(...args: string[]): Promise<string> {
   return printed;
 }
 
+/** What the audit log has of an object. */
+function changesOf(id: string): string[] {
+  const rows = gateway.store.auditLog.where('object_id = ?', [id]);
+  return rows.map(({ by, type }) => `${by} ${type}`).sort();
+}
+
 async function join(code: string, name: string, install_key = installKey()) {
   const { secret } = parseJoinCode(code) ?? {};
   const answer = await fetchTrusting({ ca: gateway.sessionCa })(`${gateway.apiUrl}/enrolments`, {
@@ -81,6 +87,7 @@ it('gateway invites lists the codes without their values, and revoke ends one', 
   expect(JSON.parse(json)).toMatchObject([{ id, uses: 0, revoked_at: expect.any(String) }]);
   expect(json).not.toContain('secret');
   await expect(run('invites', 'revoke', 'ek_1')).rejects.toMatchObject({ exitCode: 4 });
+  expect(changesOf(id)).toEqual(['gateway enrolment_key_created.v0', 'gateway enrolment_key_updated.v0']);
 });
 
 it('gateway devices approves, renames, rotates, revokes and deletes a device of the running gateway', async () => {
@@ -155,6 +162,7 @@ it('gateway names shows names that other authtokens have used, and frees one for
   expect(await run('names', 'free', hostname)).toContain(`${hostname} is free`);
   expect(JSON.parse(await run('names', '--json'))).toEqual([]);
   await expect(run('names', 'free', hostname)).rejects.toMatchObject({ exitCode: 4 });
+  expect(changesOf(hostname)).toEqual(['gateway site_name_deleted.v0']);
 });
 
 it.each([[['invite', '--site', '*']], [['invite', '--site', '*.site-a.localhost', '--tcp', '9-1']]])(

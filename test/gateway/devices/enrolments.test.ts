@@ -205,6 +205,11 @@ describe('a device', () => {
     expect((await leave(one.request)).status).toBe(204);
     expect([one, two].map(({ answer }) => credentialIdOf(server, answer) !== null)).toEqual([false, true]);
     expect(server.revoked).toEqual([{ credentialIds: [one.credential] }]);
+    const changes = server.store.auditLog.where('object_id = ?', [String(one.path.split('/').at(-1))]);
+    expect(changes.map(({ by, type }) => `${by} ${type}`).sort()).toEqual([
+      'device device_created.v0',
+      'device device_deleted.v0',
+    ]);
     await server.call('POST', `${two.path}/revoke`);
     expect(codeOf(await leave(two.request))).toEqual([403, 'ERR_GATEWAY_DEVICE_REVOKED']);
     expect((await server.call('GET', '/devices')).body).toMatchObject({ devices: [{ name: 'other' }] });

@@ -39,7 +39,7 @@ export interface ReplicaParts {
 
 /** Who makes a change, for the audit log. */
 export interface Caller {
-  /** The id of an API key; `gateway` for a command on the gateway's machine, `device` for one that joins. */
+  /** The id of an API key; `gateway` for a command on the gateway's machine, `device` for one that joins or leaves. */
   readonly by: string;
   /** IP address; null for a command. */
   readonly from: string | null;
@@ -68,6 +68,7 @@ export class Database {
   #commits = 0;
   /** Of the write that runs now. */
   #caller: Caller | null = null;
+  #usualCaller: Caller | null = null;
   #onChange: ((caller: Caller, change: RowChange) => void) | null = null;
   readonly #afterCommit = new Set<() => void>();
   readonly #onRowApplied = new Set<(table: string, id: string) => void>();
@@ -234,13 +235,13 @@ export class Database {
   /**
    * Runs a transaction. `work` is synchronous, and runs later, in one commit with other pending writes.
    *
-   * @param caller whose changes are recorded in the audit log; null: the gateway makes them by itself
+   * @param caller whose changes are recorded in the audit log; null: nobody's, the gateway makes them for itself
    * @returns what `work` returns, once it is durable
    * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
    * @throws {DatabaseBusy} when another process locks the database for longer than 5 s
    * @throws {DatabaseUnwritable} when the disk cannot be written
    */
-  write<T>(work: () => T, caller: Caller | null = null): Promise<T> {
+  write<T>(work: () => T, caller: Caller | null = this.#usualCaller): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
     // A command would report a success that nothing keeps.
     if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
@@ -254,13 +255,18 @@ export class Database {
     });
   }
 
+  /** From now on, changes are the caller's unless a write says otherwise. */
+  actFor(caller: Caller): void {
+    this.#usualCaller = caller;
+  }
+
   /** Calls the listener for each row that a caller changes, in the transaction of the change. */
   onChange(listener: (caller: Caller, change: RowChange) => void): void {
     this.#onChange = listener;
   }
 
-  /** Whether it has to be {@link noteChange noted} what changes. */
-  get isCalled(): boolean {
+  /** Whether changes have to be {@link noteChange noted}: a caller makes them. */
+  get notesChanges(): boolean {
     return this.#caller !== null && this.#onChange !== null;
   }
 

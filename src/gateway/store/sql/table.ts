@@ -86,19 +86,19 @@ export class Table<Columns extends Identified> {
   insert(row: RowOf<Columns>): void {
     this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#insert, this.#write(row));
-    if (this.database.isCalled) this.#note(null, row);
+    if (this.database.notesChanges) this.#note(null, row);
   }
 
   /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
-    const before = this.database.isCalled ? this.get(row.id as string) : null;
+    const before = this.database.notesChanges ? this.get(row.id as string) : null;
     this.database.changes.add(this.name, row.id as string);
     this.database.run(this.#update, [...this.#write(row), row.id as string]);
     if (before !== null) this.#note(before, row);
   }
 
   delete(id: string): boolean {
-    const before = this.database.isCalled ? this.get(id) : null;
+    const before = this.database.notesChanges ? this.get(id) : null;
     // Rows of other tables may refer to it.
     this.database.changes.addAny();
     const isDeleted = this.database.run(this.#delete, [id]) > 0;
