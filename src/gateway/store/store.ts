@@ -10,12 +10,12 @@ import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
-import { IpRestrictions } from './ip-restrictions.ts';
+import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
-import { httpResponseBackends, ipPolicies, ipPolicyRules, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
+import { httpResponseBackends, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
 import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {

@@ -88,8 +88,8 @@ export function httpRequest(config: unknown, context: ActionContext): PreparedAc
   const { on_error: onError = 'continue', ...parsed } = parseConfig(HttpRequestConfig, config);
   const prepared = prepare(parsed, context);
   const run = async (request: PolicyRequest): Promise<PolicyError | undefined> => {
-    const caller = new Caller(request, prepared, context);
-    const error = await caller.run();
+    const attempt = new HttpRequestRun(request, prepared, context);
+    const error = await attempt.run();
     if (error === null || (onError === 'continue' && !error.halts)) return undefined;
     const status = error.code === TIMED_OUT ? 504 : 502;
     return { kind: 'error', status, code: error.code, message: 'A request of the endpoint failed.', headers: [] };
@@ -159,7 +159,7 @@ function withAttempts(declarations: Declarations): Declarations {
 }
 
 /** One run of the action. */
-class Caller {
+class HttpRequestRun {
   readonly #attempts: Attempt[] = [];
   readonly #scope: PolicyScope;
   readonly #signal: AbortSignal;
@@ -182,7 +182,7 @@ class Caller {
     let error: RequestFailed | null = null;
     try {
       if (before >= MAX_PARALLEL) throw tooMany(`more than ${MAX_PARALLEL} requests at a time`);
-      this.#outbound = this.#prepared();
+      this.#outbound = this.#outboundRequest();
       error = await this.#tryAll(this.#outbound);
     } catch (problem) {
       // What has no value, and no error of the gateway's own, is a failure of the request.
@@ -196,7 +196,7 @@ class Caller {
     return error;
   }
 
-  #prepared(): OutboundRequest {
+  #outboundRequest(): OutboundRequest {
     const { method, url: template, query, headers, body } = this.prepared;
     const text = template.text(this.#scope);
     const problem = template.constant === null ? urlProblem(text) : null;

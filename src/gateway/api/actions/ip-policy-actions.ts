@@ -1,7 +1,7 @@
 import { ipPolicies, ipPolicyRules } from '../../../management/resources/ip-policy.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
+import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/ip-policies.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
-import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';

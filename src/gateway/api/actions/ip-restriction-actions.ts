@@ -1,6 +1,6 @@
 import { ipPolicies } from '../../../management/resources/ip-policy.ts';
 import { ipRestrictions } from '../../../management/resources/ip-restriction.ts';
-import type { IpRestrictionRow } from '../../store/ip-restrictions.ts';
+import type { IpRestrictionRow } from '../../store/ip-policies.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';

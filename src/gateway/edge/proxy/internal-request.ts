@@ -95,7 +95,7 @@ export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> imp
   destroy(): void {
     if (this.destroyed) return;
     this.destroyed = true;
-    // As with connections of clients, whoever destroys it is not called within.
+    // As with a client's connection, the event comes after destroy() has returned.
     setImmediate(() => this.emit('close'));
   }
 

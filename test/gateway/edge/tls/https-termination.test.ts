@@ -102,8 +102,7 @@ it('terminate-tls presents its own certificate', async () => {
 });
 
 it('terminate-tls rejects clients without a certificate, and exposes it to later phases', async () => {
-  // biome-ignore lint/suspicious/noTemplateCurlyInString: an expression of the policy, which the gateway evaluates
-  const headers = { 'x-who': '${conn.tls.client.subject.common_name}' };
+  const headers = { 'x-who': `\${conn.tls.client.subject.common_name}` };
   const on_http_request = [
     { actions: [{ type: 'add-headers', config: { headers } }] },
     { expressions: ["actions.ngrok.terminate_tls.client.subject == 'CN=thief'"], actions: [{ type: 'deny' }] },
