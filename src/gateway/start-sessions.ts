@@ -6,6 +6,7 @@ import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { Cluster } from './cluster/cluster.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
+import { internalLookup } from './edge/connections/connect-phase.ts';
 import type { Relays } from './edge/relays/relays.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import { connectHost, type DomainSettings } from './endpoints/domain-names.ts';
@@ -127,6 +128,7 @@ function openTcpPorts(
     endpoints,
     limits,
     connections,
+    internal: internalLookup({ endpoints, relays }),
     isRefused: (client) => restricted.refuses('endpoints', client),
     relays,
     balancers,

@@ -1,7 +1,6 @@
 import type { NodePlace, OtherNodes } from '../edge/relays/other-nodes.ts';
-import type { InternalAddress } from '../edge/relays/relay-tickets.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
-import type { Labels } from '../endpoints/endpoint.ts';
+import type { InternalAddress, Labels } from '../endpoints/endpoint.ts';
 import { placeOf, tcpPlace } from '../endpoints/endpoint-address.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';

@@ -8,11 +8,11 @@ import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
-import { ClientConnections } from './connections/connect-phase.ts';
+import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
@@ -97,13 +97,10 @@ export class EdgeServer {
   constructor(private readonly options: EdgeServerOptions) {
     const { counters, log, services = new Map(), domainOf = () => null } = options;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
-    const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
+    const internal = internalLookup(options);
     const connections = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
-      internal:
-        (client) =>
-        (...address) =>
-          internal(...address) ?? this.#internalElsewhere(client, ...address),
+      internal,
       limits: {
         responseTimeout: options.responseTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
@@ -123,7 +120,7 @@ export class EdgeServer {
       domainOf,
       log,
     });
-    this.#streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
+    this.#streams = new StreamProxy({ internal, idleTimeout: options.streamIdleTimeout, counters, log });
     const http = { limits, memory: clientMemory(limits.memory), counters, log };
     this.#mux = this.#tlsMux(http, connections, internal);
     // One direction of an upgraded connection may end before the other, but not over TLS.
@@ -178,12 +175,6 @@ export class EdgeServer {
       return relays.closeIdle() + clients.reduce((one, other) => one + other) === 0;
     };
     while (!isOver() && performance.now() < end) await delay(CHECK_MS);
-  }
-
-  #internalElsewhere(client: Socket, ...address: Parameters<InternalLookup>): ReturnType<InternalLookup> {
-    const [protocol, host, port] = address;
-    if (protocol !== 'http' && protocol !== 'https') return undefined;
-    return this.options.relays?.internalFor(client, { protocol, host, port });
   }
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
@@ -244,7 +235,11 @@ export class EdgeServer {
     serve(socket);
   }
 
-  #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, internal: InternalLookup): TlsMux {
+  #tlsMux(
+    http: Omit<HttpClientsOptions, 'handler'>,
+    connections: ClientConnections,
+    internal: InternalLookupFor,
+  ): TlsMux {
     const {
       endpoints,
       services = new Map(),

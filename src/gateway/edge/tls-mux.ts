@@ -11,7 +11,13 @@ import {
   type TlsAlpnChallenges,
 } from '../certificates/challenges/challenge-tls-alpn.ts';
 
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../endpoints/endpoint.ts';
+import type {
+  EndpointDirectory,
+  GatewayEndpoint,
+  InternalAddress,
+  InternalLookupFor,
+  RefusesClient,
+} from '../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
@@ -56,7 +62,7 @@ export interface TlsEdgeRouter {
 /** What connections are served with once their ClientHello has been read. */
 export interface TlsRouteParts {
   /** Finds the endpoints that policies forward to. */
-  internal: InternalLookup;
+  internal: InternalLookupFor;
   handshakes: Handshakes;
   streams: StreamProxy;
 }
@@ -166,6 +172,8 @@ export class TlsMux {
     if (!slots.take(socket)) return;
     slots.allowEviction(socket);
 
+    const inside = relays?.internalOf(socket);
+    if (inside?.protocol === 'tls' || inside?.protocol === 'tcp') return this.#serveInternal(client, inside);
     const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
     if (socket.destroyed) return;
     if (elsewhere) {
@@ -217,7 +225,7 @@ export class TlsMux {
     if (this.options.isRefused?.(socket)) return resetConnection(socket);
     const startedAt = Date.now();
     const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
-    const to = findDestination(endpoint, connection, internal);
+    const to = findDestination(endpoint, connection, internal(socket));
     if (to === null) return resetConnection(socket);
     // The demands of this endpoint also hold for clients that its policy forwards.
     const demands = mergeDemands(to.endpoint.tls, mergeDemands(endpoint.tls, to.termination));
@@ -230,6 +238,18 @@ export class TlsMux {
     const secured = await handshakes.secure(client, { demands });
     if (secured === null) return;
     streams.connectTo(secured, to.endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), info);
+  }
+
+  /** Serves what the policy of another gateway's endpoint has forwarded. */
+  async #serveInternal(client: HelloClient, { protocol, host, port }: InternalAddress): Promise<void> {
+    const { endpoints, handshakes, relays, streams } = this.options;
+    const endpoint = endpoints.internal(protocol, host, port);
+    if (endpoint === undefined) return resetConnection(client.socket);
+    if (!relays?.isDecrypted(client.socket)) return this.#serveTls(client, endpoint);
+    const secured = await handshakes.secure(client);
+    if (secured === null) return;
+    relays.secured(client.socket, secured);
+    streams.serve(secured, endpoint);
   }
 
   async #serveHttps(client: HelloClient): Promise<void> {

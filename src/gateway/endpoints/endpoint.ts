@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
@@ -144,8 +145,14 @@ export class EndpointTraffic {
   }
 }
 
+/** Where an internal endpoint is. */
+export type InternalAddress = Omit<EndpointAddress, 'internal'>;
+
 /** Finds the internal endpoint that is online at an address; the members of a pool take turns. */
 export type InternalLookup = (protocol: EndpointProtocol, host: string, port: number) => GatewayEndpoint | undefined;
+
+/** Finds internal endpoints for a client, at other gateways as well, unless one of these has passed the client on. */
+export type InternalLookupFor = (client: Socket) => InternalLookup;
 
 /** Whether a client's address may not use endpoints. */
 export type RefusesClient = (client: { readonly remoteAddress?: string | undefined }) => boolean;

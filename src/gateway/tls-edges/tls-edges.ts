@@ -96,12 +96,13 @@ export class TlsEdges implements TlsEdgeRouter {
   /** Runs the traffic policy and connects the client to the backend or to an internal endpoint. */
   #route(client: Socket, connection: ClientConnection, edge: PreparedEdge, endpoint: PolicyEndpoint): void {
     const { internal, streams } = this.options;
-    const result = runConnectPhase(edge.policy, { connection, endpoint }, internal);
+    const result = runConnectPhase(edge.policy, { connection, endpoint }, internal(client));
     if (result.kind === 'upstream') {
       this.#connect(client, connection, edge);
       return;
     }
-    const to = result.kind === 'internal' ? findDestination(result.target, connection.forNextPolicy(), internal) : null;
+    const to =
+      result.kind === 'internal' ? findDestination(result.target, connection.forNextPolicy(), internal(client)) : null;
     const info = { protocol: 'tls', passthrough: edge.demands === null } as const;
     // The handshake is over, so an internal endpoint can demand nothing new of the client.
     const isMet = !to?.termination || meetsClientDemands(to.termination, edge.demands);

@@ -2,9 +2,10 @@ import { once } from 'node:events';
 import { createServer, request as requestHttp } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
 import { Agent, request } from 'node:https';
-import { connect } from 'node:net';
+import { connect, createServer as createTcpServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -18,6 +19,7 @@ import { startHttpService } from '../../support/http-service.ts';
 import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
+import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';
 
 const only = unless(NO_POSTGRES);
@@ -364,6 +366,108 @@ it('policies forward to internal endpoints at other gateways, whose policies app
   await at(two, 'circle.localhost', to('https://a.internal'));
   expect(await statusAt(two, 'https://circle.localhost/')).toBeGreaterThanOrEqual(400);
 });
+
+it('policies forward connections to internal endpoints at other gateways', { timeout: 60_000, ...only }, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const [outer, inner] = [await sessionAt(one, authtoken), await sessionAt(two, authtoken)];
+  const { cert, key } = await selfSigned();
+  // It answers when the client has ended its side, with all that it got.
+  const answer = (socket: Socket) => {
+    const said: Buffer[] = [];
+    socket.on('error', () => {}).on('data', (bytes) => said.push(bytes));
+    socket.once('end', () => socket.end(Buffer.concat(said)));
+  };
+  const plain = await listening(createTcpServer({ allowHalfOpen: true }, answer).unref());
+  const secure = await listening(createTlsServer({ cert, key, allowHalfOpen: true }, answer).unref());
+  const to = (url: string, ...before: object[]) =>
+    JSON.stringify({ on_tcp_connect: [{ actions: [...before, { type: 'forward-internal', config: { url } }] }] });
+  const onlyFrom = (cidr: string) => ({
+    on_tcp_connect: [{ actions: [{ type: 'restrict-ips', config: { enforce: true, allow: [cidr] } }] }],
+  });
+
+  // Its upstream and its policy see who the client is, whatever gateway the client came to.
+  const db = inner.tcpEndpoint().remoteAddr('db.internal:5432').proxyProto('1');
+  const bound = await db.trafficPolicy(JSON.stringify(onlyFrom('127.0.0.2/32'))).listen();
+  forward(bound, `127.0.0.1:${plain}`);
+  const port = Number(
+    new URL(String((await outer.tcpEndpoint().trafficPolicy(to('tcp://db.internal:5432')).listen()).url())).port,
+  );
+  const said = (localAddress: string, at = port) => echoed(connect({ host: '127.0.0.1', localAddress, port: at }));
+  await until(async () => (await said('127.0.0.2')) !== null, 'the tcp endpoint', { everyMs: 50 });
+  expect(await said('127.0.0.2')).toMatch(/^PROXY TCP4 127\.0\.0\.2 127\.0\.0\.1 \d+ \d+\r\nhello$/);
+  expect(await said('127.0.0.1')).toBeNull();
+
+  // TLS reaches the internal endpoint as it is, unless the public one terminates it.
+  forward(await inner.tlsEndpoint().domain('vault.internal').listen(), `tls://127.0.0.1:${secure}`);
+  await outer.tlsEndpoint().domain('vault.localhost').trafficPolicy(to('tls://vault.internal')).listen();
+  forward(await inner.tlsEndpoint().domain('open.internal').listen(), `127.0.0.1:${plain}`);
+  await outer
+    .tlsEndpoint()
+    .domain('open.localhost')
+    .trafficPolicy(to('tls://open.internal', { type: 'terminate-tls' }))
+    .listen();
+  const overTls = async (servername: string) => {
+    const from = { host: '127.0.0.1', port: one.httpsPort, servername, rejectUnauthorized: false, allowHalfOpen: true };
+    const client = connectTls(from);
+    let subject: string | undefined;
+    client.once('secureConnect', () => {
+      subject = client.getPeerX509Certificate()?.subject;
+    });
+    return [await echoed(client, 'secureConnect'), subject];
+  };
+  await until(async () => (await overTls('vault.localhost'))[0] !== null, 'the tls endpoint', { everyMs: 50 });
+  expect(await overTls('vault.localhost')).toEqual(['hello', 'CN=localhost']);
+  await until(async () => (await overTls('open.localhost'))[0] !== null, 'the decrypted one', { everyMs: 50 });
+  expect((await overTls('open.localhost'))[0]).toBe('hello');
+
+  const demanding = { type: 'terminate-tls', config: { mutual_tls_certificate_authorities: [two.sessionCa] } };
+  const strict = JSON.stringify({ on_tcp_connect: [{ actions: [demanding] }] });
+  forward(await inner.tlsEndpoint().domain('strict.internal').trafficPolicy(strict).listen(), `127.0.0.1:${plain}`);
+
+  // Requests that are forwarded with their connection reach it, too.
+  forward(await inner.httpEndpoint().domain('web.internal').listen(), await upstream());
+  await outer.httpEndpoint().domain('web.localhost').trafficPolicy(to('https://web.internal')).listen();
+  const web = () => getPublic(one, 'https://web.localhost/', { 'x-forwarded-for': '203.0.113.9' }).catch(() => null);
+  await until(async () => (await web())?.status === 200, 'the internal endpoint', { everyMs: 50 });
+  expect((await web())?.body).toBe('web.localhost 203.0.113.9, 127.0.0.1');
+
+  // Nothing that an internal endpoint demands of a handshake is left out; by now, the other gateway knows of it.
+  for (const before of [[], [{ type: 'terminate-tls' }]]) {
+    const domain = `strict${before.length}.localhost`;
+    await outer
+      .tlsEndpoint()
+      .domain(domain)
+      .trafficPolicy(to('tls://strict.internal', ...before))
+      .listen();
+    expect((await overTls(domain))[0]).toBeNull();
+  }
+
+  // What is offline, or would go on and on, ends.
+  await bound.close();
+  await until(async () => (await said('127.0.0.2')) === null, 'it is offline', { everyMs: 50 });
+  for (const [session, name, next] of [
+    [outer, 'a', 'b'],
+    [inner, 'b', 'a'],
+  ] as const)
+    await session
+      .tcpEndpoint()
+      .remoteAddr(`${name}.internal:1`)
+      .trafficPolicy(to(`tcp://${next}.internal:1`))
+      .listen();
+  const circle = await outer.tcpEndpoint().trafficPolicy(to('tcp://b.internal:1')).listen();
+  expect(await said('127.0.0.1', Number(new URL(String(circle.url())).port))).toBeNull();
+});
+
+/** What comes back of a greeting; null when the connection breaks. */
+async function echoed(client: Socket, opened = 'connect'): Promise<string | null> {
+  try {
+    await once(client, opened);
+    client.end('hello');
+    return (await text(client)) || null;
+  } catch {
+    return null;
+  }
+}
 
 it('every gateway serves cloud endpoints, whose URLs no agent has anywhere', { timeout: 60_000, ...only }, async () => {
   const { one, two, authtoken } = await twoNodes();

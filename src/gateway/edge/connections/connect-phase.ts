@@ -3,7 +3,14 @@ import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { ForwardFailure, PolicyError } from '../../../traffic-policy/steps.ts';
-import type { EndpointProtocol, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
+import type {
+  EndpointDirectory,
+  EndpointProtocol,
+  GatewayEndpoint,
+  InternalAddress,
+  InternalLookup,
+  InternalLookupFor,
+} from '../../endpoints/endpoint.ts';
 import { type HelloClient, meetsClientDemands, mergeDemands } from '../tls/handshakes.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
 
@@ -36,6 +43,18 @@ export function internalTarget(url: string, lookup: InternalLookup): GatewayEndp
   const { protocol, hostname, port } = new URL(url.toLowerCase());
   const scheme = protocol.slice(0, -1) as EndpointProtocol;
   return lookup(scheme, hostname, Number(port) || (PORTS[scheme] ?? 0));
+}
+
+/** Finds internal endpoints here, and else at other gateways. */
+export function internalLookup({
+  endpoints,
+  relays,
+}: {
+  endpoints: Pick<EndpointDirectory, 'internal'>;
+  relays?: { internalFor(client: Socket, address: InternalAddress): GatewayEndpoint | undefined } | null;
+}): InternalLookupFor {
+  return (client) => (protocol, host, port) =>
+    endpoints.internal(protocol, host, port) ?? relays?.internalFor(client, { protocol, host, port });
 }
 
 export type ConnectResult =
@@ -114,14 +133,14 @@ const DEFAULT_PLAN: HandshakePlan = { demands: null, connectPhase: null };
 export function planHandshake(
   { socket, hostName }: HelloClient,
   endpoint: GatewayEndpoint | undefined,
-  internal: InternalLookup,
+  internal: InternalLookupFor,
 ): HandshakePlan | null {
   if (!endpoint) return DEFAULT_PLAN;
   const { policy, tls } = endpoint;
   if (!policy.terminatesTls) return { demands: tls, connectPhase: null };
   const connection = new ClientConnection(socket, Date.now(), new HelloTls(hostName));
   const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
-  const result = runConnectPhase(policy, connect, internal);
+  const result = runConnectPhase(policy, connect, internal(socket));
   if (result.kind === 'rejected') return null;
   return { demands: mergeDemands(tls, connect.termination ?? null), connectPhase: { endpoint, connection, result } };
 }
@@ -149,7 +168,7 @@ export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
   readonly #admitted = new WeakMap<Socket, AdmittedEndpoint>();
 
-  constructor(private readonly internal: InternalLookup) {}
+  constructor(private readonly internal: InternalLookupFor) {}
 
   opened(socket: Socket, plan: HandshakePlan = DEFAULT_PLAN): void {
     this.#opened.set(socket, { at: Date.now(), plan });
@@ -167,7 +186,7 @@ export class ClientConnections {
     }
     if (admitted.result.kind !== 'internal' || admitted.inside === null) return admitted;
     // The endpoint that was online for an earlier request may be offline now.
-    const target = internalTarget(admitted.result.url, this.internal);
+    const target = internalTarget(admitted.result.url, this.internal(socket));
     return target ? { endpoint: target, connection: admitted.inside } : null;
   }
 
@@ -179,7 +198,7 @@ export class ClientConnections {
     const { demands, connectPhase } = this.#opened.get(socket)?.plan ?? DEFAULT_PLAN;
     if (connectPhase?.endpoint === endpoint) return connectPhase.result;
     const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
-    const result = runConnectPhase(endpoint.policy, connect, this.internal);
+    const result = runConnectPhase(endpoint.policy, connect, this.internal(socket));
     // The handshake was performed for another endpoint and cannot be repeated.
     const isMet = !connect.termination || meetsClientDemands(connect.termination, demands);
     return isMet ? result : { kind: 'rejected' };

@@ -1,10 +1,9 @@
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
+import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import {
   type Admission,
@@ -40,7 +39,7 @@ interface Upstream {
 export interface HttpProxyOptions {
   limits: UpstreamLimits;
   /** Finds internal endpoints for the requests of a client. */
-  internal: (client: Socket) => InternalLookup;
+  internal: InternalLookupFor;
   counters: TrafficCounters;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { withDeadline } from '../../../lib/time/deadline.ts';
-import type { InternalAddress } from './relay-tickets.ts';
+import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
 /** Another gateway of the cluster. */
 export interface NodePlace {

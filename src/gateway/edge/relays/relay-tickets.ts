@@ -6,16 +6,10 @@ import {
   signedProxyHeader,
   signedValueOf,
 } from '../../../lib/network/proxy-protocol.ts';
+import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/** What a relayed connection is for: the port of that name, or a tcp endpoint's port. */
-export type RelayedPort = 'tls' | 'http' | number;
-
-/** An internal endpoint, which requests of a connection are for whatever host they name. */
-export interface InternalAddress {
-  protocol: 'http' | 'https';
-  host: string;
-  port: number;
-}
+/** What a relayed connection is for: the port of that name, a tcp endpoint's port, or bytes for an internal endpoint. */
+export type RelayedPort = 'tls' | 'http' | 'stream' | number;
 
 interface Ticket {
   /** Id of the node that it is for. */
@@ -25,6 +19,7 @@ interface Ticket {
   nonce: string;
   port: RelayedPort;
   isLast: boolean;
+  /** Left out: a connection and its requests are for what they name. */
   internal?: InternalAddress | undefined;
 }
 

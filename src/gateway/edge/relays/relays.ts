@@ -7,12 +7,13 @@ import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
+import type { InternalAddress } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
 import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
-import type { InternalAddress, RelayedFor, RelayedPort } from './relay-tickets.ts';
+import type { RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
 /** Takes connections that other nodes have passed on. */
@@ -46,7 +47,7 @@ export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget'> {
 export class Relays {
   readonly #failures = new Repeats();
   #reading = 0;
-  readonly #relayed = new WeakMap<Socket, Pick<RelayedFor, 'isLast' | 'internal'>>();
+  readonly #relayed = new WeakMap<Socket, RelayedFor>();
   /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
@@ -72,9 +73,14 @@ export class Relays {
     return this.#relayed.get(client)?.isLast === true;
   }
 
-  /** The internal endpoint that the requests of a connection are for; undefined: they are for those that they name. */
+  /** The internal endpoint that a connection or its requests are for; undefined: they are for those that they name. */
   internalOf(client: Socket): InternalAddress | undefined {
     return this.#relayed.get(client)?.internal;
+  }
+
+  /** Whether the bytes for an internal endpoint come in the TLS of two gateways, instead of in the client's. */
+  isDecrypted(client: Socket): boolean {
+    return this.#relayed.get(client)?.port === 'stream';
   }
 
   /** A connection continues over TLS. */
@@ -118,7 +124,7 @@ export class Relays {
     return this.isLast(client) ? undefined : this.#remote.at(scheme, host);
   }
 
-  /** What serves requests for an internal endpoint that is online at another node; undefined: no other node. */
+  /** What serves an internal endpoint that is online at another node; undefined: no other node. */
   internalFor(client: Socket, address: InternalAddress): RemoteEndpoint | undefined {
     return this.isLast(client) ? undefined : this.#remote.internal(address);
   }
@@ -198,7 +204,7 @@ export class Relays {
     if (header.ends) setAddresses(socket, header.ends);
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
-    if (port === 'tls') return port;
+    if (port === 'tls' || port === 'stream') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);
     else this.accept.tcp?.(socket, port);

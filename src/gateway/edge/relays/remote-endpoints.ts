@@ -14,13 +14,21 @@ import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
-import { type ClientInfo, EDGE_TERMINATION, EndpointTraffic, type GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
+import {
+  type ClientInfo,
+  EDGE_TERMINATION,
+  type EndpointProtocol,
+  EndpointTraffic,
+  type GatewayEndpoint,
+  type InternalAddress,
+} from '../../endpoints/endpoint.ts';
 import { LinkChannel } from './link-channel.ts';
 import { CONNECT_MS, connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
-import type { InternalAddress, RelayedFor, RelayTickets } from './relay-tickets.ts';
+import type { RelayedFor, RelayTickets } from './relay-tickets.ts';
 
 /**
- * A name that another gateway serves, for requests that have been decrypted here. They go there over connections of their
+ * What another gateway serves of the requests and connections that are routed here. They go there over connections of their
  * client's own, as if the client had opened those: policies, limits and counters are that gateway's.
  */
 export class RemoteEndpoint implements GatewayEndpoint {
@@ -28,7 +36,8 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly url: string;
   readonly port = 0;
   readonly policy = NO_POLICY;
-  readonly tls = EDGE_TERMINATION;
+  /** Whether a connection without demands of other policies stays encrypted is for that gateway to say. */
+  readonly tls: TlsTermination | null;
   readonly websocketTcp = false;
   readonly feed = null;
   /** So that no two clients share a connection. */
@@ -42,13 +51,14 @@ export class RemoteEndpoint implements GatewayEndpoint {
    * @param writesForwarded see {@link GatewayEndpoint}
    */
   constructor(
-    readonly protocol: 'http' | 'https',
+    readonly protocol: EndpointProtocol,
     readonly host: string,
     private readonly open: (client: ClientInfo) => Promise<Duplex>,
     readonly writesForwarded: boolean,
   ) {
     this.url = `${protocol}://${host}`;
     this.id = this.url;
+    this.tls = isHttp(protocol) ? EDGE_TERMINATION : null;
   }
 
   openChannel(client: ClientInfo): ByteChannel {
@@ -59,6 +69,8 @@ export class RemoteEndpoint implements GatewayEndpoint {
     return new ChannelDuplex(this.openChannel(client));
   }
 }
+
+const isHttp = (protocol: EndpointProtocol) => protocol === 'http' || protocol === 'https';
 
 /** Names at other nodes that requests have lately been for. */
 const MAX_ENDPOINTS = 4096;
@@ -87,8 +99,10 @@ export class RemoteEndpoints {
   at(scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
     const node = this.options.nodes.withShared(scheme, host);
     if (node === undefined) return undefined;
-    const use = { port: scheme === 'https' ? 'tls' : 'http' } as const;
-    const open = (from: ClientInfo) => this.#openFor(from, node, use, host);
+    const open = (from: ClientInfo) =>
+      scheme === 'https'
+        ? this.#openSecured(from, node, { port: 'tls' }, host)
+        : this.#open(from, node, { port: 'http' });
     return this.#endpoint(`${node.id} ${scheme}://${host}`, () => new RemoteEndpoint(scheme, host, open, true));
   }
 
@@ -97,8 +111,10 @@ export class RemoteEndpoints {
     const node = nodes.withInternal(address);
     if (node === undefined) return undefined;
     const { protocol, host, port } = address;
-    const use = { port: 'tls', internal: address } as const;
-    const open = (from: ClientInfo) => this.#openFor(from, node, use, commonName);
+    const open = (from: ClientInfo) =>
+      from.passthrough
+        ? this.#open(from, node, { port: 'tls', internal: address })
+        : this.#openSecured(from, node, { port: isHttp(protocol) ? 'tls' : 'stream', internal: address }, commonName);
     const key = `${node.id} internal ${protocol}://${host}:${port}`;
     return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
   }
@@ -120,14 +136,17 @@ export class RemoteEndpoints {
   }
 
   /** @param name that the certificate of the node has to be for */
-  async #openFor(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
+  async #openSecured(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
+    return this.#secure(await this.#open(from, node, use), name);
+  }
+
+  async #open(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>): Promise<Socket> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
     const { nodes, tickets } = this.options;
-    const link = await connectTo(node, nodes, (link, { id }) => {
+    return connectTo(node, nodes, (link, { id }) => {
       link.write(tickets.issue(ends, id, { ...use, isLast: true }));
     });
-    return use.port === 'http' ? link : this.#secure(link, name);
   }
 
   async #secure(link: Socket, host: string): Promise<TLSSocket> {

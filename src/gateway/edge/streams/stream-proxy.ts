@@ -3,17 +3,18 @@ import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
-import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookup } from '../../endpoints/endpoint.ts';
+import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
-import { ClientConnection, clientTls } from '../connections/client-connection.ts';
+import { ClientConnection } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/connect-phase.ts';
 import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
+import { meetsClientDemands } from '../tls/handshakes.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 
 export interface StreamProxyOptions {
   /** Finds the endpoints that policies forward to; left out: there are none. */
-  internal?: InternalLookup;
+  internal?: InternalLookupFor;
   /** Milliseconds without a byte in either direction after which a connection is closed. */
   idleTimeout?: number | undefined;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
@@ -39,14 +40,15 @@ export class StreamProxy {
   readonly #queues = new WeakMap<AgentUpstream, StreamQueue>();
 
   constructor(options: StreamProxyOptions) {
-    const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
+    const { internal = () => () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
     this.#options = { internal, idleTimeout, streamWait, ...rest };
   }
 
+  /** @param client has no TLS of its own any longer, so that no policy can demand a certificate of it */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
-    const connection = new ClientConnection(client, Date.now(), clientTls(client));
-    const to = findDestination(endpoint, connection, this.#options.internal);
-    if (to === null) resetConnection(client);
+    const connection = new ClientConnection(client, Date.now(), null);
+    const to = findDestination(endpoint, connection, this.#options.internal(client));
+    if (to === null || (to.termination && !meetsClientDemands(to.termination, null))) resetConnection(client);
     else this.connectTo(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
   }
 

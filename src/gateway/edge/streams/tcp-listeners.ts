@@ -4,7 +4,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookup, RefusesClient } from '../../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { resetConnection } from '../http/error-response.ts';
@@ -14,9 +14,11 @@ import { StreamProxy } from './stream-proxy.ts';
 
 export interface TcpListenersOptions {
   host: string;
-  endpoints: Pick<EndpointDirectory, 'internal' | 'on' | 'off'> & {
+  endpoints: Pick<EndpointDirectory, 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
   };
+  /** Finds the endpoints that policies forward to. */
+  internal: InternalLookupFor;
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
   /** Whether an IP restriction refuses a client. */
@@ -48,9 +50,8 @@ export class TcpListeners implements PortOpener {
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
   constructor(private readonly options: TcpListenersOptions) {
-    const { endpoints, limits, connections, counters, log } = options;
+    const { endpoints, internal, limits, connections, counters, log } = options;
     this.#total = new ConnectionSlots({ limit: connections, closeIdle: () => false });
-    const internal: InternalLookup = (...address) => endpoints.internal(...address);
     this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, counters, log });
     endpoints.on('removed', this.#onRemoved);
   }
