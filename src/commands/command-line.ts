@@ -33,3 +33,22 @@ export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
     throw new InvalidArgumentError(`Allowed: ${allowed}.`);
   }
 }
+
+const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** Parses a number from 1 to a million. */
+export function count(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1 || value > 1_000_000) {
+    throw new InvalidArgumentError('Must be a number from 1 to 1000000.');
+  }
+  return value;
+}
+
+/** @returns the milliseconds of minutes, hours or days, such as 30m, 12h or 7d */
+export function duration(text: string): number {
+  const [, number = '', unit = ''] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
+  const value = Number(number) * (UNITS[unit] ?? 0);
+  if (value > 0) return value;
+  throw new InvalidArgumentError('Must be minutes, hours or days, such as 30m, 12h or 7d.');
+}

@@ -59,6 +59,7 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
+import { createShareLinks } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
@@ -279,6 +280,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
     signIn: createSignIn(store, ask),
+    shareLinks: createShareLinks(store, log),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
     replacements: new ReplacementThread(PACKAGED_REPLACER),

@@ -50,6 +50,7 @@ import type {
   ReservedDomainCreate,
   ReservedDomainUpdate,
 } from './resources/reserved-domain.ts';
+import type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 import type {
   BackendModule,
   BackendModuleBody,
@@ -127,6 +128,8 @@ export class ManagementClient {
   readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
   /** TCP addresses that agents get only by asking for them. */
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
+  /** Links that let browsers in at an endpoint; only the response to `create` contains `link`. */
+  readonly shareLinks: ShareLinks;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -156,6 +159,7 @@ export class ManagementClient {
     this.vaults = new Vaults(transport, OPERATIONS.vaults);
     this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
+    this.shareLinks = new ShareLinks(transport, OPERATIONS.shareLinks);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -221,6 +225,19 @@ export class Vaults extends Collection<VaultCreate, VaultUpdate, Vault> {
   /** Lists one page of a vault's secrets, newest first. */
   listSecrets(id: string, options: ListOptions = {}): Promise<Page<Secret>> {
     return listPage(this.transport, OPERATIONS.vaults.listSecrets, options, id);
+  }
+}
+
+/** Links that let browsers in at an endpoint. */
+export class ShareLinks extends ReadableCollection<ShareLink> {
+  /** Makes a link to an endpoint that is online and whose policy has the action gateway-share-links. */
+  create(body: ShareLinkCreate, { signal }: CallOptions = {}): Promise<ShareLink> {
+    return call(this.transport, OPERATIONS.shareLinks.create, { body, signal });
+  }
+
+  /** Revokes a link: browsers that have opened it are no longer let in. */
+  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(OPERATIONS.shareLinks.delete, { id, signal });
   }
 }
 

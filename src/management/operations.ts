@@ -12,6 +12,7 @@ import { ipRestrictions } from './resources/ip-restriction.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
+import { ShareLinkCreate, shareLinks } from './resources/share-link.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from './resources/tunnel.ts';
 import { secrets, vaults } from './resources/vault.ts';
@@ -173,6 +174,11 @@ export const OPERATIONS = {
   },
   secrets: writable(secrets),
   reservedAddrs: writable(reservedAddrs),
+  shareLinks: {
+    ...readable(shareLinks),
+    create: change('POST', shareLinks, '', 'Create a new share link', ShareLinkCreate, shareLinks.answer),
+    delete: remove(shareLinks, '/{id}', 'Delete one share link; browsers that have opened it are no longer let in'),
+  },
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {

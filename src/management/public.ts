@@ -6,6 +6,7 @@ export {
   type Devices,
   ManagementClient,
   type ReservedDomains,
+  type ShareLinks,
   type TlsEdges,
   type TunnelSessions,
   type Vaults,
@@ -64,6 +65,7 @@ export type {
   ReservedDomainCreate,
   ReservedDomainUpdate,
 } from './resources/reserved-domain.ts';
+export type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 export type {
   BackendModule,
   BackendModuleBody,

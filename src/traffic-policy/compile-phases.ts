@@ -120,6 +120,7 @@ export function* compilePhases(
     shouldYield: isMeteredResponse ? () => metering.time.shouldYield : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
+    takesShareLinks: types.has('gateway-share-links'),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
     memory: policy.memory,
   };

@@ -83,6 +83,8 @@ export interface PolicyRequest {
   /** The requests that policies make for this one; omitted: they are not counted, and reach no internal endpoints. */
   readonly calls?: PolicyCalls;
   readonly record?: RuleRecord | undefined;
+  /** Cookies of share links, which were taken out of the headers. Only gateway-share-links uses it. */
+  shareCookies?: ReadonlyMap<string, string>;
   /** Set by actions: headers that the response gets as well, flat name, value list. */
   responseHeaders?: readonly string[];
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */

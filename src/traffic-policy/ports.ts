@@ -55,6 +55,34 @@ export interface SignInPort {
   endedBefore(host: string, issuer: string, subject: string): number;
 }
 
+/** A link with which browsers come in at one host. */
+export interface ShareLink {
+  /** `sl_…` */
+  readonly id: string;
+  /** Milliseconds since 1970. */
+  readonly expiresAt: number;
+}
+
+/** For gateway-share-links: the links to endpoints of the policy's owner. */
+export interface ShareLinksPort {
+  /** Seals the id of the link that a browser has opened, for a host. */
+  readonly cookies: Seal<string>;
+  /** The link with an id; null when it does not exist (any more), has expired, or belongs to another host. */
+  find(id: string, host: string): ShareLink | null;
+  /** The link that a token opens; also null when it is used up. */
+  withToken(token: string, host: string): ShareLink | null;
+  /**
+   * Opens a link, which takes one of its uses; a browser that repeats this within a minute takes no other one.
+   *
+   * @param browser identifies the browser; empty: unknown
+   * @param clientIp for the log
+   * @returns null when it cannot be opened
+   */
+  open(token: string, host: string, browser: string, clientIp: string): Promise<ShareLink | null>;
+  /** Counts an attempt to open a link; returns null, or the seconds to wait after too many. */
+  countAttempt(clientIp: string): number | null;
+}
+
 export interface PolicyPorts {
   /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
@@ -80,6 +108,7 @@ export interface PolicyPorts {
    */
   replaceIn(text: string, replacements: readonly TextReplacement[]): Promise<ReplacedText>;
   readonly signIn: SignInPort;
+  readonly shareLinks: ShareLinksPort;
   /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   /**
@@ -104,6 +133,14 @@ const NO_SIGN_IN: SignInPort = {
   endedBefore: () => 0,
 };
 
+const NO_SHARE_LINKS: ShareLinksPort = {
+  cookies: UNSEALED,
+  find: () => null,
+  withToken: () => null,
+  open: async () => null,
+  countAttempt: () => null,
+};
+
 /** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */
 export function standalonePorts(): PolicyPorts {
   const endless = () => new ProcessorTime(1, { ...systemClock, now: () => 0 });
@@ -120,6 +157,7 @@ export function standalonePorts(): PolicyPorts {
     findAddress: () => null,
     replaceIn: async (text, replacements) => replaceAll(text, replacements),
     signIn: NO_SIGN_IN,
+    shareLinks: NO_SHARE_LINKS,
     fetch: fetchDocument,
     request: publicRequest,
     onLog: () => {},

@@ -20,6 +20,8 @@ export interface CompiledPolicy {
   readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
   /** Whether it has the action terminate-tls: the edge then terminates TLS for a tls endpoint. */
   readonly terminatesTls: boolean;
+  /** Whether it has the action gateway-share-links. */
+  readonly takesShareLinks: boolean;
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;
@@ -33,6 +35,7 @@ export const NO_POLICY: CompiledPolicy = {
   shouldYield: null,
   onUpstreamDone: null,
   terminatesTls: false,
+  takesShareLinks: false,
   mayExpire: false,
   memory: 0,
 };
@@ -40,7 +43,12 @@ export const NO_POLICY: CompiledPolicy = {
 /** Defers compilation, which must succeed, to the first client: agents bind hundreds of endpoints at once. */
 export function compiledLater(
   compile: () => CompiledPolicy,
-  { terminatesTls, mayExpire, memory }: Pick<CompiledPolicy, 'terminatesTls' | 'mayExpire' | 'memory'>,
+  {
+    terminatesTls,
+    takesShareLinks,
+    mayExpire,
+    memory,
+  }: Pick<CompiledPolicy, 'terminatesTls' | 'takesShareLinks' | 'mayExpire' | 'memory'>,
 ): CompiledPolicy {
   let made: CompiledPolicy | null = null;
   const policy = () => {
@@ -67,6 +75,7 @@ export function compiledLater(
       return policy().onUpstreamDone;
     },
     terminatesTls,
+    takesShareLinks,
     mayExpire,
     memory,
   };

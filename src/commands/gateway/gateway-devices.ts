@@ -1,19 +1,12 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { rootCertificates } from 'node:tls';
-import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { withCommandKey } from '../../gateway/store/command-key.ts';
-import { EXIT_UNREACHABLE, OperatorError } from '../../lib/errors.ts';
-import { isUnspecified } from '../../lib/network/ip-address.ts';
-import { ManagementClient } from '../../management/client.ts';
-import { fetchTrusting } from '../../management/fetch-trusting.ts';
-import { ManagementError } from '../../management/management-error.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import type { ManagementClient } from '../../management/client.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { table } from '../table.ts';
 import { labelsOf } from './gateway-invite.ts';
+import { withGateway } from './running-gateway.ts';
 
 type Change = 'approve' | 'revoke' | 'rotate' | 'delete';
 
@@ -103,30 +96,6 @@ async function find(client: ManagementClient, wanted: string): Promise<Device> {
   }
   if (device) return device;
   throw new OperatorError(`no device is named ${wanted}: device-agent gateway devices lists them`, 4);
-}
-
-/**
- * Calls the gateway that runs on this machine, which alone knows what is online.
- *
- * @throws {OperatorError} exit code 3 when it does not run
- */
-async function withGateway<T>(
-  settings: GatewayServerSettings,
-  work: (client: ManagementClient) => Promise<T>,
-): Promise<T> {
-  const { dataDir, domain, httpsPort, host } = settings;
-  const ca = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => '');
-  const baseUrl = `https://${apiHost(domain.toLowerCase())}:${httpsPort}`;
-  const fetch = fetchTrusting({
-    ca: [ca, ...rootCertificates].join('\n'),
-    address: { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort },
-  });
-  const call = (apiKey: string) => work(new ManagementClient({ baseUrl, apiKey, fetch, retries: 1 }));
-  return withStore(settings, (store) => withCommandKey(store, call)).catch((error: unknown) => {
-    if (!(error instanceof ManagementError)) throw error;
-    const hint = error.status === null ? '; is the gateway running?' : '';
-    throw new OperatorError(`${error.message.trim()}${hint}`, error.status === null ? EXIT_UNREACHABLE : 1);
-  });
 }
 
 /** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */

@@ -1,8 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { count, duration } from '../command-line.ts';
 import type { InviteOptions } from './gateway-invite.ts';
-
-const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
 export function addFleetCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -20,7 +19,7 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
     .option('-u, --uses <count>', 'How many devices can join with the code', count, 1)
     .addOption(
       new Option('-e, --expires <duration>', 'How long it is valid, such as 12h or 7d; or never')
-        .argParser(duration)
+        .argParser((text) => (text === 'never' ? null : duration(text)))
         .default(duration('7d'), '7d'),
     )
     .option('--approve', 'Devices wait until they are approved')
@@ -89,23 +88,6 @@ function addNameCommands(gateway: Command, settings: () => GatewayServerSettings
     .description('Let devices have a name; an authtoken whose rules allow it takes it again when it binds it')
     .argument('<hostname>', 'the name as listed')
     .action(async (hostname: string) => (await load()).freeKeptName(settings(), hostname));
-}
-
-function count(text: string): number {
-  const value = Number(text);
-  if (!Number.isInteger(value) || value < 1 || value > 1_000_000) {
-    throw new InvalidArgumentError('Must be a number from 1 to 1000000.');
-  }
-  return value;
-}
-
-/** @returns milliseconds; null for never */
-function duration(text: string): number | null {
-  if (text === 'never') return null;
-  const [, number = '', unit = ''] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
-  const value = Number(number) * (UNITS[unit] ?? 0);
-  if (value > 0) return value;
-  throw new InvalidArgumentError('Must be minutes, hours or days, such as 30m, 12h or 7d; or never.');
 }
 
 function ports(text: string): string {

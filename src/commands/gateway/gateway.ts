@@ -8,6 +8,7 @@ import { VARIABLES } from '../../settings/variables.ts';
 import { parsed, refuse } from '../command-line.ts';
 import { note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
+import { type ShareOptions, shareOptions } from '../share-links.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
@@ -58,6 +59,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
+  addShareCommands(gateway, settings);
   addLogCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
@@ -165,6 +167,28 @@ function addLogCommand(gateway: Command, settings: () => GatewayServerSettings):
       const { showLog } = await import('./gateway-log.ts');
       await withStore(settings(), async (store) => showLog(store, options));
     });
+}
+
+function addShareCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-shares.ts');
+  const share = gateway
+    .command('share')
+    .description('Make a link that lets browsers in at an endpoint, while the gateway runs')
+    .argument('<url>', 'URL of the endpoint; its policy has the action gateway-share-links');
+  shareOptions(share).action(async (url: string, options: ShareOptions) =>
+    (await load()).shareEndpoint(settings(), url, options),
+  );
+  const shares = gateway.command('shares').description('Show and revoke share links, while the gateway runs');
+  shares
+    .command('list', { isDefault: true })
+    .description('List the links, without their values (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listShares(settings(), options));
+  shares
+    .command('revoke')
+    .description('Revoke a link, at once; browsers that have opened it are no longer let in')
+    .argument('<id>', 'id of the link, sl_…, as listed')
+    .action(async (id: string) => (await load()).revokeShare(settings(), id));
 }
 
 function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettings): void {

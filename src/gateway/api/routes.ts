@@ -13,6 +13,7 @@ import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
 import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
+import { shareLinkActions } from './actions/share-link-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
 import { secretActions, vaultActions } from './actions/vault-actions.ts';
 import type { ApiContext } from './api-context.ts';
@@ -53,6 +54,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.vaults, vaultActions(context)),
     serve(OPERATIONS.secrets, secretActions(context)),
     serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
+    serve(OPERATIONS.shareLinks, shareLinkActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

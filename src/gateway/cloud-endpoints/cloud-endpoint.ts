@@ -134,6 +134,7 @@ export class CloudEndpoint implements OnlineEndpoint {
       poolingEnabled: row.pooling_enabled,
       internal: row.internal,
       trafficPolicy: row.traffic_policy,
+      ...(this.policy.takesShareLinks && { takesShareLinks: true }),
       traffic: this.traffic,
     };
   }

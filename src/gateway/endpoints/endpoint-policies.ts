@@ -39,6 +39,8 @@ export interface EndpointPoliciesOptions {
   replacements?: ReplacementThread;
   /** Omitted: nobody can sign in. */
   signIn?: PolicyPorts['signIn'];
+  /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
+  shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
   /**
    * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
    * compression; omitted: all of it.
@@ -100,7 +102,7 @@ export class EndpointPolicies {
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
     const { ipPolicies, hasCertificateAuthority, secret, fetch, request, findAddress, signIn, log } = this.options;
-    const { replacements: thread } = this.options;
+    const { replacements: thread, shareLinks } = this.options;
     const processorTime = this.#times.of(payer);
     return {
       state: this.#states.of(url),
@@ -115,6 +117,7 @@ export class EndpointPolicies {
       ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
       ...(signIn && { signIn }),
+      ...(shareLinks && { shareLinks: shareLinks(payer) }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
       onWarnings: (warnings) => this.#warn(url, warnings),

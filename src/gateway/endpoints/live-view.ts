@@ -85,6 +85,8 @@ export interface LiveEndpoint {
   trafficPolicy?: string;
   /** Whether its requests need a connection whose handshake named it; left out: no. */
   needsOwnConnection?: true;
+  /** Whether its policy has the action gateway-share-links; left out: no. */
+  takesShareLinks?: true;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }

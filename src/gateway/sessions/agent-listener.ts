@@ -226,6 +226,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       poolingEnabled: this.pooled,
       internal: this.internal,
       ...(demandsHandshake(this) && { needsOwnConnection: true }),
+      ...(this.policy.takesShareLinks && { takesShareLinks: true }),
       traffic: this.traffic,
     };
   }

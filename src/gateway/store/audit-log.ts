@@ -38,6 +38,7 @@ const NAMES: Readonly<Record<string, string>> = {
   ip_restrictions: 'ip_restriction',
   reserved_addrs: 'tcp_address',
   reserved_domains: 'domain',
+  share_links: 'share_link',
   site_names: 'site_name',
   tls_certificates: 'tls_certificate',
   tls_edges: 'tls_edge',

@@ -12,6 +12,7 @@ import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.t
 import { EndedSignIns } from './ended-sign-ins.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
+import { ShareLinks } from './share-links.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
@@ -85,6 +86,7 @@ function createTables(database: Database, box: SecretsBox) {
     ownDomains: new OwnDomains(database),
     reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
+    shareLinks: new ShareLinks(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
     tunnelGroupBackends: tunnelGroupBackends(database),

@@ -9,19 +9,21 @@ export interface Notice {
   /** In small letters, such as an error code. */
   readonly detail?: string;
   readonly link?: NoticeLink | undefined;
+  /** What a button says that posts to the address of the page. */
+  readonly button?: string;
 }
 
 /** A page with one sentence, which loads nothing. */
-export function noticePage({ title, text, detail, link }: Notice): string {
+export function noticePage({ title, text, detail, link, button }: Notice): string {
   return `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>${escapeHtml(title)}</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}</style>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em;overflow-wrap:anywhere}button{font:inherit;padding:.6em 2em}</style>
 <h1>${escapeHtml(title)}</h1>
 <p>${escapeHtml(text)}</p>
 ${link === undefined ? '' : `<p><a href="${escapeHtml(link.href)}">${escapeHtml(link.text)}</a></p>\n`}${
-  detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`
-}</html>
+  button === undefined ? '' : `<form method="post"><button>${escapeHtml(button)}</button></form>\n`
+}${detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`}</html>
 `;
 }
 

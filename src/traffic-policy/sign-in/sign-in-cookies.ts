@@ -3,7 +3,7 @@ import { trimSpace } from '../../lib/http/header-fields.ts';
 /** What all cookies of the sign-in have in their names, after the prefix that browsers enforce. */
 const MARK = 'ngrok-sign-in-';
 /** Accepted from this host only, over HTTPS: neither a neighbour below the same site nor a page without TLS can set it. */
-const HOST = '__Host-';
+export const HOST = '__Host-';
 const SECURE = '__Secure-';
 
 /** Browsers keep at least 4,096 bytes of a cookie with its name and attributes (RFC 6265, section 6.1). */
@@ -36,17 +36,18 @@ const NO_COOKIES: Cookies = new Map();
  * room for them.
  *
  * @param headers flat name, value list; changes in place
+ * @param mark what their names begin with, after the prefix that browsers enforce
  */
-export function takeCookies(headers: string[]): Cookies {
+export function takeCookies(headers: string[], mark = MARK): Cookies {
   let taken: Map<string, string> | null = null;
   for (let at = headers.length - 2; at >= 0; at -= 2) {
     const value = headers[at + 1] as string;
-    if (headers[at]?.toLowerCase() !== 'cookie' || !value.includes(MARK)) continue;
+    if (headers[at]?.toLowerCase() !== 'cookie' || !value.includes(mark)) continue;
     taken ??= new Map();
     const rest: string[] = [];
     for (const part of value.split(';')) {
       const pair = trimSpace(part);
-      if (!pair.startsWith(HOST + MARK) && !pair.startsWith(SECURE + MARK)) {
+      if (!pair.startsWith(HOST + mark) && !pair.startsWith(SECURE + mark)) {
         rest.push(pair);
         continue;
       }
@@ -114,7 +115,7 @@ export function forgetAttempt(id: string, { attempt }: CookieNames): string[] {
 }
 
 /** Lax: people follow links to their devices. Scripts of the page cannot read it. */
-function setCookie(name: string, value: string, seconds: number, domain: string | null): string[] {
+export function setCookie(name: string, value: string, seconds: number, domain: string | null): string[] {
   const scope = domain === null ? '' : `; Domain=${domain}`;
   return ['set-cookie', `${name}=${value}; Path=/${scope}; Max-Age=${seconds}; Secure; HttpOnly; SameSite=Lax`];
 }

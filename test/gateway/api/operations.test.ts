@@ -75,12 +75,18 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     update: () => ({ value: 'other' }),
   },
   reservedAddrs: { create: () => ({ region: 'eu' }), update: () => ({ description: 'second' }) },
+  shareLinks: { create: () => ({ url: SHARED.url, expires_in: 60 }) },
   endpoints: {
     create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
     update: () => ({ description: 'second' }),
   },
   tunnels: {},
   tunnelSessions: {},
+};
+
+const SHARED = {
+  ...{ ...ENDPOINT, id: 'ep_shared', proto: 'https', host: 'shared.example.com', takesShareLinks: true as const },
+  url: 'https://shared.example.com',
 };
 
 const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
@@ -108,7 +114,12 @@ let shared: Omit<Fixtures, 'n'>;
 beforeAll(async () => {
   server = await startManagementServer({
     settings: { failedAttempts: { free: 1000, windowMs: 1, delayMs: 0, maxDelayMs: 0 } },
-    live: { sessions: () => [SESSION], tunnels: () => [TUNNEL], endpoints: () => [ENDPOINT], command: isOnline },
+    live: {
+      sessions: () => [SESSION],
+      tunnels: () => [TUNNEL],
+      endpoints: () => [ENDPOINT, SHARED],
+      command: isOnline,
+    },
   });
   const ca = await issueCertificate({ subject: 'CN=ca', ca: true });
   const leaf = await issueCertificate({ subject: 'CN=leaf', names: ['leaf.example.com'] });

@@ -16,11 +16,13 @@ import { startClusterNode } from '../../support/cluster-node.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { startHttpService } from '../../support/http-service.ts';
+import { exchange } from '../../support/https-exchange.ts';
 import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';
+import { WebClient } from '../../support/web-client.ts';
 
 const only = unless(NO_POSTGRES);
 let server: PostgresServer;
@@ -506,4 +508,28 @@ it('of an agent and a cloud endpoint that want one URL at once, one gets it', {
     return [bound.status === 'fulfilled', created.status === 'fulfilled' && created.value.status === 201];
   });
   for (const [isBound, isCreated] of await Promise.all(winners)) expect(isBound).toBe(!isCreated);
+});
+
+it('a share link for one browser opens at one of two gateways, and is revoked at both', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const api = await GatewayClient.of(one);
+  const url = 'https://shared.localhost';
+  const actions = [{ type: 'gateway-share-links' }, { type: 'custom-response', config: { body: 'in' } }];
+  await api.call('POST', '/endpoints', { url, traffic_policy: JSON.stringify({ on_http_request: [{ actions }] }) });
+  const { body: made } = await api.call('POST', '/share_links', { url, expires_in: 60, max_uses: 1 });
+  const { pathname } = new URL(String(made.link));
+  const browserAt = (gateway: Gateway) =>
+    new WebClient((to, sent) => exchange(to.replace('.localhost', `.localhost:${gateway.httpsPort}`), sent));
+  const browsers = [browserAt(one), browserAt(two)];
+  const pressed = await Promise.all(browsers.map((each) => each.visit(url + pathname, { method: 'POST' })));
+  expect(pressed.map(({ status }) => status).sort()).toEqual([303, 403]);
+  const opened = browsers[pressed.findIndex(({ status }) => status === 303)];
+  const cookie = opened?.cookies.map(({ name, value }) => `${name}=${value}`).join('; ') ?? '';
+  const statuses = () => Promise.all([one, two].map(async (each) => (await getPublic(each, url, { cookie })).status));
+  expect(await statuses()).toEqual([200, 200]);
+  await api.call('DELETE', `/share_links/${made.id}`);
+  expect(await statuses()).toEqual([403, 403]);
 });

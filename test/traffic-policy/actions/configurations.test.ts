@@ -153,6 +153,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'custom-response': { body: 'a' },
   deny: {},
   'forward-internal': { url: 'https://a.internal' },
+  'gateway-share-links': {},
   'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {
     issuer: { allow_list: [{ value: 'https://idp' }] },

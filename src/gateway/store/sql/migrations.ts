@@ -421,4 +421,25 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX audit_log_by_object ON audit_log (object_id);
   `,
+  `
+  -- Links that let browsers in at a host.
+  CREATE TABLE share_links (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    host TEXT NOT NULL,
+    -- Whose endpoints they open: a bot user, or an authtoken without one; null: those of the operator.
+    owner TEXT,
+    secret_hash BLOB NOT NULL,
+    expires_at TEXT NOT NULL,
+    max_uses INTEGER,
+    uses INTEGER NOT NULL,
+    last_used_at TEXT,
+    -- An API key, gateway for a command there, or an authtoken.
+    created_by TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX share_links_by_owner ON share_links (owner);
+  CREATE INDEX share_links_by_expiry ON share_links (expires_at);
+  `,
 ];

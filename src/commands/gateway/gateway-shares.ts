@@ -1,0 +1,41 @@
+import { OperatorError } from '../../lib/errors.ts';
+import { printable } from '../../lib/terminal-text.ts';
+import type { ShareLink } from '../../management/resources/share-link.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../output.ts';
+import { type ShareOptions, shareRequest, sharesTable, showShare } from '../share-links.ts';
+import { withGateway } from './running-gateway.ts';
+
+/**
+ * Makes a link to an endpoint that is online, and prints it.
+ *
+ * @throws {OperatorError} exit code 3 when the gateway does not run, 1 when it refuses
+ */
+export async function shareEndpoint(
+  settings: GatewayServerSettings,
+  url: string,
+  options: ShareOptions,
+): Promise<void> {
+  const whole = url.includes('://') ? url : `https://${url}`;
+  const body = { url: whole, ...shareRequest(options) };
+  showShare(await withGateway(settings, (client) => client.shareLinks.create(body)), options);
+}
+
+export async function listShares(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+  const all = await withGateway(settings, async (client) => {
+    const links: ShareLink[] = [];
+    for await (const link of client.shareLinks.all()) links.push(link);
+    return links;
+  });
+  if (json) return void print(jsonText(all));
+  if (all.length === 0) return void note('No share links. Make one with: device-agent gateway share <url> --for 24h');
+  print(sharesTable(all));
+}
+
+/** @throws {OperatorError} exit code 4 when there is none with the id */
+export async function revokeShare(settings: GatewayServerSettings, id: string): Promise<void> {
+  if (!/^sl_\w+$/.test(id))
+    throw new OperatorError('no share link has this id: device-agent gateway shares lists them', 4);
+  await withGateway(settings, (client) => client.shareLinks.delete(id));
+  print(printable(`${id} revoked; it lets nobody in any more`));
+}

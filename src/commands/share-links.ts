@@ -1,0 +1,45 @@
+import type { Command } from 'commander';
+import type { ShareLink } from '../management/resources/share-link.ts';
+import { count, duration } from './command-line.ts';
+import { show } from './output.ts';
+import { table } from './table.ts';
+
+export interface ShareOptions {
+  /** Milliseconds. */
+  for: number;
+  times?: number;
+  description?: string;
+  json?: boolean;
+}
+
+/** Adds the options of a command that makes a share link. */
+export function shareOptions(command: Command): Command {
+  return command
+    .requiredOption('-f, --for <duration>', 'How long it works, such as 30m, 24h or 7d; at most 90d', duration)
+    .option('-t, --times <count>', 'How many browsers can open it (default: any number)', count)
+    .option('--description <text>', 'Whom the link is for')
+    .option('--json', 'Print JSON');
+}
+
+/** What the APIs of gateway and agent take for a link. */
+export function shareRequest({ for: ms, times, description }: ShareOptions) {
+  return {
+    expires_in: Math.ceil(ms / 1000),
+    ...(times !== undefined && { max_uses: times }),
+    ...(description !== undefined && { description }),
+  };
+}
+
+export function showShare(made: ShareLink, { json }: { json?: boolean }): void {
+  show(made, { json }, ({ link, id, expires_at, max_uses }) => {
+    const browsers = max_uses === null ? '' : max_uses === 1 ? ', for 1 browser' : `, for ${max_uses} browsers`;
+    return `${link}\n${id}: works until ${expires_at}${browsers}; shown only once`;
+  });
+}
+
+export function sharesTable(links: readonly ShareLink[]): string {
+  const rows = links.map(({ id, url, uses, max_uses, expires_at, created_by, description }) => [
+    ...[id, url, `${uses} of ${max_uses ?? 'any'}`, expires_at, created_by, description ?? ''],
+  ]);
+  return table(['ID', 'URL', 'OPENED', 'EXPIRES', 'MADE BY', 'DESCRIPTION'], rows);
+}

@@ -1,0 +1,43 @@
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, blob, integer, nullable, type RowOf, Table, text } from './sql/table.ts';
+
+const columns = {
+  ...annotatedColumns,
+  host: text,
+  /** Whose endpoints it opens: a bot user, or an authtoken without one; null: those of the operator. */
+  owner: nullable(text),
+  secret_hash: blob,
+  expires_at: text,
+  max_uses: nullable(integer),
+  uses: integer,
+  last_used_at: nullable(text),
+  /** The id of an API key or of an authtoken; `gateway` for a command on the gateway's machine. */
+  created_by: text,
+};
+
+export type ShareLinkRow = RowOf<typeof columns>;
+
+/** Expired rows that are deleted at once, at most. */
+const FORGOTTEN_AT_ONCE = 20;
+
+/** Links that let browsers in at a host; only the hashes of their secrets are stored. */
+export class ShareLinks extends Table<typeof columns> {
+  constructor(database: Database) {
+    super(database, 'share_links', columns);
+  }
+
+  /** @param owner see the column */
+  ofOwner(owner: string | null): ShareLinkRow[] {
+    return this.where('owner IS ? ORDER BY id DESC', [owner]);
+  }
+
+  countOfOwner(owner: string | null): number {
+    return this.count('owner IS ?', [owner]);
+  }
+
+  /** Deletes some of the links that have expired by a time, inside a transaction of nobody's. */
+  forgetExpired(now: string): void {
+    const expired = this.where('expires_at <= ? ORDER BY expires_at LIMIT ?', [now, FORGOTTEN_AT_ONCE]);
+    for (const { id } of expired) this.delete(id);
+  }
+}

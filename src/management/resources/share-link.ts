@@ -1,0 +1,54 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull } from './members.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+/** The longest life of a link, in seconds. */
+export const MAX_SHARE_S = 90 * 86_400;
+
+export const ShareLinkCreate = body({
+  ...annotations(),
+  url: z.string().max(1024),
+  expires_in: z.int().min(1).max(MAX_SHARE_S),
+  max_uses: z.int().min(1).max(1_000_000).optional(),
+});
+export interface ShareLinkCreate extends z.input<typeof ShareLinkCreate> {
+  /** The endpoint that it opens, such as `https://cam.example.com`; online, and its policy has the action gateway-share-links. */
+  url: string;
+  /** Seconds until it ends, at most 90 days. */
+  expires_in: number;
+  /** How many browsers can open it. Default: any number. */
+  max_uses?: number | undefined;
+}
+
+/** A link that lets browsers in at an endpoint. */
+export const ShareLink = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  url: z.string(),
+  link: orNull(z.string()),
+  expires_at: z.string(),
+  max_uses: orNull(z.int()),
+  uses: z.int(),
+  last_used_at: orNull(z.string()),
+  created_by: z.string(),
+});
+export interface ShareLink extends z.output<typeof ShareLink> {
+  /** The link itself: only in the response to its creation, null afterwards. */
+  link: string | null;
+  /** Null: any number of browsers can open it. */
+  max_uses: number | null;
+  /** How many browsers have opened it. */
+  uses: number;
+  last_used_at: string | null;
+  /** An API key, an authtoken (an agent that holds the endpoint), or `gateway` for a command on the gateway's machine. */
+  created_by: string;
+}
+
+export const shareLinks = {
+  name: 'share link',
+  path: '/share_links',
+  idPrefix: 'sl_',
+  listKey: 'share_links',
+  unknownIdCode: UNKNOWN_ID,
+  answer: ShareLink,
+};

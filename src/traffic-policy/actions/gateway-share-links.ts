@@ -1,0 +1,172 @@
+import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import { noticePage } from '../../lib/http/notice-page.ts';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import type { PolicyRequest } from '../policy-subjects.ts';
+import type { ShareLink } from '../ports.ts';
+import { firstValue } from '../scope/header-map.ts';
+import { pathOf } from '../scope/url-parts.ts';
+import { type Cookies, HOST, setCookie, takeCookies } from '../sign-in/sign-in-cookies.ts';
+import type { PolicyAnswer, PolicyError, PreparedAction, RequestResult } from '../steps.ts';
+
+/** What the names of the cookies begin with; the identifier of the link follows. */
+const MARK = 'ngrok-share-';
+/** Tells browsers apart that open links. */
+const BROWSER = 'browser';
+const BROWSER_S = 600;
+/** Links of a browser that are looked up for a request; clients can send any number. */
+const MAX_COOKIES = 20;
+
+const PATH = '/ngrok/share/';
+const TOKEN = /^[0-9A-Za-z]{27}_[0-9A-Za-z]{20,64}$/;
+
+/** The path of the page is a secret: the next request must not name it as its referrer. */
+const PRIVATE = ['cache-control', 'no-store', 'referrer-policy', 'no-referrer'];
+const PAGE_HEADERS = [
+  ...['content-type', 'text/html; charset=utf-8', ...PRIVATE],
+  ...['content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"],
+];
+
+const Config = z.strictObject({ enforce: z.boolean().optional() });
+
+/** Lets browsers in that have opened a link to this endpoint, and answers the addresses of links. */
+export function gatewayShareLinks(config: unknown, context: ActionContext): PreparedAction {
+  const { enforce = true } = parseConfig(Config, config);
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      const answer = atOwnPath(request, context);
+      if (answer !== undefined) return answer;
+      const link = openLink(request, context);
+      context.record(request, 'gateway_share_links', { let_in: link !== null, link_id: link?.id ?? '' });
+      if (link !== null || !enforce) return undefined;
+      return request.connection.tls === null ? NEEDS_HTTPS : NEEDS_LINK;
+    },
+    on_excluded_request: (request) => {
+      cookiesOf(request);
+      return atOwnPath(request, context);
+    },
+  };
+}
+
+/** Browsers keep the cookie for HTTPS only. */
+const NEEDS_HTTPS = refused(
+  403,
+  'ERR_GATEWAY_SHARE_LINK_NEEDED',
+  'This endpoint is shared by links, which need HTTPS. Open it with https:// instead.',
+);
+const NEEDS_LINK = refused(
+  403,
+  'ERR_GATEWAY_SHARE_LINK_NEEDED',
+  'This endpoint is shared by links. Ask its owner for one, and open it in this browser.',
+);
+/** The same for all, so that nobody learns which tokens exist. */
+const NO_SUCH_LINK = refused(
+  403,
+  'ERR_GATEWAY_SHARE_LINK_INVALID',
+  'This link does not work. It may have expired, or been used or revoked. Ask for another one.',
+);
+
+const UNAVAILABLE = refused(503, 'ERR_NGROK_2300', 'Links cannot be opened at the moment. Try again later.', [
+  ...['retry-after', '5'],
+]);
+
+function refused(status: number, code: string, message: string, headers: readonly string[] = []): PolicyError {
+  return { kind: 'error', status, code, message, headers };
+}
+
+function atOwnPath(request: PolicyRequest, context: ActionContext): RequestResult {
+  if (!request.target.startsWith(PATH) || request.connection.tls === null) return undefined;
+  const token = pathOf(request.target).slice(PATH.length);
+  const { shareLinks } = context.ports;
+  const host = hostOf(request);
+  const link = TOKEN.test(token) ? shareLinks.withToken(token, host) : null;
+  if (request.method === 'POST') return opened(request, context, { token, host });
+  // Opened here before, perhaps for the last time.
+  if (openLink(request, context)?.id.endsWith(`_${token.split('_', 1)[0]}`)) return toEndpoint([]);
+  return link === null ? (tooMany(request, context) ?? NO_SUCH_LINK) : openingPage(request, host, link);
+}
+
+/** Chat programs and scanners visit links; only the button of this page opens one. */
+function openingPage(request: PolicyRequest, host: string, { expiresAt }: ShareLink): PolicyAnswer {
+  const until = `${new Date(expiresAt).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+  const text = `Somebody has shared ${host} with you. This browser can use it until ${until}.`;
+  const browser = browserOf(cookiesOf(request)) || randomBytes(16).toString('base64url');
+  return {
+    kind: 'answer',
+    status: 200,
+    headers: [...PAGE_HEADERS, ...setCookie(HOST + MARK + BROWSER, browser, BROWSER_S, null)],
+    body: Buffer.from(noticePage({ title: 'Shared with you', text, button: 'Open' })),
+    refused: false,
+  };
+}
+
+async function opened(
+  request: PolicyRequest,
+  context: ActionContext,
+  { token, host }: { token: string; host: string },
+): Promise<PolicyAnswer | PolicyError> {
+  const { shareLinks, wallClock } = context.ports;
+  const refusal = tooMany(request, context);
+  if (refusal !== undefined) return refusal;
+  if (!TOKEN.test(token)) return NO_SUCH_LINK;
+  const browser = browserOf(cookiesOf(request));
+  let link: ShareLink | null;
+  try {
+    link = await shareLinks.open(token, host, browser, request.connection.clientIp);
+  } catch (error) {
+    context.trouble('ERR_NGROK_2300', `share link not opened: ${messageOf(error)}`);
+    return UNAVAILABLE;
+  }
+  if (link === null) return NO_SUCH_LINK;
+  const seconds = Math.ceil((link.expiresAt - wallClock()) / 1000);
+  return toEndpoint(setCookie(cookieName(link.id), shareLinks.cookies.seal(link.id, host), seconds, null));
+}
+
+function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): PolicyError | undefined {
+  const waitS = ports.shareLinks.countAttempt(connection.clientIp);
+  if (waitS === null) return undefined;
+  const message = 'Too many attempts to open links. Try again in a minute.';
+  return refused(429, 'ERR_GATEWAY_TOO_MANY_ATTEMPTS', message, ['retry-after', String(waitS)]);
+}
+
+function toEndpoint(headers: readonly string[]): PolicyAnswer {
+  const body = Buffer.alloc(0);
+  return { kind: 'answer', status: 303, headers: ['location', '/', ...PRIVATE, ...headers], body, refused: false };
+}
+
+/** The link that lets this browser in; null when none does. */
+function openLink(request: PolicyRequest, { ports }: ActionContext): ShareLink | null {
+  const cookies = cookiesOf(request);
+  if (cookies.size === 0) return null;
+  const host = hostOf(request);
+  for (const [name, sealed] of [...cookies].slice(0, MAX_COOKIES)) {
+    const id = ports.shareLinks.cookies.open(sealed, host);
+    const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
+    if (link !== null) return link;
+  }
+  return null;
+}
+
+/** The cookies of links; upstreams do not get them. */
+function cookiesOf(request: PolicyRequest): Cookies {
+  if (request.shareCookies === undefined) {
+    request.shareCookies = takeCookies(request.headers, MARK);
+    if (request.shareCookies.size > 0) request.scope?.changed();
+  }
+  return request.shareCookies;
+}
+
+function browserOf(cookies: Cookies): string {
+  return cookies.get(HOST + MARK + BROWSER)?.slice(0, 64) ?? '';
+}
+
+function cookieName(id: string): string {
+  return HOST + MARK + id.slice(id.lastIndexOf('_') + 1);
+}
+
+function hostOf({ headers }: PolicyRequest): string {
+  return (firstValue(headers, 'host') ?? '').replace(/:\d*$/, '').toLowerCase();
+}
