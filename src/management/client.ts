@@ -2,6 +2,7 @@ import {
   type CallOptions,
   Collection,
   call,
+  DeletableCollection,
   EdgeModule,
   type ListOptions,
   listPage,
@@ -10,6 +11,7 @@ import {
 } from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+import type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
 import type {
   HttpResponseBackend,
   HttpResponseBackendCreate,
@@ -127,6 +129,10 @@ export class ManagementClient {
   readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
   /** TCP addresses that agents get only by asking for them. */
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
+  /** People who have signed in at endpoints; `delete` ends all of their sessions. */
+  readonly applicationUsers: DeletableCollection<ApplicationUser>;
+  /** Their sessions; `delete` ends one. */
+  readonly applicationSessions: DeletableCollection<ApplicationSession>;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -156,6 +162,8 @@ export class ManagementClient {
     this.vaults = new Vaults(transport, OPERATIONS.vaults);
     this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
+    this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
+    this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -242,16 +250,11 @@ export class TunnelSessions extends ReadableCollection<TunnelSession> {
   }
 }
 
-/** Devices that have joined with an enrolment key. */
-export class Devices extends ReadableCollection<Device> {
+/** Devices that have joined with an enrolment key. A deleted one loses its authtoken, and can join again with a valid code. */
+export class Devices extends DeletableCollection<Device> {
   /** Changes the members in the body. A new name takes effect when the device joins again. */
   update(id: string, body: DeviceUpdate, { signal }: CallOptions = {}): Promise<Device> {
     return call(this.transport, OPERATIONS.devices.update, { id, body, signal });
-  }
-
-  /** Deletes the device with its authtoken; it can join again with a valid code. */
-  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.transport.send(OPERATIONS.devices.delete, { id, signal });
   }
 
   /** Lets a device join that waits for it. */

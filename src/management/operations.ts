@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { apiKeys } from './resources/api-key.ts';
+import { applicationSessions, applicationUsers } from './resources/application-session.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
@@ -173,6 +174,14 @@ export const OPERATIONS = {
   },
   secrets: writable(secrets),
   reservedAddrs: writable(reservedAddrs),
+  applicationUsers: {
+    ...readable(applicationUsers),
+    delete: remove(applicationUsers, '/{id}', 'End all sessions of one person, and forget the person'),
+  },
+  applicationSessions: {
+    ...readable(applicationSessions),
+    delete: remove(applicationSessions, '/{id}', 'End one session of a person'),
+  },
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {
