@@ -51,6 +51,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/endpoints',
     'gateway/metrics',
     'gateway/share-links',
+    'gateway/sign-in',
     'gateway/store',
     'agent-protocol',
     'management',

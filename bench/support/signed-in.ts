@@ -20,12 +20,14 @@ const provider: IdentityProvider = {
   renew: async () => person,
 };
 
+const begin = () => ({ id: 'as_1', written: Promise.resolve() });
+
 /** A policy with openid-connect, and the cookie of somebody who has signed in. */
 export async function signedIn(
   makeRequest: (target: string, cookie: string) => PolicyRequest,
 ): Promise<{ policy: CompiledPolicy; cookie: string }> {
   const signIn = {
-    ...createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 } }),
+    ...createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 }, begin })(''),
     provider: async () => provider,
   };
   const policy = compilePolicy(OPEN_ID, 'https', { ports: { signIn } });

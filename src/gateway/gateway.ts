@@ -61,6 +61,7 @@ import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { createShareLinks } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
+import { recordSignIns } from './sign-in/recorded-sign-ins.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
@@ -279,7 +280,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
     secret: policySecrets(store),
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
-    signIn: createSignIn(store, ask),
+    signIn: createSignIn({ ...store, begin: recordSignIns(store) }, ask),
     shareLinks: createShareLinks(store, log),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),

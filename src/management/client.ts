@@ -2,6 +2,7 @@ import {
   type CallOptions,
   Collection,
   call,
+  DeletableCollection,
   EdgeModule,
   type ListOptions,
   listPage,
@@ -10,6 +11,7 @@ import {
 } from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+import type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
 import type {
   HttpResponseBackend,
   HttpResponseBackendCreate,
@@ -130,6 +132,10 @@ export class ManagementClient {
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
   /** Links that let browsers in at an endpoint; only the response to `create` contains `link`. */
   readonly shareLinks: ShareLinks;
+  /** People who have signed in at endpoints; `delete` ends all of their sessions. */
+  readonly applicationUsers: DeletableCollection<ApplicationUser>;
+  /** Their sessions; `delete` ends one. */
+  readonly applicationSessions: DeletableCollection<ApplicationSession>;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -160,6 +166,8 @@ export class ManagementClient {
     this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
     this.shareLinks = new ShareLinks(transport, OPERATIONS.shareLinks);
+    this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
+    this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -259,16 +267,11 @@ export class TunnelSessions extends ReadableCollection<TunnelSession> {
   }
 }
 
-/** Devices that have joined with an enrolment key. */
-export class Devices extends ReadableCollection<Device> {
+/** Devices that have joined with an enrolment key. A deleted one loses its authtoken, and can join again with a valid code. */
+export class Devices extends DeletableCollection<Device> {
   /** Changes the members in the body. A new name takes effect when the device joins again. */
   update(id: string, body: DeviceUpdate, { signal }: CallOptions = {}): Promise<Device> {
     return call(this.transport, OPERATIONS.devices.update, { id, body, signal });
-  }
-
-  /** Deletes the device with its authtoken; it can join again with a valid code. */
-  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.transport.send(OPERATIONS.devices.delete, { id, signal });
   }
 
   /** Lets a device join that waits for it. */

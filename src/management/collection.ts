@@ -35,10 +35,13 @@ interface ReadOperations<Answer> {
   list: Reading<Answer>;
 }
 
-interface WriteOperations<Create, Update, Answer> extends ReadOperations<Answer> {
+interface DeleteOperations<Answer> extends ReadOperations<Answer> {
+  delete: Operation<null, null>;
+}
+
+interface WriteOperations<Create, Update, Answer> extends DeleteOperations<Answer> {
   create: Changing<Create, Answer>;
   update: Changing<Update, Answer>;
-  delete: Operation<null, null>;
 }
 
 interface ModuleOperations<Body, Answer> {
@@ -138,8 +141,23 @@ export class ReadableCollection<Answer> {
   }
 }
 
+/** Resources of one kind that the API does not create. */
+export class DeletableCollection<Answer> extends ReadableCollection<Answer> {
+  constructor(
+    transport: Transport,
+    private readonly deletes: DeleteOperations<Answer>,
+  ) {
+    super(transport, deletes);
+  }
+
+  /** @throws {ManagementError} `isNotFound` when it does not exist; `hasCode()` tells why it cannot be deleted */
+  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(this.deletes.delete, { id, signal });
+  }
+}
+
 /** Resources of one kind. */
-export class Collection<Create, Update, Answer> extends ReadableCollection<Answer> {
+export class Collection<Create, Update, Answer> extends DeletableCollection<Answer> {
   constructor(
     transport: Transport,
     protected readonly operations: WriteOperations<Create, Update, Answer>,
@@ -159,11 +177,6 @@ export class Collection<Create, Update, Answer> extends ReadableCollection<Answe
   /** Changes the members in the body. `""` clears a text, `[]` a list. */
   update(id: string, body: Update, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.operations.update, { id, body, signal });
-  }
-
-  /** @throws {ManagementError} `isNotFound` when it does not exist; `hasCode()` tells why it cannot be deleted */
-  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.transport.send(this.operations.delete, { id, signal });
   }
 }
 

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { apiKeys } from './resources/api-key.ts';
+import { applicationSessions, applicationUsers } from './resources/application-session.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
@@ -178,6 +179,14 @@ export const OPERATIONS = {
     ...readable(shareLinks),
     create: change('POST', shareLinks, '', 'Create a new share link', ShareLinkCreate, shareLinks.answer),
     delete: remove(shareLinks, '/{id}', 'Delete one share link; browsers that have opened it are no longer let in'),
+  },
+  applicationUsers: {
+    ...readable(applicationUsers),
+    delete: remove(applicationUsers, '/{id}', 'End all sessions of one person, and forget the person'),
+  },
+  applicationSessions: {
+    ...readable(applicationSessions),
+    delete: remove(applicationSessions, '/{id}', 'End one session of a person'),
   },
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),

@@ -12,13 +12,22 @@ export {
   type Vaults,
 } from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
-export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
+export type {
+  CallOptions,
+  Collection,
+  DeletableCollection,
+  EdgeModule,
+  ListOptions,
+  Page,
+  ReadableCollection,
+} from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
 export type { Fetch, FetchAnswer, FetchRequest } from './fetch-trusting.ts';
 export { ManagementError } from './management-error.ts';
 export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from './provision.ts';
 export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
 export type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+export type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
 export type {
   HttpResponseBackend,
   HttpResponseBackendCreate,

@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import type { AddressRecords } from './scope/address-variables.ts';
-import type { Attempt, IdentityProvider, SignInClient } from './sign-in/identity-provider.ts';
+import type { Attempt, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
 import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
@@ -52,7 +52,24 @@ export interface SignInPort {
    */
   provider(client: SignInClient, onAsk: () => void): Promise<IdentityProvider>;
   /** Sign-ins from before were ended: milliseconds since 1970. */
-  endedBefore(host: string, issuer: string, subject: string): number;
+  endedBefore(host: string, issuer: string, subject: string, sessionId: string): number;
+  /** Gives a session its id, and writes down that somebody has signed in. */
+  begin(signIn: BegunSignIn): { readonly id: string; readonly written: Promise<void> };
+}
+
+/** A sign-in, as lists show it. */
+export interface BegunSignIn {
+  readonly issuer: string;
+  readonly person: Person;
+  /** Where the person has signed in: an origin. */
+  readonly publicUrl: string;
+  /** The only host of the session; null when it shares a domain with others. */
+  readonly host: string | null;
+  readonly endpointId: string;
+  readonly clientIp: string;
+  readonly userAgent: string;
+  /** Milliseconds since 1970. */
+  readonly expiresAt: number;
 }
 
 /** A link with which browsers come in at one host. */
@@ -131,6 +148,7 @@ const NO_SIGN_IN: SignInPort = {
   attempts: UNSEALED,
   provider: () => Promise.reject(new Error('only a gateway can sign people in')),
   endedBefore: () => 0,
+  begin: () => ({ id: '', written: Promise.resolve() }),
 };
 
 const NO_SHARE_LINKS: ShareLinksPort = {

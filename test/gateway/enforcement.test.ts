@@ -6,11 +6,10 @@ import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
-import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, getPublic, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
 
 /** Changes through the management API over HTTPS, and their effect on SDK agents. */
@@ -25,14 +24,9 @@ let gateway: TestGateway;
 let client: ManagementClient;
 beforeEach(async () => {
   gateway = await startTestGateway({ tcpPorts: await freePorts(4) });
-  client = await clientOf(gateway);
+  client = await managementClientOf(gateway);
 });
 afterEach(() => gateway.close());
-
-async function clientOf({ store, apiUrl, sessionCa }: TestGateway): Promise<ManagementClient> {
-  const { token } = await store.database.write(() => issueApiKey(store, {}));
-  return new ManagementClient({ baseUrl: apiUrl, apiKey: token, ca: sessionCa });
-}
 
 /** A bot user with an authtoken. */
 async function account(acl: string[] = []) {
@@ -393,7 +387,7 @@ it('a restart of the gateway keeps domains, authtokens and API keys', async () =
   const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
   onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
   const first = await startTestGateway({ dataDir });
-  client = await clientOf(first);
+  client = await managementClientOf(first);
   const key = await client.apiKeys.create({});
   const domain = await client.reservedDomains.create({ domain: '*.site.example.com' });
   const { authtoken } = await account(['bind:*.site.example.com']);

@@ -1,6 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import { recordSignIns } from '../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
+import { beginning } from '../support/begun-sign-in.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
@@ -102,6 +104,20 @@ const workflows = {
     expect((await client.vaults.listSecrets(vault.id)).items).toMatchObject([{ id, name: 'token' }]);
     await client.secrets.delete(id);
     await client.vaults.delete(vault.id);
+  },
+
+  async 'lists who has signed in, and ends their sessions'() {
+    const record = recordSignIns(server.store);
+    await record(beginning(), 'cr_1').written;
+    const { id, written } = record(beginning(), 'cr_1');
+    await written;
+    const session = await client.applicationSessions.get(id);
+    await client.applicationSessions.delete(id);
+    expect((await client.applicationSessions.list()).items).toHaveLength(1);
+    const user = await client.applicationUsers.get(session.application_user.id);
+    expect((await client.applicationUsers.list()).items).toEqual([user]);
+    await client.applicationUsers.delete(user.id);
+    expect((await client.applicationSessions.list()).items).toEqual([]);
   },
 
   async 'detaches policy, certificate and configurations of a domain'() {

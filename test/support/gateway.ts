@@ -8,7 +8,9 @@ import ngrok from '@ngrok/ngrok';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { createLog } from '../../src/lib/log/log.ts';
+import { ManagementClient } from '../../src/management/client.ts';
 import { silentLog } from './silent-log.ts';
 
 /** A gateway on free loopback ports, with a temporary data folder. */
@@ -64,6 +66,12 @@ export async function startTestGateway(options: Partial<GatewayOptions> = {}): P
       if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
     },
   };
+}
+
+/** A client of the gateway's management API, with an API key of its own. */
+export async function managementClientOf({ store, apiUrl, sessionCa }: TestGateway): Promise<ManagementClient> {
+  const { token } = await store.database.write(() => issueApiKey(store, {}));
+  return new ManagementClient({ baseUrl: apiUrl, apiKey: token, ca: sessionCa });
 }
 
 /**

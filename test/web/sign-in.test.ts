@@ -3,7 +3,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { launchBrowser, NO_CHROMIUM, openPage } from '../support/browser.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { CLIENT, TestIdentityProvider } from '../support/identity-provider.ts';
 import { listening } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
@@ -114,6 +114,19 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
     expect([await page.evaluate(opened), await page.evaluate(first)]).toEqual(['opened', 'first']);
     await page.evaluate("fetch('/ngrok/logout')");
     expect([await page.evaluate(opened), await page.evaluate(first)]).toEqual(['failed', 'failed']);
+  });
+
+  it('is listed by the management API, which ends it', async () => {
+    const { page } = await openPage(browser, `${origins[0]}/`);
+    await signIn(page, 'ann');
+    await page.waitForURL(`${origins[0]}/`);
+    const client = await managementClientOf(gateway);
+    const { items } = await client.applicationSessions.list();
+    const ann = (await client.applicationUsers.list()).items.find(({ name }) => name === 'ANN');
+    const session = items.find(({ application_user }) => application_user.id === ann?.id);
+    expect(session).toMatchObject({ public_url: origins[0], browser_session: { ip_address: '127.0.0.1' } });
+    await client.applicationSessions.delete(session?.id ?? '');
+    await expect.poll(() => page.evaluate("fetch('/').then(({ status }) => status)")).toBe(401);
   });
 
   it('shows a page that leads on when it fails', async () => {

@@ -1,7 +1,27 @@
-import { endSignIns } from '../../gateway/sign-in/create-sign-in.ts';
+import { endSignIns, MAX_LISTED } from '../../gateway/sign-in/recorded-sign-ins.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
-import { print } from '../output.ts';
+import { jsonText, note, print } from '../output.ts';
+import { table } from '../table.ts';
+
+/** Prints the sessions of people who have signed in, newest first. */
+export function listSignIns({ applicationSessions, applicationUsers, now }: Store, { json }: { json?: boolean }): void {
+  const sessions = applicationSessions.lasting(now(), null, MAX_LISTED).map((session) => {
+    const user = applicationUsers.get(session.user_id);
+    return { ...session, issuer: user?.issuer, subject: user?.subject, email: user?.email, name: user?.name };
+  });
+  if (json) return void print(jsonText(sessions));
+  if (sessions.length === 0) return void note('Nobody has signed in.');
+  const rows = sessions.map(({ created_at, email, name, public_url, ip_address, issuer, subject }) => [
+    created_at,
+    email || name || '',
+    public_url,
+    ip_address,
+    issuer ?? '',
+    subject ?? '',
+  ]);
+  print(table(['SINCE', 'WHO', 'AT', 'ADDRESS', 'ISSUER', 'SUBJECT'], rows));
+}
 
 export interface EndSignInsOptions {
   host?: string;
@@ -19,6 +39,7 @@ export async function endGatewaySignIns(store: Store, { host, issuer, subject }:
   if ((host === undefined) !== isPerson || (host !== undefined && (issuer ?? subject) !== undefined)) {
     throw new OperatorError('name a host with --host, or a person with --issuer and --subject', 2);
   }
-  await endSignIns(store, { host: host?.toLowerCase() ?? null, issuer: issuer ?? null, subject: subject ?? null });
+  const person = { issuer: issuer ?? null, subject: subject ?? null, session_id: null };
+  await endSignIns(store, { host: host?.toLowerCase() ?? null, ...person });
   print(`sign-ins ${host === undefined ? `of ${subject}` : `at ${host}`} ended`);
 }

@@ -192,7 +192,15 @@ function addShareCommands(gateway: Command, settings: () => GatewayServerSetting
 }
 
 function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettings): void {
-  const signIns = gateway.command('sign-ins').description('Manage sign-ins of people at tunnels');
+  const load = () => import('./gateway-sign-ins.ts');
+  const signIns = gateway
+    .command('sign-ins')
+    .description('List the sessions of people who have signed in at endpoints')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => {
+      const { listSignIns } = await load();
+      await withStore(settings(), async (store) => listSignIns(store, options));
+    });
   signIns
     .command('end')
     .description('End sign-ins at a host, or of a person at all hosts; works at once, also while the gateway runs')
@@ -200,7 +208,7 @@ function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettin
     .option('--issuer <url>', 'With --subject: the identity provider, as the policy names it')
     .option('--subject <id>', 'The person, as actions.ngrok.oidc.identity.provider_user_id')
     .action(async (options: EndSignInsOptions) => {
-      const { endGatewaySignIns } = await import('./gateway-sign-ins.ts');
+      const { endGatewaySignIns } = await load();
       await withStore(settings(), (store) => endGatewaySignIns(store, options));
     });
 }

@@ -2,6 +2,7 @@ import type { Router } from 'express';
 import { OPERATIONS, type Operation } from '../../management/operations.ts';
 import { serviceUsers } from '../../management/resources/bot-user.ts';
 import { TunnelSessionUpdateBody } from '../../management/resources/tunnel.ts';
+import { applicationSessionActions, applicationUserActions } from './actions/application-session-actions.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './actions/backend-actions.ts';
 import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
@@ -55,6 +56,8 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.secrets, secretActions(context)),
     serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
     serve(OPERATIONS.shareLinks, shareLinkActions(context)),
+    serve(OPERATIONS.applicationUsers, applicationUserActions(context)),
+    serve(OPERATIONS.applicationSessions, applicationSessionActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

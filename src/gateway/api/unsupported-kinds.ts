@@ -9,8 +9,6 @@ const KINDS: Readonly<Record<string, string | null>> = {
   '/abuse_reports': null,
   '/agent_ingresses': 'ingresses',
   '/ai_gateway_api_keys': 'ai_gateway_api_keys',
-  '/app/sessions': 'application_sessions',
-  '/app/users': 'application_users',
   '/backends/failover': 'backends',
   '/backends/static': 'backends',
   '/backends/weighted': 'backends',

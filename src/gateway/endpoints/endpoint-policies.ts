@@ -37,8 +37,8 @@ export interface EndpointPoliciesOptions {
   findAddress?: PolicyPorts['findAddress'];
   /** Finds and replaces in long texts; omitted: the event loop waits for them. */
   replacements?: ReplacementThread;
-  /** Omitted: nobody can sign in. */
-  signIn?: PolicyPorts['signIn'];
+  /** For the policies of a payer, see {@link PolicyTarget}; omitted: nobody can sign in. */
+  signIn?: (payer: string) => PolicyPorts['signIn'];
   /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
   shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
   /**
@@ -116,7 +116,7 @@ export class EndpointPolicies {
       ...(request && { request }),
       ...(findAddress && { findAddress }),
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
-      ...(signIn && { signIn }),
+      ...(signIn && { signIn: signIn(payer) }),
       ...(shareLinks && { shareLinks: shareLinks(payer) }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),

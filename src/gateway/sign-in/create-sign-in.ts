@@ -2,39 +2,38 @@ import { systemClock } from '../../lib/time/clock.ts';
 import { requestPublic } from '../../traffic-policy/fetch-document.ts';
 import type { SignInPort } from '../../traffic-policy/ports.ts';
 import type { Attempt } from '../../traffic-policy/sign-in/identity-provider.ts';
-import { MAX_SESSION_MS, type Session } from '../../traffic-policy/sign-in/session.ts';
-import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
+import type { Session } from '../../traffic-policy/sign-in/session.ts';
 import type { Store } from '../store/store.ts';
 import { CookieSeal } from './cookie-seal.ts';
 import { IdentityProviders } from './identity-providers.ts';
+import type { recordSignIns } from './recorded-sign-ins.ts';
 
 /** Sessions that are kept open, in all some megabytes. */
 const REMEMBERED_SESSIONS = 1_000;
 
+interface SignInParts extends Pick<Store, 'box'> {
+  endedSignIns: Pick<Store['endedSignIns'], 'before'>;
+  /** Writes down a sign-in at an endpoint of a payer. */
+  begin: ReturnType<typeof recordSignIns>;
+}
+
 /**
  * @param send reaches identity providers
  * @param wallClock milliseconds since 1970
+ * @returns the port for policies of a payer
  */
 export function createSignIn(
-  { box, endedSignIns }: Pick<Store, 'box'> & { endedSignIns: Pick<Store['endedSignIns'], 'before'> },
+  { box, endedSignIns, begin }: SignInParts,
   send = requestPublic,
   wallClock = Date.now,
-): SignInPort {
+): (payer: string) => SignInPort {
   const keyFor = (purpose: string) => box.keyFor(purpose);
   const providers = new IdentityProviders(send, systemClock.now);
-  return {
+  const shared = {
     sessions: new CookieSeal<Session>('sign-in session', keyFor, REMEMBERED_SESSIONS, wallClock),
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
-    provider: (client, onAsk) => providers.of(client, onAsk),
-    endedBefore: (host, issuer, subject) => endedSignIns.before(host, issuer, subject),
+    provider: (...of: Parameters<SignInPort['provider']>) => providers.of(...of),
+    endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
   };
-}
-
-/** Ends the sign-ins at a host, or those of a person, that have begun by now. */
-export function endSignIns(
-  { database, endedSignIns, ids, now }: Store,
-  target: Pick<EndedSignInsRow, 'host' | 'issuer' | 'subject'>,
-): Promise<void> {
-  const end = () => endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
-  return database.write(end);
+  return (payer) => ({ ...shared, begin: (signIn) => begin(signIn, payer) });
 }

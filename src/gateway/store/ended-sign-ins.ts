@@ -1,13 +1,20 @@
 import type { Database } from './sql/database.ts';
 import { nullable, type RowOf, Table, text } from './sql/table.ts';
 
-const columns = { id: text, created_at: text, host: nullable(text), issuer: nullable(text), subject: nullable(text) };
+const columns = {
+  id: text,
+  created_at: text,
+  host: nullable(text),
+  issuer: nullable(text),
+  subject: nullable(text),
+  session_id: nullable(text),
+};
 
-/** Sign-ins at a host, or those of one person of an identity provider, end that began before the row. */
+/** Sign-ins at a host, those of one person of an identity provider, or one of theirs, end that began before the row. */
 export type EndedSignInsRow = RowOf<typeof columns>;
 
-/** Milliseconds after which changes of other processes are looked for. */
-const FRESH_MS = 1000;
+/** Milliseconds after which changes are looked for. Those of other gateways arrive here within half a second. */
+const FRESH_MS = 400;
 
 /** Sign-ins that were ended before their time, held in memory: each request of a signed-in person asks. */
 export class EndedSignIns extends Table<typeof columns> {
@@ -31,10 +38,11 @@ export class EndedSignIns extends Table<typeof columns> {
   }
 
   /** Sign-ins that began before this, in milliseconds since 1970, have ended; 0 when none have. */
-  before(host: string, issuer: string, subject: string): number {
+  before(host: string, issuer: string, subject: string, sessionId: string): number {
     this.#refresh();
     if (this.#before.size === 0) return 0;
-    return Math.max(this.#before.get(hostKey(host)) ?? 0, this.#before.get(personKey(issuer, subject)) ?? 0);
+    const keys = [hostKey(host), personKey(issuer, subject), sessionKey(sessionId)];
+    return Math.max(...keys.map((key) => this.#before.get(key) ?? 0));
   }
 
   #refresh(): void {
@@ -46,13 +54,15 @@ export class EndedSignIns extends Table<typeof columns> {
     if (seen === this.#seen) return;
     this.#seen = seen;
     this.#before = new Map();
-    for (const { host, issuer, subject, created_at } of this.where("id > ''", [])) {
+    for (const { host, issuer, subject, session_id: session, created_at } of this.where("id > ''", [])) {
       const key = host === null ? personKey(issuer ?? '', subject ?? '') : hostKey(host);
       // Stored times are whole seconds, and later rows are read later.
-      this.#before.set(key, Date.parse(created_at) + 1000);
+      if (session === null) this.#before.set(key, Date.parse(created_at) + 1000);
+      else this.#before.set(sessionKey(session), Number.POSITIVE_INFINITY);
     }
   }
 }
 
 const hostKey = (host: string) => `host ${host}`;
+const sessionKey = (id: string) => `session ${id}`;
 const personKey = (issuer: string, subject: string) => `person ${issuer} ${subject}`;

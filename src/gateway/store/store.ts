@@ -4,6 +4,7 @@ import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
+import { ApplicationSessions, ApplicationUsers } from './application-sessions.ts';
 import { AuditLog } from './audit-log.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
@@ -69,8 +70,11 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
 }
 
 function createTables(database: Database, box: SecretsBox) {
+  const applicationUsers = new ApplicationUsers(database);
   return {
     apiKeys: apiKeys(database),
+    applicationSessions: new ApplicationSessions(database, applicationUsers),
+    applicationUsers,
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthorities(database),
     cloudEndpoints: new CloudEndpoints(database),

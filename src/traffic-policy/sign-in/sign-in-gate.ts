@@ -1,4 +1,5 @@
 import { hash, randomBytes } from 'node:crypto';
+import { messageOf } from '../../lib/errors.ts';
 import { noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
@@ -135,7 +136,7 @@ export class SignInGate {
     const { signIn } = this.context.ports;
     return (
       now < endOf(session, this.options.times) &&
-      session.signedInAt >= signIn.endedBefore(site.host, site.client.place.issuer, session.subject)
+      session.signedInAt >= signIn.endedBefore(site.host, site.client.place.issuer, session.subject, session.id)
     );
   }
 
@@ -218,9 +219,27 @@ export class SignInGate {
     this.#spendOnExchange();
     const person = await provider.redeem(new URL(site.origin + request.target), attempt);
     const now = wallClock();
-    const session = { ...person, id: randomText(), signedInAt: now, usedAt: now, checkedAt: now };
+    const session = this.#start(person, visit, now);
     const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, visit, now)];
     return redirect(urlAt(site, attempt.target), headers);
+  }
+
+  /** A new session, which is written down meanwhile: people come in also when that fails. */
+  #start(person: SignedIn, { request, site }: Visit, now: number): Session {
+    const { id, written } = this.context.ports.signIn.begin({
+      issuer: site.client.place.issuer,
+      person,
+      publicUrl: site.origin,
+      host: site.names.domain === null ? site.host : null,
+      endpointId: request.endpoint.id,
+      clientIp: request.connection.clientIp,
+      userAgent: firstValue(request.headers, 'user-agent') ?? '',
+      expiresAt: now + this.options.times.maxMs,
+    });
+    written.catch((error: unknown) => {
+      this.context.trouble('ERR_NGROK_2300', `a session is missing in lists of them: ${messageOf(error)}`);
+    });
+    return { ...person, id, signedInAt: now, usedAt: now, checkedAt: now };
   }
 
   async #renewed(session: Session, visit: Visit, now: number): Promise<RequestOutcome | undefined> {

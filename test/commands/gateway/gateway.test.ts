@@ -9,10 +9,12 @@ import { readKeyPair } from '../../../src/gateway/certificates/certificate-uploa
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
+import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';
 import { secretMatches } from '../../../src/gateway/store/tokens.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
+import { beginning, ISSUER } from '../../support/begun-sign-in.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 
 let dataDir: string;
@@ -117,7 +119,7 @@ it('gateway log shows who has changed what, by commands too', async () => {
 it('gateway sign-ins end reaches a running gateway, for a host or for a person', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   const [idp, jo] = ['https://idp.example.com', 'jo'];
-  const before = (host: string, subject: string) => running.endedSignIns.before(host, idp, subject);
+  const before = (host: string, subject: string) => running.endedSignIns.before(host, idp, subject, 'as_1');
   const now = Date.now();
   expect(before('cam.example.com', jo)).toBe(0);
   await run('sign-ins', 'end', '--host', 'CAM.example.com');
@@ -131,16 +133,35 @@ it('gateway sign-ins end reaches a running gateway, for a host or for a person',
   running.database.close();
 });
 
+it('gateway sign-ins lists who has signed in, until their sign-ins are ended', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  const record = recordSignIns(running);
+  await Promise.all(
+    ['jo', 'ann'].map((subject) => record(beginning({ subject, host: `${subject}.example.com` }), '').written),
+  );
+  await run('sign-ins');
+  expect(printed).toMatch(/^SINCE +WHO +AT +ADDRESS +ISSUER +SUBJECT\n\S+Z +ann@example.com +https:\S+ .*\n.* jo\n$/);
+  await run('sign-ins', 'end', '--host', 'ann.example.com');
+  printed = '';
+  await run('sign-ins', '--json');
+  expect(JSON.parse(printed)).toMatchObject([{ subject: 'jo', email: 'jo@example.com', host: 'jo.example.com' }]);
+  await run('sign-ins', 'end', '--issuer', ISSUER, '--subject', 'jo');
+  printed = '';
+  await run('sign-ins');
+  expect(printed).toBe('');
+  running.database.close();
+});
+
 it('ended sign-ins are kept for as long as a session can last', async () => {
   const { endedSignIns, database } = openGatewayStore({ dataDir, encryptionKey: null });
-  const row = { host: 'a', issuer: null, subject: null };
+  const row = { host: 'a', issuer: null, subject: null, session_id: null };
   const end = (id: string, created_at: string) =>
     database.write(() => endedSignIns.end({ ...row, id, created_at }, 90 * 86_400_000));
   await end('esi_1', '2026-01-01T00:00:00Z');
   await end('esi_2', '2026-03-01T00:00:00Z');
   await end('esi_3', '2026-04-10T00:00:00Z');
   expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_3', 'esi_2']);
-  expect(endedSignIns.before('a', '', '')).toBe(Date.parse('2026-04-10T00:00:01Z'));
+  expect(endedSignIns.before('a', '', '', '')).toBe(Date.parse('2026-04-10T00:00:01Z'));
   database.close();
 });
 

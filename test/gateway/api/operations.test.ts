@@ -3,7 +3,9 @@
  * The refusals of one resource are in the test file of that resource, under the name of the operation.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
+import { beginning } from '../../support/begun-sign-in.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
@@ -76,6 +78,8 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   },
   reservedAddrs: { create: () => ({ region: 'eu' }), update: () => ({ description: 'second' }) },
   shareLinks: { create: () => ({ url: SHARED.url, expires_in: 60 }) },
+  applicationUsers: {},
+  applicationSessions: {},
   endpoints: {
     create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
     update: () => ({ description: 'second' }),
@@ -159,6 +163,13 @@ async function joinedDevice(): Promise<string> {
   return String(joined.body.device_id);
 }
 
+/** The id of somebody who has signed in, or of their session. */
+async function signedIn(collection: string): Promise<string> {
+  await recordSignIns(server.store)(beginning({ subject: `jo${bodies}` }), 'cr_1').written;
+  const { applicationUsers, applicationSessions } = server.store;
+  return String((collection === '/app/users' ? applicationUsers : applicationSessions).page(null, 1)[0]?.id);
+}
+
 function collectionOf(path: string): string {
   return path.split('/{id}')[0] ?? '';
 }
@@ -167,6 +178,7 @@ function collectionOf(path: string): string {
 async function itemFor({ id, operation: { method, path } }: (typeof operations)[number]): Promise<string> {
   const collection = collectionOf(path);
   if (collection === '/devices') return joinedDevice();
+  if (collection.startsWith('/app/')) return signedIn(collection);
   const create = operations.find(({ operation }) => operation.method === 'POST' && operation.path === collection);
   if (!create) return ONLINE[collection] ?? '';
   const item = await server.call('POST', collection, validBody(create.id));

@@ -30,7 +30,9 @@ async function signIn(provider: string, documents: Documents, more: object = {})
       { actions: [{ type: 'oauth', config }, respondWith(`${report} + '|' + actions.ngrok.oauth.identity.name`)] },
     ],
   });
-  const signIn = createSignIn({ box: new SecretsBox(Buffer.alloc(32)), endedSignIns: { before: () => 0 } }, send);
+  const box = new SecretsBox(Buffer.alloc(32));
+  const begin = () => ({ id: 'as_1', written: Promise.resolve() });
+  const signIn = createSignIn({ box, endedSignIns: { before: () => 0 }, begin }, send)('');
   const ports: Partial<PolicyPorts> = {
     signIn,
     wallClock: () => Date.now() + clock.passed,

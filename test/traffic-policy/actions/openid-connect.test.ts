@@ -4,7 +4,7 @@ import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
-import type { PolicyPorts, PolicyTrouble, SignInPort } from '../../../src/traffic-policy/ports.ts';
+import type { BegunSignIn, PolicyPorts, PolicyTrouble, SignInPort } from '../../../src/traffic-policy/ports.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
@@ -30,6 +30,10 @@ interface World {
   /** Milliseconds that have passed for the endpoints. */
   passed: number;
   endedBefore: SignInPort['endedBefore'];
+  /** What was written down of sign-ins. */
+  begun: BegunSignIn[];
+  /** Whether it can be written down. */
+  written: () => Promise<void>;
   /** Expressions of the rule with the action. */
   expressions: string[];
   /** Headers of the last request that went on to the upstream. */
@@ -52,11 +56,15 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     passed: 0,
     forwarded: [],
     endedBefore: () => 0,
+    begun: [],
+    written: async () => {},
     expressions: [],
   };
+  const begin = (signIn: BegunSignIn) => ({ id: `as_${world.begun.push(signIn)}`, written: world.written() });
+  const before: SignInPort['endedBefore'] = (...of) => world.endedBefore(...of);
   const wallClock = () => Date.now() + world.passed;
   world.ports = {
-    signIn: createSignIn({ box, endedSignIns: { before: (...of) => world.endedBefore(...of) } }, idp.send, wallClock),
+    signIn: createSignIn({ box, endedSignIns: { before }, begin }, idp.send, wallClock)(''),
     wallClock,
     onTrouble: (trouble) => troubles.push(trouble),
   };
@@ -358,8 +366,34 @@ describe('a session of openid-connect', () => {
     };
     world.passed += MINUTE;
     expect((await browser.visit(`${CAM}/`)).status).toBe(302);
-    expect(asked).toEqual([['cam.example.com', idp.issuer, 'jo']]);
+    expect(asked).toEqual([['cam.example.com', idp.issuer, 'jo', 'as_1']]);
     expect((await signIn(browser)).status).toBe(200);
+  });
+
+  it('is written down when it begins, and only then', async () => {
+    const { browser, world } = setUp({ [CAM]: { max_session_duration: '2h', userinfo_refresh_interval: '1h' } });
+    world.report = 'actions.ngrok.oidc.identity.current_session_id';
+    expect((await signIn(browser)).body).toBe('as_1');
+    expect(world.begun).toMatchObject([
+      {
+        issuer: idp.issuer,
+        person: { subject: 'jo', email: 'jo@example.com', name: 'JO' },
+        publicUrl: CAM,
+        host: 'cam.example.com',
+        clientIp: '203.0.113.7',
+      },
+    ]);
+    expect(Math.abs((world.begun[0]?.expiresAt ?? 0) - Date.now() - 2 * HOUR)).toBeLessThan(MINUTE);
+    world.passed += 90 * MINUTE;
+    await browser.visit(`${CAM}/`);
+    expect(world.begun).toHaveLength(1);
+  });
+
+  it('begins, and the operator learns of it, when it cannot be written down', async () => {
+    const { browser, world } = setUp();
+    world.written = () => Promise.reject(new Error('the disk is full'));
+    expect((await signIn(browser)).status).toBe(200);
+    expect(world.troubles).toMatchObject([{ message: expect.stringContaining('the disk is full') }]);
   });
 
   it('is read with the key that has sealed it, and sealed again with the next one', async () => {

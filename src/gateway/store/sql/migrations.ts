@@ -442,4 +442,39 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX share_links_by_owner ON share_links (owner);
   CREATE INDEX share_links_by_expiry ON share_links (expires_at);
   `,
+  `
+  -- People who have signed in at endpoints, and their sessions: what lists show. The sessions themselves are in cookies.
+  CREATE TABLE application_users (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    -- Of an identity provider, and the person there.
+    issuer TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    email TEXT NOT NULL,
+    name TEXT NOT NULL,
+    last_login TEXT NOT NULL,
+    UNIQUE (issuer, subject)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE application_sessions (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    user_id TEXT NOT NULL REFERENCES application_users ON DELETE CASCADE,
+    public_url TEXT NOT NULL,
+    -- The only host of the session; null when it shares a domain with others.
+    host TEXT,
+    endpoint_id TEXT NOT NULL,
+    -- Whose policy it is: the id of an authtoken, a TLS edge or a cloud endpoint.
+    payer TEXT NOT NULL,
+    ip_address TEXT NOT NULL,
+    user_agent TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX application_sessions_by_user ON application_sessions (user_id);
+  CREATE INDEX application_sessions_by_payer ON application_sessions (payer);
+  CREATE INDEX application_sessions_by_end ON application_sessions (expires_at);
+
+  -- Set when only one session of the person has ended.
+  ALTER TABLE ended_sign_ins ADD COLUMN session_id TEXT;
+  `,
 ];

@@ -1,0 +1,72 @@
+import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
+import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
+import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
+import type { Caller } from '../store/sql/database.ts';
+import { type Store, timestamp } from '../store/store.ts';
+
+/** Sessions that lists show, of all people. */
+export const MAX_LISTED = 10_000;
+/** Sign-ins that are being written. */
+const MAX_PENDING = 100;
+/** Characters of texts that providers and browsers choose. */
+const MAX_TEXT = 500;
+
+/**
+ * Writes sign-ins down, for lists: one write each.
+ *
+ * @returns records a sign-in at an endpoint of a payer; see {@link SignInPort.begin}
+ */
+export function recordSignIns(store: Store): (signIn: BegunSignIn, payer: string) => ReturnType<SignInPort['begin']> {
+  let pending = 0;
+  return (signIn, payer) => {
+    const id = store.ids.next('as');
+    if (pending >= MAX_PENDING) return { id, written: Promise.reject(new Error('too many sign-ins at a time')) };
+    pending += 1;
+    const record = () => addSignIn(store, id, signIn, payer);
+    const written = store.database.write(record, null).finally(() => {
+      pending -= 1;
+    });
+    return { id, written };
+  };
+}
+
+function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string): void {
+  const { applicationUsers: users, applicationSessions: sessions, ids, now } = store;
+  const { issuer, person, publicUrl, host, endpointId, clientIp, userAgent, expiresAt } = signIn;
+  // A provider of the policy's author can tell anything; OpenID Connect allows 255.
+  if (person.subject.length > MAX_TEXT) throw new Error("the provider's identifier of the person is too long");
+  const at = now();
+  const told = { email: person.email.slice(0, MAX_TEXT), name: person.name.slice(0, MAX_TEXT), last_login: at };
+  const known = users.known(issuer, person.subject);
+  const user = { ...(known ?? { id: ids.next('au'), created_at: at, issuer, subject: person.subject }), ...told };
+  if (known === null) users.insert(user);
+  else users.update(user);
+  const session = {
+    id,
+    created_at: at,
+    expires_at: timestamp(expiresAt),
+    user_id: user.id,
+    public_url: publicUrl,
+    host,
+    endpoint_id: endpointId,
+    payer,
+    ip_address: clientIp,
+    user_agent: userAgent.slice(0, MAX_TEXT),
+  };
+  sessions.add(session, MAX_LISTED);
+}
+
+/** Whose sign-ins end: those at a host, those of a person, or one session of the person. */
+export type EndedSignIn = Pick<EndedSignInsRow, 'host' | 'issuer' | 'subject' | 'session_id'>;
+
+/** Ends sign-ins that have begun by now, at all gateways within a second; lists no longer show them. */
+export function endSignIns(store: Store, target: EndedSignIn, caller?: Caller): Promise<void> {
+  const { database, endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
+  const { host, issuer, subject, session_id } = target;
+  return database.write(() => {
+    endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
+    if (session_id !== null) sessions.forget(session_id);
+    else if (host === null) users.delete(users.known(issuer ?? '', subject ?? '')?.id ?? '');
+    else for (const { id } of sessions.where('host = ?', [host])) sessions.forget(id);
+  }, caller);
+}
