@@ -62,10 +62,30 @@ export interface Node {
   readonly renewedAt: number;
 }
 
+/** @param answerMs milliseconds for the answer */
+type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
+
+async function nodesBy(ask: Ask): Promise<Node[]> {
+  const rows = await ask<
+    Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string; renewed: Date }
+  >(
+    `SELECT id, address, alone, draining, build, applied, renewed,
+      EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
+    FROM device_agent.nodes ORDER BY address, id`,
+  );
+  return rows.map(({ applied, silent, renewed, ...node }) => ({
+    ...node,
+    applied: Number(applied),
+    silentSeconds: Number(silent),
+    renewedAt: renewed.getTime(),
+  }));
+}
+
 /** The shared database: PostgreSQL, by one connection that is made again when it breaks. */
 export class Postgres {
   #client: Client | null = null;
   #connecting: Promise<Client> | null = null;
+  #turns: Promise<unknown> = Promise.resolve();
   #closed = false;
 
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
@@ -204,20 +224,22 @@ export class Postgres {
     build,
     applied,
   }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
-    // A lock that is taken in the same statement would come after what that has seen.
-    await this.#query('BEGIN');
-    try {
-      await this.#query('SELECT FROM device_agent.cluster FOR UPDATE');
-      const other = (await this.nodes()).find((node) => node.id !== id && (alone || node.alone));
-      if (other) return other;
-      const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
-        DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
-        applied = excluded.applied, renewed = excluded.renewed, draining = false`;
-      await this.#query(sql, [id, address, alone, build, applied]);
-      return null;
-    } finally {
-      await this.#query('COMMIT');
-    }
+    return this.#inTurn(async (ask) => {
+      // A lock that is taken in the same statement would come after what that has seen.
+      await ask('BEGIN');
+      try {
+        await ask('SELECT FROM device_agent.cluster FOR UPDATE');
+        const other = (await nodesBy(ask)).find((node) => node.id !== id && (alone || node.alone));
+        if (other) return other;
+        const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
+          DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
+          applied = excluded.applied, renewed = excluded.renewed, draining = false`;
+        await ask(sql, [id, address, alone, build, applied]);
+        return null;
+      } finally {
+        await ask('COMMIT');
+      }
+    });
   }
 
   /** @returns whether the gateway still is one that serves this database */
@@ -250,20 +272,8 @@ export class Postgres {
     );
   }
 
-  async nodes(): Promise<Node[]> {
-    const rows = await this.#query<
-      Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string; renewed: Date }
-    >(
-      `SELECT id, address, alone, draining, build, applied, renewed,
-        EXTRACT(EPOCH FROM clock_timestamp() - renewed) AS silent
-      FROM device_agent.nodes ORDER BY address, id`,
-    );
-    return rows.map(({ applied, silent, renewed, ...node }) => ({
-      ...node,
-      applied: Number(applied),
-      silentSeconds: Number(silent),
-      renewedAt: renewed.getTime(),
-    }));
+  nodes(): Promise<Node[]> {
+    return this.#inTurn(nodesBy);
   }
 
   /** The database's version, and how many milliseconds its clock is ahead of this machine's. */
@@ -281,11 +291,27 @@ export class Postgres {
     await this.#client?.end().catch(() => {}); // broken already
   }
 
-  async #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
+  #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
+    return this.#inTurn((ask) => ask<Row>(text, values, answerMs));
+  }
+
+  /** Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it. */
+  async #inTurn<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
     const client = await this.#connect();
+    const from = performance.now();
+    const turn = this.#turns.then(() => {
+      // Whoever waits for one that gets no answer has waited as long as for its own.
+      const waitedMs = performance.now() - from;
+      return work((text, values = [], answerMs = QUERY_MS) => this.#ask(client, text, values, answerMs - waitedMs));
+    });
+    this.#turns = turn.catch(() => {});
+    return turn;
+  }
+
+  async #ask<Row>(client: Client, text: string, values: readonly unknown[], answerMs: number): Promise<Row[]> {
     try {
       // Without values, several statements may follow each other.
-      const query = { text, ...(values.length > 0 && { values: [...values] }), query_timeout: answerMs };
+      const query = { text, ...(values.length > 0 && { values: [...values] }), query_timeout: Math.max(1, answerMs) };
       const { rows } = await client.query(query);
       return rows as Row[];
     } catch (error) {
