@@ -1,5 +1,5 @@
 interface ActionTraits {
-  /** `gateway`: this gateway and ngrok's cloud run it; `cloud`: only ngrok's cloud does. */
+  /** `gateway`: this gateway runs it, and ngrok's cloud all but `gateway-sign-in`; `cloud`: only ngrok's cloud does. */
   readonly runsOn: 'gateway' | 'cloud';
   readonly onConnect?: true;
   /** Whether it authenticates clients: an endpoint has at most one such action. */
@@ -9,7 +9,7 @@ interface ActionTraits {
 }
 
 /**
- * All actions in ngrok's documentation. To add one, add its row here: the compiler then asks for its implementation in
+ * All actions in ngrok's documentation, and those of this gateway. To add one, add its row here: the compiler then asks for its implementation in
  * actions/actions.ts and for a sample of its configuration in the tests.
  */
 const ACTIONS = {
@@ -23,6 +23,7 @@ const ACTIONS = {
   'close-connection': { runsOn: 'gateway', onConnect: true, instant: true },
   'compress-response': { runsOn: 'gateway' },
   'forward-internal': { runsOn: 'gateway', onConnect: true },
+  'gateway-sign-in': { runsOn: 'gateway', authenticates: true },
   'http-request': { runsOn: 'gateway' },
   'jwt-validation': { runsOn: 'gateway', authenticates: true },
   log: { runsOn: 'gateway', onConnect: true },

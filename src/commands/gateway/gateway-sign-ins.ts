@@ -19,6 +19,7 @@ export async function endGatewaySignIns(store: Store, { host, issuer, subject }:
   if ((host === undefined) !== isPerson || (host !== undefined && (issuer ?? subject) !== undefined)) {
     throw new OperatorError('name a host with --host, or a person with --issuer and --subject', 2);
   }
-  await endSignIns(store, { host: host?.toLowerCase() ?? null, issuer: issuer ?? null, subject: subject ?? null });
+  const target = { host: host?.toLowerCase() ?? null, issuer: issuer ?? null, subject: subject ?? null };
+  await store.database.write(() => endSignIns(store, target));
   print(`sign-ins ${host === undefined ? `of ${subject}` : `at ${host}`} ended`);
 }

@@ -1,7 +1,7 @@
 import { systemClock } from '../../lib/time/clock.ts';
 import { requestPublic } from '../../traffic-policy/fetch-document.ts';
 import type { SignInPort } from '../../traffic-policy/ports.ts';
-import type { Attempt } from '../../traffic-policy/sign-in/identity-provider.ts';
+import type { Attempt, GatewayPeople } from '../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_SESSION_MS, type Session } from '../../traffic-policy/sign-in/session.ts';
 import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
 import type { Store } from '../store/store.ts';
@@ -14,27 +14,29 @@ const REMEMBERED_SESSIONS = 1_000;
 /**
  * @param send reaches identity providers
  * @param wallClock milliseconds since 1970
+ * @param people those of this gateway; null: it has none
  */
 export function createSignIn(
   { box, endedSignIns }: Pick<Store, 'box'> & { endedSignIns: Pick<Store['endedSignIns'], 'before'> },
   send = requestPublic,
   wallClock = Date.now,
+  people: GatewayPeople | null = null,
 ): SignInPort {
   const keyFor = (purpose: string) => box.keyFor(purpose);
   const providers = new IdentityProviders(send, systemClock.now);
   return {
     sessions: new CookieSeal<Session>('sign-in session', keyFor, REMEMBERED_SESSIONS, wallClock),
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
-    provider: (client, onAsk) => providers.of(client, onAsk),
+    people,
+    provider: async (client, onAsk) => client.place.people ?? providers.of(client, onAsk),
     endedBefore: (host, issuer, subject) => endedSignIns.before(host, issuer, subject),
   };
 }
 
-/** Ends the sign-ins at a host, or those of a person, that have begun by now. */
+/** Ends the sign-ins at a host, or those of a person, that have begun by now; inside a transaction. */
 export function endSignIns(
-  { database, endedSignIns, ids, now }: Store,
+  { endedSignIns, ids, now }: Pick<Store, 'endedSignIns' | 'ids' | 'now'>,
   target: Pick<EndedSignInsRow, 'host' | 'issuer' | 'subject'>,
-): Promise<void> {
-  const end = () => endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
-  return database.write(end);
+): void {
+  endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
 }

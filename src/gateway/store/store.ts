@@ -11,6 +11,7 @@ import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { Passkeys, People, PersonLinks } from './people.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
@@ -83,6 +84,9 @@ function createTables(database: Database, box: SecretsBox) {
     ipPolicyRules: ipPolicyRules(database),
     ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
+    passkeys: new Passkeys(database),
+    people: new People(database),
+    personLinks: new PersonLinks(database),
     reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     tlsCertificates: new TlsCertificates(database, box),

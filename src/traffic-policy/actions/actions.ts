@@ -11,6 +11,7 @@ import { compressResponse } from './compress-response.ts';
 import { customResponse } from './custom-response.ts';
 import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
+import { gatewaySignIn } from './gateway-sign-in.ts';
 import { httpRequest } from './http-request.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
@@ -35,6 +36,7 @@ const IMPLEMENTATIONS = {
   'custom-response': customResponse,
   deny,
   'forward-internal': forwardInternal,
+  'gateway-sign-in': gatewaySignIn,
   'http-request': httpRequest,
   'jwt-validation': jwtValidation,
   log,
