@@ -37,6 +37,7 @@ const nothing = {
   place: {
     origin: 'http://127.0.0.1',
     isProxied: false,
+    signInOrigin: '',
     sessionAddress: '',
     tcpHost: '',
     caPem: '',

@@ -58,6 +58,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   online: 'number of tunnels online',
   operation: 'id of the management request, as in its response’s `Service-Operation-Id`',
   path: 'path of the request',
+  person: 'person of the gateway (`prs_…`)',
   place: 'phase and rule of the traffic policy',
   port: 'port',
   problem: 'what failed',

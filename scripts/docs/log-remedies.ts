@@ -80,7 +80,6 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'file missing or damaged; last good copy restored': 'check the disk',
   'copy of the file is out of date': 'make the disk writable; the next change or start writes the copy again',
   'gateway relay cannot accept connections': 'check the limit of open files, then restart',
-  'management API not loaded': 'reinstall the program',
   'management request failed': 'report it as a bug with `operation`',
   'new tunnel URL could not be saved; keeping it in memory': 'check the disk',
   'no API key yet; create one': 'run the `command`',
@@ -96,6 +95,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'correct what `reason` names; until then, the loss of one gateway takes the endpoint offline',
   'no second session; retrying':
     'let devices reach GATEWAY_NODE_ADDRESS of every gateway; without it, they keep their one session',
+  'service not loaded': 'reinstall the program',
+  'sign-in page failed': 'report it as a bug',
   'second connection refused':
     'small requests of this agent wait behind its transfers; raise the limit on sessions when it repeats',
   'session attempt failed; retrying': 'run `device-agent doctor` when it lasts',

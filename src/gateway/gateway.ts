@@ -30,7 +30,7 @@ import { Cluster } from './cluster/cluster.ts';
 import { PERIODS } from './cluster/nodes.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
-import { type GatewayPlace, joinOrigin } from './devices/gateway-place.ts';
+import { type GatewayPlace, joinOrigin, signInOrigin } from './devices/gateway-place.ts';
 import { EdgeServer, type EdgeServerOptions } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
 import type { Relays } from './edge/relays/relays.ts';
@@ -47,6 +47,7 @@ import {
   gatewayDomains,
   ownDomainOf,
   sessionAddress,
+  signInHost,
   tcpHost,
 } from './endpoints/domain-names.ts';
 import type { Labels, RefusesClient } from './endpoints/endpoint.ts';
@@ -61,6 +62,7 @@ import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { createShareLinks } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
+import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns } from './sign-in/recorded-sign-ins.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
@@ -179,7 +181,8 @@ async function startParts(start: Start) {
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
-  const policies = createPolicies(start);
+  const people = new PeopleProvider(store, signInHost(domains.baseDomain));
+  const policies = createPolicies(start, people);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
   const publicPorts = { http: options.httpPort, https: options.httpsPort };
@@ -256,6 +259,11 @@ async function startParts(start: Start) {
   };
   const loadApi = () => managementApi({ ...parts, log }, settings, serviceMessages);
   services.set(apiHost(domains.baseDomain), lazyListener(loadApi, log));
+  const loadSignInPage = async () => {
+    const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
+    return createSignInPage({ store, people, isRefused: (client) => restricted.refuses('endpoints', client), log });
+  };
+  services.set(signInHost(domains.baseDomain), lazyListener(loadSignInPage, log));
   return {
     sessionAddress: place.sessionAddress,
     ...ports,
@@ -268,7 +276,10 @@ async function startParts(start: Start) {
   };
 }
 
-function createPolicies({ options, store, ipPolicies, addresses, log }: Start): EndpointPolicies {
+function createPolicies(
+  { options, store, ipPolicies, addresses, log }: Start,
+  people: PeopleProvider,
+): EndpointPolicies {
   const {
     policyNetworks: allowed,
     fetchForPolicies: fetch = (url, maxBytes) => fetchDocument(url, maxBytes, allowed),
@@ -280,7 +291,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
     secret: policySecrets(store),
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
-    signIn: createSignIn({ ...store, begin: recordSignIns(store) }, ask),
+    signIn: createSignIn({ ...store, people, begin: recordSignIns(store) }, ask),
     shareLinks: createShareLinks(store, log),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
@@ -367,6 +378,7 @@ function placeOf({ options, ca, domains }: Start, httpsPort: number, sessionPort
   const { baseDomain } = domains;
   return {
     ...joinOrigin(apiUrl, baseDomain, httpsPort),
+    signInOrigin: signInOrigin(apiUrl, baseDomain, httpsPort),
     sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort }),
     tcpHost: tcpHost(baseDomain),
     caPem: ca.caPem,

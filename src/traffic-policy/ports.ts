@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import type { AddressRecords } from './scope/address-variables.ts';
-import type { Attempt, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
+import type { Attempt, GatewayPeople, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
 import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
@@ -42,8 +42,10 @@ export interface Seal<T> {
   open(sealed: string, owner: string): T | null;
 }
 
-/** For openid-connect and oauth. */
+/** For openid-connect, oauth and gateway-sign-in. */
 export interface SignInPort {
+  /** Null: only the gateway knows them. */
+  readonly people: GatewayPeople | null;
   readonly sessions: Seal<Session>;
   readonly attempts: Seal<Attempt>;
   /**
@@ -144,6 +146,7 @@ export interface PolicyPorts {
 
 const UNSEALED = { seal: () => '', open: () => null };
 const NO_SIGN_IN: SignInPort = {
+  people: null,
   sessions: UNSEALED,
   attempts: UNSEALED,
   provider: () => Promise.reject(new Error('only a gateway can sign people in')),

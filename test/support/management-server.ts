@@ -109,6 +109,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       place: {
         origin: BASE_URL,
         isProxied: false,
+        signInOrigin: `https://sign-in.${BASE_DOMAIN}`,
         sessionAddress: `connect.${BASE_DOMAIN}:443`,
         tcpHost: `tcp.${BASE_DOMAIN}`,
         caPem,

@@ -35,11 +35,9 @@ export interface EndSignInsOptions {
  * @throws {OperatorError} exit code 2 when the options name neither
  */
 export async function endGatewaySignIns(store: Store, { host, issuer, subject }: EndSignInsOptions): Promise<void> {
-  const isPerson = issuer !== undefined && subject !== undefined;
-  if ((host === undefined) !== isPerson || (host !== undefined && (issuer ?? subject) !== undefined)) {
-    throw new OperatorError('name a host with --host, or a person with --issuer and --subject', 2);
-  }
-  const person = { issuer: issuer ?? null, subject: subject ?? null, session_id: null };
-  await endSignIns(store, { host: host?.toLowerCase() ?? null, ...person });
+  const person = issuer !== undefined && subject !== undefined ? { issuer, subject } : null;
+  const target = host === undefined ? person : (issuer ?? subject) === undefined ? { host: host.toLowerCase() } : null;
+  if (target === null) throw new OperatorError('name a host with --host, or a person with --issuer and --subject', 2);
+  await store.database.write(() => endSignIns(store, target));
   print(`sign-ins ${host === undefined ? `of ${subject}` : `at ${host}`} ended`);
 }

@@ -11,6 +11,7 @@ import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-links.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
+import type { AddPersonOptions } from './gateway-people.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
 
 export interface GatewayCommandDependencies {
@@ -60,6 +61,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addApiKeyCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
   addShareCommands(gateway, settings);
+  addPeopleCommands(gateway, settings);
   addLogCommand(gateway, settings);
   addFleetCommands(gateway, settings);
 }
@@ -211,6 +213,55 @@ function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettin
       const { endGatewaySignIns } = await load();
       await withStore(settings(), (store) => endGatewaySignIns(store, options));
     });
+}
+
+function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const people = gateway
+    .command('people')
+    .description('Manage the people who can sign in at tunnels; works at once, also while the gateway runs');
+  const load = () => import('./gateway-people.ts');
+  const personCommand = (name: string, description: string) =>
+    people.command(name).description(description).argument('<email>', 'email address of the person');
+  personCommand('add', 'Add a person, and print the link by which they choose a password; sends nothing')
+    .option('-n, --name <name>', 'Name of the person')
+    .option('-g, --group <group>', 'A group that policies can let in; can be repeated', repeated)
+    .option('--json', 'Print JSON')
+    .action(async (email: string, options: AddPersonOptions) => {
+      const { addGatewayPerson } = await load();
+      await withStore(settings(), (store) => addGatewayPerson(store, settings(), email, options));
+    });
+  people
+    .command('list', { isDefault: true })
+    .description('List the people (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => {
+      const { listPeople } = await load();
+      await withStore(settings(), (store) => listPeople(store, options));
+    });
+  personCommand('link', 'Print a new link, for a forgotten password or a lost passkey')
+    .option('--json', 'Print JSON')
+    .action(async (email: string, options: { json?: boolean }) => {
+      const { linkPerson } = await load();
+      await withStore(settings(), (store) => linkPerson(store, settings(), email, options));
+    });
+  personCommand('groups', 'Set the groups of a person')
+    .argument('[groups...]', 'all groups; none removes the person from all')
+    .action(async (email: string, groups: string[]) => {
+      const { setGroups } = await load();
+      await withStore(settings(), (store) => setGroups(store, email, groups));
+    });
+  personCommand('sign-out', 'End the sessions of a person at all tunnels').action(async (email: string) => {
+    const { signPersonOut } = await load();
+    await withStore(settings(), (store) => signPersonOut(store, settings(), email));
+  });
+  personCommand('remove', 'Remove a person, and end their sessions').action(async (email: string) => {
+    const { removePerson } = await load();
+    await withStore(settings(), (store) => removePerson(store, email));
+  });
+}
+
+function repeated(text: string, before: string[] = []): string[] {
+  return [...before, text];
 }
 
 /** Prints the status of automatic certificates, those of the gateway's own names first. */

@@ -1,5 +1,5 @@
 import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
-import { apiHost, connectHost, type DnsTargets, type DomainSettings } from '../endpoints/domain-names.ts';
+import { apiHost, connectHost, type DnsTargets, type DomainSettings, signInHost } from '../endpoints/domain-names.ts';
 import type { CertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
@@ -11,8 +11,8 @@ import { freshJob, withPolicy } from './renewal-schedule.ts';
 export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
   if (choice === 'none') return [];
   if (answersDns) return [`*.${baseDomain}`, baseDomain];
-  const names = [apiHost(baseDomain), connectHost(baseDomain)];
-  return choice === 'all' ? names : names.slice(0, 1);
+  const forBrowsers = [apiHost(baseDomain), signInHost(baseDomain)];
+  return choice === 'all' ? [...forBrowsers, connectHost(baseDomain)] : forBrowsers;
 }
 
 /** The expected DNS records of the base domain and of its wildcard, which share one challenge name; null for other names. */

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { formatJoinCode } from '../../management/join-code.ts';
-import { apiHost } from '../endpoints/domain-names.ts';
+import { apiHost, signInHost } from '../endpoints/domain-names.ts';
 import { urlOf } from '../endpoints/endpoint-address.ts';
 
 /** How devices reach a gateway, and which CA they can trust. */
@@ -9,6 +9,8 @@ export interface GatewayPlace {
   origin: string;
   /** Whether another server, with a certificate of its own, serves that origin. */
   isProxied: boolean;
+  /** Origin of the page at which people of the gateway sign in. */
+  signInOrigin: string;
   /** `host:port` for agents. */
   sessionAddress: string;
   /** The host in the addresses of tcp endpoints. */
@@ -36,6 +38,13 @@ export function joinOrigin(
   const own = urlOf({ protocol: 'https', host, port: httpsPort });
   if (!apiUrl?.startsWith('https:')) return { origin: own, isProxied: false };
   return { origin: apiUrl, isProxied: new URL(apiUrl).hostname !== host };
+}
+
+/** Where people sign in: on the port of the management API, unless another server serves that. */
+export function signInOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
+  const { origin, isProxied } = joinOrigin(apiUrl, baseDomain, httpsPort);
+  const port = isProxied ? httpsPort : Number(new URL(origin).port || 443);
+  return urlOf({ protocol: 'https', host: signInHost(baseDomain), port });
 }
 
 /** SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it. */

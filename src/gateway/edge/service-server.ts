@@ -84,7 +84,7 @@ export function lazyListener(load: () => Promise<RequestListener>, log: Log): Re
       (listener) => listener(req, res),
       (error: unknown) => {
         loading = null;
-        log.error({ err: error }, 'management API not loaded');
+        log.error({ err: error }, 'service not loaded');
         answerError(req, res, internalFailure());
       },
     );

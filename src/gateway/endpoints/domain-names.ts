@@ -47,7 +47,7 @@ export function coveringNames(name: string): string[] {
 
 /** Whether the gateway itself serves a name, so that nobody else can use it. */
 export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
-  const own = [baseDomain, connectHost(baseDomain), apiHost(baseDomain)];
+  const own = [baseDomain, connectHost(baseDomain), apiHost(baseDomain), signInHost(baseDomain)];
   return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
 }
 
@@ -70,6 +70,11 @@ export function connectHost(baseDomain: string): string {
 
 export function apiHost(baseDomain: string): string {
   return `api.${baseDomain}`;
+}
+
+/** Of the page at which people of the gateway sign in. */
+export function signInHost(baseDomain: string): string {
+  return `sign-in.${baseDomain}`;
 }
 
 /** The host in the addresses of TCP endpoints. Below localhost it is the base domain: not every resolver knows subdomains. */

@@ -1,7 +1,7 @@
 import { systemClock } from '../../lib/time/clock.ts';
 import { requestPublic } from '../../traffic-policy/fetch-document.ts';
 import type { SignInPort } from '../../traffic-policy/ports.ts';
-import type { Attempt } from '../../traffic-policy/sign-in/identity-provider.ts';
+import type { Attempt, GatewayPeople } from '../../traffic-policy/sign-in/identity-provider.ts';
 import type { Session } from '../../traffic-policy/sign-in/session.ts';
 import type { Store } from '../store/store.ts';
 import { CookieSeal } from './cookie-seal.ts';
@@ -12,6 +12,8 @@ import type { recordSignIns } from './recorded-sign-ins.ts';
 const REMEMBERED_SESSIONS = 1_000;
 
 interface SignInParts extends Pick<Store, 'box'> {
+  /** Those of this gateway; left out: it has none. */
+  people?: GatewayPeople | null;
   endedSignIns: Pick<Store['endedSignIns'], 'before'>;
   /** Writes down a sign-in at an endpoint of a payer. */
   begin: ReturnType<typeof recordSignIns>;
@@ -23,7 +25,7 @@ interface SignInParts extends Pick<Store, 'box'> {
  * @returns the port for policies of a payer
  */
 export function createSignIn(
-  { box, endedSignIns, begin }: SignInParts,
+  { box, endedSignIns, people = null, begin }: SignInParts,
   send = requestPublic,
   wallClock = Date.now,
 ): (payer: string) => SignInPort {
@@ -32,7 +34,9 @@ export function createSignIn(
   const shared = {
     sessions: new CookieSeal<Session>('sign-in session', keyFor, REMEMBERED_SESSIONS, wallClock),
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
-    provider: (...of: Parameters<SignInPort['provider']>) => providers.of(...of),
+    people,
+    provider: async (...[client, onAsk]: Parameters<SignInPort['provider']>) =>
+      client.place.people ?? providers.of(client, onAsk),
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
   };
   return (payer) => ({ ...shared, begin: (signIn) => begin(signIn, payer) });

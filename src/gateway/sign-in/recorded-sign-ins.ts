@@ -1,7 +1,5 @@
 import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
 import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
-import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
-import type { Caller } from '../store/sql/database.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
 /** Sessions that lists show, of all people. */
@@ -57,16 +55,21 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
 }
 
 /** Whose sign-ins end: those at a host, those of a person, or one session of the person. */
-export type EndedSignIn = Pick<EndedSignInsRow, 'host' | 'issuer' | 'subject' | 'session_id'>;
+export type EndedSignIn =
+  | { readonly host: string }
+  | { readonly issuer: string; readonly subject: string; readonly session?: string };
 
-/** Ends sign-ins that have begun by now, at all gateways within a second; lists no longer show them. */
-export function endSignIns(store: Store, target: EndedSignIn, caller?: Caller): Promise<void> {
-  const { database, endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
-  const { host, issuer, subject, session_id } = target;
-  return database.write(() => {
-    endedSignIns.end({ id: ids.next('esi'), created_at: now(), ...target }, MAX_SESSION_MS);
-    if (session_id !== null) sessions.forget(session_id);
-    else if (host === null) users.delete(users.known(issuer ?? '', subject ?? '')?.id ?? '');
-    else for (const { id } of sessions.where('host = ?', [host])) sessions.forget(id);
-  }, caller);
+/** Ends sign-ins that have begun by now, inside a transaction: at all gateways within a second. Lists no longer show them. */
+export function endSignIns(store: Store, ended: EndedSignIn): void {
+  const { endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
+  const row = { id: ids.next('esi'), created_at: now(), host: null, issuer: null, subject: null, session_id: null };
+  if ('host' in ended) {
+    endedSignIns.end({ ...row, host: ended.host }, MAX_SESSION_MS);
+    for (const { id } of sessions.where('host = ?', [ended.host])) sessions.forget(id);
+    return;
+  }
+  const { issuer, subject, session } = ended;
+  endedSignIns.end({ ...row, issuer, subject, session_id: session ?? null }, MAX_SESSION_MS);
+  if (session === undefined) users.delete(users.known(issuer, subject)?.id ?? '');
+  else sessions.forget(session);
 }

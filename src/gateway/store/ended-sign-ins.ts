@@ -1,3 +1,4 @@
+import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
 import { nullable, type RowOf, Table, text } from './sql/table.ts';
 
@@ -13,27 +14,27 @@ const columns = {
 /** Sign-ins at a host, those of one person of an identity provider, or one of theirs, end that began before the row. */
 export type EndedSignInsRow = RowOf<typeof columns>;
 
-/** Milliseconds after which changes are looked for. Those of other gateways arrive here within half a second. */
-const FRESH_MS = 400;
-
 /** Sign-ins that were ended before their time, held in memory: each request of a signed-in person asks. */
 export class EndedSignIns extends Table<typeof columns> {
   #before = new Map<string, number>();
-  #checkedAt = Number.NEGATIVE_INFINITY;
-  #seen = '';
+  readonly #changes: ChangeWatch;
 
   constructor(database: Database) {
     super(database, 'ended_sign_ins', columns);
+    this.#changes = new ChangeWatch(database);
   }
 
   /**
-   * Ends sign-ins, inside a transaction.
+   * Ends sign-ins, inside a transaction. Of each host, person and session, only the latest end is kept.
    *
    * @param keepMs rows older than this are deleted: no session lasts as long
    */
   end(row: EndedSignInsRow, keepMs: number): void {
     const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();
-    for (const { id } of this.where('created_at < ?', [oldest])) this.delete(id);
+    const same = 'host IS ? AND issuer IS ? AND subject IS ? AND session_id IS ?';
+    const { host, issuer, subject, session_id } = row;
+    const replaced = this.where(`created_at < ? OR (${same})`, [oldest, host, issuer, subject, session_id]);
+    for (const { id } of replaced) this.delete(id);
     this.insert(row);
   }
 
@@ -46,13 +47,7 @@ export class EndedSignIns extends Table<typeof columns> {
   }
 
   #refresh(): void {
-    const now = performance.now();
-    if (now - this.#checkedAt < FRESH_MS) return;
-    this.#checkedAt = now;
-    const [row] = this.database.all<{ data_version: number }>('PRAGMA data_version');
-    const seen = `${row?.data_version} ${this.database.commits}`;
-    if (seen === this.#seen) return;
-    this.#seen = seen;
+    if (!this.#changes.hasChanged()) return;
     this.#before = new Map();
     for (const { host, issuer, subject, session_id: session, created_at } of this.where("id > ''", [])) {
       const key = host === null ? personKey(issuer ?? '', subject ?? '') : hostKey(host);

@@ -12,6 +12,7 @@ import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { Passkeys, People, PersonLinks } from './people.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { ShareLinks } from './share-links.ts';
 import { Database } from './sql/database.ts';
@@ -88,6 +89,9 @@ function createTables(database: Database, box: SecretsBox) {
     ipPolicyRules: ipPolicyRules(database),
     ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
+    passkeys: new Passkeys(database),
+    people: new People(database),
+    personLinks: new PersonLinks(database),
     reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     shareLinks: new ShareLinks(database),

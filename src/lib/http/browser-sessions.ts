@@ -90,9 +90,14 @@ export const SESSION_COOKIE = '__Host-device-agent';
 const OPTIONS: CookieOptions = { path: '/', secure: true, httpOnly: true, sameSite: 'strict' };
 
 /** The session that a request names; null without one, or when several cookies have the name. */
-export function sessionIn({ headers }: IncomingMessage): string | null {
+export function sessionIn(req: IncomingMessage): string | null {
+  return cookieIn(req, SESSION_COOKIE);
+}
+
+/** The value of a cookie; null without one, or when several have the name. */
+export function cookieIn({ headers }: IncomingMessage, wanted: string): string | null {
   const cookies = (headers.cookie ?? '').split(';').map((pair) => trimSpace(pair).split('='));
-  const [found, ...more] = cookies.filter(([name]) => name === SESSION_COOKIE);
+  const [found, ...more] = cookies.filter(([name]) => name === wanted);
   return more.length === 0 ? (found?.[1] ?? null) : null;
 }
 

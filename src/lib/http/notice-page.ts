@@ -13,20 +13,32 @@ export interface Notice {
   readonly button?: string;
 }
 
+/** The look of pages that are not of the web build. */
+export const PAGE_STYLE = 'body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}';
+
 /** A page with one sentence, which loads nothing. */
 export function noticePage({ title, text, detail, link, button }: Notice): string {
+  return htmlPage(
+    title,
+    `<p>${escapeHtml(text)}</p>
+${link === undefined ? '' : `<p><a href="${escapeHtml(link.href)}">${escapeHtml(link.text)}</a></p>\n`}${
+  button === undefined ? '' : `<form method="post"><button>${escapeHtml(button)}</button></form>\n`
+}${detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`}`,
+  );
+}
+
+/** @param body HTML below the title, with a line end */
+export function htmlPage(title: string, body: string, style = PAGE_STYLE): string {
   return `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>${escapeHtml(title)}</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em;overflow-wrap:anywhere}button{font:inherit;padding:.6em 2em}</style>
+<style>${style}</style>
 <h1>${escapeHtml(title)}</h1>
-<p>${escapeHtml(text)}</p>
-${link === undefined ? '' : `<p><a href="${escapeHtml(link.href)}">${escapeHtml(link.text)}</a></p>\n`}${
-  button === undefined ? '' : `<form method="post"><button>${escapeHtml(button)}</button></form>\n`
-}${detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`}</html>
+${body}</html>
 `;
 }
 
-function escapeHtml(text: string): string {
+/** Also for the values of attributes in quotes. */
+export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }

@@ -105,4 +105,9 @@ export class RequestRate {
     const bucket = this.#clients.of(client, now);
     return bucket.tryTake(now) ? null : Math.ceil(bucket.waitMs(1, now) / 1000);
   }
+  /** Undoes a {@link take} for a request that does not count after all. */
+  giveBack(client: string): void {
+    const now = this.now();
+    this.#clients.of(client, now).take(-1, now);
+  }
 }

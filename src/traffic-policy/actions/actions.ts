@@ -12,6 +12,7 @@ import { customResponse } from './custom-response.ts';
 import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
 import { gatewayShareLinks } from './gateway-share-links.ts';
+import { gatewaySignIn } from './gateway-sign-in.ts';
 import { httpRequest } from './http-request.ts';
 import { jwtValidation } from './jwt-validation.ts';
 import { log } from './log.ts';
@@ -37,6 +38,7 @@ const IMPLEMENTATIONS = {
   deny,
   'forward-internal': forwardInternal,
   'gateway-share-links': gatewayShareLinks,
+  'gateway-sign-in': gatewaySignIn,
   'http-request': httpRequest,
   'jwt-validation': jwtValidation,
   log,

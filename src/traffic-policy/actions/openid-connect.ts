@@ -98,6 +98,11 @@ export function signInAction(
     },
     context,
   );
+  return gateAction(gate);
+}
+
+/** Runs a gate, also for the paths of a sign-in that the rule's expressions exclude. */
+export function gateAction(gate: SignInGate): PreparedAction {
   return {
     ends: false,
     on_http_request: () => (request) => gate.admit(request),

@@ -28,6 +28,7 @@ const RESULTS: Readonly<Record<string, readonly string[]>> = {
   compress: ['already_compressed', 'negotiated_algorithm'],
   forward_internal: ['url', ...ERROR],
   gateway_share_links: ['let_in', 'link_id'],
+  gateway_sign_in: [...SIGN_IN, 'identity.groups'],
   http_request: [
     ...['attempts', 'req', 'req.method', 'req.header', 'req.url', 'req.body'],
     ...['res', 'res.resolved_ip', 'res.header', 'res.status_code', 'res.time_ms', 'res.body'],

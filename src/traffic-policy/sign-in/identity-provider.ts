@@ -5,6 +5,8 @@ export interface Person {
   /** Empty when the provider tells none, or one that it has not verified. */
   readonly email: string;
   readonly name: string;
+  /** Of people of the gateway; no provider tells any. */
+  readonly groups?: readonly string[];
 }
 
 /** A token that the provider did not issue, or that nothing needs, is empty. */
@@ -24,6 +26,8 @@ export interface ProviderPlace {
   readonly issuer: string;
   /** Of a provider without OpenID Connect. */
   readonly oauth?: OAuthEndpoints;
+  /** The provider itself, if it is the gateway. */
+  readonly people?: GatewayPeople | undefined;
   /** Reads the claims of OpenID Connect, or the documents of {@link OAuthEndpoints.userUrls} in their order. */
   person(...documents: readonly unknown[]): Person;
 }
@@ -65,6 +69,16 @@ export interface IdentityProvider {
   redeem(callback: URL, attempt: Attempt): Promise<SignedIn>;
   /** Asks who somebody is now. */
   renew(person: SignedIn): Promise<SignedIn>;
+}
+
+/** The people of the gateway, which is their provider. */
+export interface GatewayPeople extends IdentityProvider {
+  /** What their subjects belong to. */
+  readonly issuer: string;
+  /** Who somebody is now, from memory; null: nobody any more. */
+  find(subject: string): Person | null;
+  /** The page at which they sign in and out, for a browser that is at another host of the gateway. */
+  pageFor(origin: string): string;
 }
 
 /** Why nobody was signed in. */

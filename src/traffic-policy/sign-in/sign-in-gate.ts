@@ -6,7 +6,7 @@ import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import type { PolicyAnswer, PolicyError, RequestOutcome, RequestResult } from '../steps.ts';
-import { type Attempt, type IdentityProvider, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { type Attempt, type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
 import { endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
   type Cookies,
@@ -17,7 +17,7 @@ import {
   sessionIn,
   takeCookies,
 } from './sign-in-cookies.ts';
-import { resultOf, type SessionEvent } from './sign-in-result.ts';
+import { resultOf, type SessionEvent, type SignInResult } from './sign-in-result.ts';
 import { type Site, type SiteOptions, Sites, urlAt } from './sign-in-site.ts';
 import { SignInState } from './sign-in-state.ts';
 
@@ -37,8 +37,7 @@ const NO_BODY = Buffer.alloc(0);
 const NO_TOKENS = { identity: '', access: '', refresh: '' };
 
 export interface SignInOptions extends SiteOptions {
-  /** Where results are recorded, below `actions.ngrok`. */
-  readonly result: 'oidc' | 'oauth';
+  readonly result: SignInResult;
   readonly scopes: readonly string[];
   /** Further parameters of the provider's URL. */
   readonly parameters: Readonly<Record<string, string>>;
@@ -46,6 +45,8 @@ export interface SignInOptions extends SiteOptions {
   /** Milliseconds after which the provider is asked about the person again; null: never. */
   readonly renewMs: number | null;
   readonly allowsPreflight: boolean;
+  /** Whom of the people that the provider signs in the endpoint lets in; left out: all. */
+  readonly admits?: (person: Person) => boolean;
 }
 
 const NEEDS_HTTPS: PolicyError = {
@@ -93,10 +94,13 @@ export class SignInGate {
     const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(visit) : undefined;
     if (answer !== undefined) return answer;
     const now = this.context.ports.wallClock();
-    const sealed = sessionIn(visit.cookies, visit.site.names);
-    const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, visit.site.owner);
+    const session = this.#sessionIn(visit);
     if (session === null || !this.#isOpen(session, visit, now)) return this.#signInFirst(visit, session, now);
-    const { renewMs } = this.options;
+    const { renewMs, admits } = this.options;
+    if (admits?.(session) === false) {
+      this.#record(request, null, null, now);
+      return notAdmitted(session, request);
+    }
     if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, visit, now);
     this.#letThrough(session, visit, now, false);
     return undefined;
@@ -132,6 +136,15 @@ export class SignInGate {
     this.#record(visit.request, session, isRenewed ? 'renewed' : null, now);
   }
 
+  #sessionIn({ cookies, site }: Visit): Session | null {
+    const sealed = sessionIn(cookies, site.names);
+    const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, site.owner);
+    const { people } = this.options.place;
+    if (session === null || people === undefined) return session;
+    const person = people.find(session.subject);
+    return person && { ...session, ...person };
+  }
+
   #isOpen(session: Session, { site }: Visit, now: number): boolean {
     const { signIn } = this.context.ports;
     return (
@@ -159,7 +172,8 @@ export class SignInGate {
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(visit, () => this.#begin(visit, target ?? '/', { prompt: 'login' }));
     const headers = [...NO_STORE, ...forgetSession(visit.cookies, site.names)];
-    return target === null ? signedOut(headers) : redirect(urlAt(site, target), headers);
+    if (target !== null) return redirect(urlAt(site, target), headers);
+    return signedOut(headers, site);
   }
 
   /** Starts to sign somebody in. */
@@ -226,7 +240,8 @@ export class SignInGate {
 
   /** A new session, which is written down meanwhile: people come in also when that fails. */
   #start(person: SignedIn, { request, site }: Visit, now: number): Session {
-    const { id, written } = this.context.ports.signIn.begin({
+    const { signIn } = this.context.ports;
+    const { id, written } = signIn.begin({
       issuer: site.client.place.issuer,
       person,
       publicUrl: site.origin,
@@ -239,7 +254,9 @@ export class SignInGate {
     written.catch((error: unknown) => {
       this.context.trouble('ERR_NGROK_2300', `a session is missing in lists of them: ${messageOf(error)}`);
     });
-    return { ...person, id, signedInAt: now, usedAt: now, checkedAt: now };
+    // The ends of earlier sign-ins are known by the second only: this one is later.
+    const ended = signIn.endedBefore(site.host, site.client.place.issuer, person.subject, id);
+    return { ...person, id, signedInAt: Math.max(now, ended), usedAt: now, checkedAt: now };
   }
 
   async #renewed(session: Session, visit: Visit, now: number): Promise<RequestOutcome | undefined> {
@@ -339,9 +356,24 @@ function redirect(location: string, headers: readonly string[]): PolicyAnswer {
   return { kind: 'answer', status: 302, headers: ['location', location, ...headers], body: NO_BODY, refused: false };
 }
 
-function signedOut(headers: readonly string[]): PolicyAnswer {
-  const link = { href: LOGIN, text: 'Sign in' };
+function signedOut(headers: readonly string[], { origin, client }: Site): PolicyAnswer {
+  const { people } = client.place;
+  const link = people
+    ? { href: people.pageFor(origin), text: 'Sign out of this gateway, too' }
+    : { href: LOGIN, text: 'Sign in' };
   const body = Buffer.from(noticePage({ title: 'Signed out', text: 'You have signed out here.', link }));
   const all = ['content-type', 'text/html; charset=utf-8', ...headers];
   return { kind: 'answer', status: 200, headers: all, body, refused: false };
+}
+
+function notAdmitted({ email }: Person, { method, target }: PolicyRequest): PolicyError {
+  const back = method === 'GET' ? `?redirect_path=${encodeURIComponent(target)}` : '';
+  return {
+    kind: 'error',
+    status: 403,
+    code: 'ERR_GATEWAY_NOT_ADMITTED',
+    message: `${email} may not open this page. Ask its owner, or sign in as somebody else.`,
+    headers: [...NO_STORE],
+    link: { href: `${LOGIN}${back}`, text: 'Sign in as somebody else' },
+  };
 }

@@ -9,6 +9,7 @@ import { readKeyPair } from '../../../src/gateway/certificates/certificate-uploa
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
+import { personOfLink } from '../../../src/gateway/sign-in/people.ts';
 import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';
@@ -152,15 +153,61 @@ it('gateway sign-ins lists who has signed in, until their sign-ins are ended', a
   running.database.close();
 });
 
-it('ended sign-ins are kept for as long as a session can last', async () => {
+it('gateway people manages the people of a running gateway, and prints one-time links', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  const output = async (...args: string[]) => {
+    printed = '';
+    await run('people', ...args);
+    return printed;
+  };
+  const first = await output('add', 'Jo@Example.com', '--name', 'Jo', '--group', 'family', '--group', 'staff');
+  expect(first).toMatch(/^https:\/\/sign-in\.localhost:8443\/link\/\w+\n$/);
+  const jo = running.people.byEmail('jo@example.com');
+  expect(jo).toMatchObject({ email: 'jo@example.com', name: 'Jo', groups: ['family', 'staff'] });
+  expect(await output()).toMatch(/jo@example\.com +Jo +family,staff +nothing yet/);
+  const second = JSON.parse(await output('link', 'jo@example.com', '--json'));
+  const token = (link: string) => new URL(link).pathname.slice('/link/'.length).trim();
+  expect([token(first), token(second.link)].map((each) => personOfLink(running, each)?.id)).toEqual([
+    undefined,
+    jo?.id,
+  ]);
+  await output('groups', 'jo@example.com', 'guests');
+  expect(JSON.parse(await output('list', '--json'))).toEqual([
+    expect.objectContaining({ email: 'jo@example.com', groups: ['guests'], passkeys: 0 }),
+  ]);
+  expect(printed).not.toContain('hash');
+  const before = () => running.endedSignIns.before('', 'https://sign-in.localhost', jo?.id ?? '', '');
+  expect(before()).toBe(0);
+  await output('sign-out', 'jo@example.com');
+  await expect.poll(before).toBeGreaterThan(0);
+  for (const args of [
+    ['add', 'jo@example.com'],
+    ['add', 'jo'],
+    ['add', 'a@example.com', '--group', 'a b'],
+  ]) {
+    await expect(output(...args)).rejects.toMatchObject({ exitCode: 2 });
+  }
+  await output('remove', 'JO@example.com');
+  for (const name of ['link', 'groups', 'sign-out', 'remove']) {
+    await expect(output(name, 'jo@example.com')).rejects.toMatchObject({ exitCode: 4 });
+  }
+  const log = JSON.stringify(running.auditLog.page(null, 20));
+  expect(log).toContain('"person_created.v0"');
+  expect(log).not.toContain('hash');
+  running.database.close();
+});
+
+it('of ended sign-ins, the latest of each host is kept for as long as a session can last', async () => {
   const { endedSignIns, database } = openGatewayStore({ dataDir, encryptionKey: null });
-  const row = { host: 'a', issuer: null, subject: null, session_id: null };
-  const end = (id: string, created_at: string) =>
-    database.write(() => endedSignIns.end({ ...row, id, created_at }, 90 * 86_400_000));
-  await end('esi_1', '2026-01-01T00:00:00Z');
-  await end('esi_2', '2026-03-01T00:00:00Z');
-  await end('esi_3', '2026-04-10T00:00:00Z');
-  expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_3', 'esi_2']);
+  const end = (id: string, created_at: string, host: string) =>
+    database.write(() =>
+      endedSignIns.end({ host, issuer: null, subject: null, session_id: null, id, created_at }, 90 * 86_400_000),
+    );
+  await end('esi_1', '2026-01-01T00:00:00Z', 'old');
+  await end('esi_2', '2026-03-01T00:00:00Z', 'a');
+  await end('esi_3', '2026-03-01T00:00:00Z', 'b');
+  await end('esi_4', '2026-04-10T00:00:00Z', 'a');
+  expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_4', 'esi_3']);
   expect(endedSignIns.before('a', '', '', '')).toBe(Date.parse('2026-04-10T00:00:01Z'));
   database.close();
 });

@@ -138,6 +138,7 @@ describe('POST /edges/tls', () => {
     [{ hostports: ['twice.example.com:443', 'TWICE.example.com:443'] }, 215],
     [{ hostports: ['busy.example.com:443'] }, 7132],
     [{ hostports: ['connect.gateway.test:443'] }, 450],
+    [{ hostports: ['sign-in.gateway.test:443'] }, 450],
     [{ hostports: ['api.gateway.test:9443'] }, 450],
     [{ policy: {} }, 214],
     [{ backend: {} }, 242],

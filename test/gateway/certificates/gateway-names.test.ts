@@ -175,11 +175,12 @@ describe('the gateway’s own names', { timeout: 300_000, ...unless(NO_ACME_SERV
   });
 
   it('are validated over a connection without a DNS server, and serve agents if configured', async () => {
-    for (const name of ['api.gateway.test', 'connect.gateway.test']) {
+    const names = ['api.gateway.test', 'sign-in.gateway.test', 'connect.gateway.test'];
+    for (const name of names) {
       resolver.add({ type: 'A', name, data: GATEWAY });
     }
     const { issued, isPublic, gateway } = await start('all', false);
-    for (const name of ['api.gateway.test', 'connect.gateway.test']) {
+    for (const name of names) {
       await issued(name);
       expect([name, await isPublic(name)]).toEqual([name, true]);
     }

@@ -30,6 +30,9 @@ describe('an invalid configuration is rejected', () => {
     ['oidc', { ...openId, scopes: ['a b'] }, '2204', /scopes\[0\]: must be a scope/],
     ['oidc', { ...openId, max_session_duration: '2161h' }, '2225', /max_session_duration: must be between/],
     ['oidc', { ...openId, auth_cookie_domain: 'com' }, '2204', /auth_cookie_domain: must be a domain/],
+    ['gateway-sign-in', { client_id: 'cam' }, '2203', /config: unknown member "client_id"/],
+    ['gateway-sign-in', { people: 'jo@example.com' }, '2228', /config\.people: must be a list/],
+    ['gateway-sign-in', { groups: [] }, '2223', /config\.groups/],
     ['ai-gateway', {}, '2201', /not support/],
     ['terminate-tls', {}, '2202', /not supported in on_http_request/],
     ['compress-response', {}, '2202', /not supported in on_http_request/],
@@ -154,6 +157,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   deny: {},
   'forward-internal': { url: 'https://a.internal' },
   'gateway-share-links': {},
+  'gateway-sign-in': { people: ['jo@example.com'], groups: ['family'] },
   'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {
     issuer: { allow_list: [{ value: 'https://idp' }] },

@@ -61,7 +61,7 @@ it('every policy in docs/sign-in.md is valid', () => {
   const policies = [...guide.matchAll(/^( *)```yaml\n([\s\S]*?)^ *```/gm)].map(([, indent = '', text = '']) =>
     text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
   );
-  expect(policies.length).toBe(4);
+  expect(policies.length).toBe(5);
   for (const text of policies) expect(() => compilePolicy(text, 'https')).not.toThrow();
 });
 

@@ -10,6 +10,7 @@ import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
 import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
+import { askPolicy } from './ask-policy.ts';
 
 const CAM = 'https://cam.example.com';
 const DOOR = 'https://door.example.com';
@@ -70,7 +71,7 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
   };
   const states = new Map<string, PolicyState>();
   const ask = async (url: string, request: PublicRequest) => {
-    const { origin, host, pathname, search } = new URL(url);
+    const { origin } = new URL(url);
     const config = endpoints[origin];
     if (config === undefined) return exchange(url, request);
     const state = states.get(origin) ?? new PolicyState();
@@ -84,25 +85,9 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
         { actions: [{ type: 'custom-response', config: { body: `\${${world.report}}` } }] },
       ],
     });
-    const subject = requestFor({
-      method: request.method ?? 'GET',
-      target: pathname + search,
-      host,
-      headers: Object.entries(request.headers ?? {}).flat(),
-      connection: connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES }),
-    });
-    const outcome = await compilePolicy(text, 'https', { ports: { ...world.ports, state } }).onHttpRequest?.(subject);
-    world.forwarded = subject.headers;
-    if (outcome?.kind !== 'answer' && outcome?.kind !== 'error') throw new Error(`unexpected ${outcome?.kind}`);
-    const flat = [...outcome.headers, ...(subject.responseHeaders ?? [])];
-    const headers: Record<string, string | string[]> = {
-      'set-cookie': flat.filter((_, at) => at % 2 === 1 && flat[at - 1] === 'set-cookie'),
-    };
-    const location = flat.indexOf('location');
-    if (location !== -1) headers.location = flat[location + 1] ?? '';
-    if (outcome.kind === 'error') headers['ngrok-error-code'] = outcome.code;
-    const body = outcome.kind === 'answer' ? outcome.body : Buffer.from(outcome.message);
-    return { status: outcome.status, headers, body };
+    const { forwarded, ...answer } = await askPolicy(text, { ...world.ports, state }, url, request);
+    world.forwarded = forwarded;
+    return answer;
   };
   return { world, browser: new WebClient(ask), another: () => new WebClient(ask) };
 }

@@ -20,7 +20,7 @@ export function applicationUserActions(context: ApiContext): ActionsOf<typeof OP
     list: (before, limit) => rows.page(before, limit).map((row) => showUser(context, row)),
     delete: (id, _body, caller) => {
       const { issuer, subject } = found(rows.get(id), applicationUsers);
-      return end(context, { host: null, issuer, subject, session_id: null }, caller);
+      return end(context, { issuer, subject }, caller);
     },
   };
 }
@@ -34,14 +34,14 @@ export function applicationSessionActions(context: ApiContext): ActionsOf<typeof
     delete: (id, _body, caller) => {
       const { user_id } = found(rows.get(id), applicationSessions);
       const { issuer, subject } = found(users.get(user_id), applicationUsers);
-      return end(context, { host: null, issuer, subject, session_id: id }, caller);
+      return end(context, { issuer, subject, session: id }, caller);
     },
   };
 }
 
 /** Resolves when all gateways know it. */
 async function end({ store, live }: ApiContext, target: EndedSignIn, caller: ApiCaller): Promise<void> {
-  await endSignIns(store, target, caller);
+  await store.database.write(() => endSignIns(store, target), caller);
   await live.revoke({});
 }
 

@@ -477,4 +477,40 @@ const MIGRATIONS: readonly string[] = [
   -- Set when only one session of the person has ended.
   ALTER TABLE ended_sign_ins ADD COLUMN session_id TEXT;
   `,
+  `
+  -- People who sign in at this gateway.
+  CREATE TABLE people (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    -- In lower case.
+    email TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    groups TEXT NOT NULL,
+    -- Empty: no password.
+    password_hash BLOB NOT NULL,
+    password_set_at TEXT
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE passkeys (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    person_id TEXT NOT NULL REFERENCES people ON DELETE CASCADE,
+    -- Of WebAuthn, in base64url.
+    credential_id TEXT NOT NULL UNIQUE,
+    public_key BLOB NOT NULL,
+    counter INTEGER NOT NULL,
+    name TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX passkeys_by_person ON passkeys (person_id);
+
+  -- Links by which people choose how they sign in; a used one is deleted.
+  CREATE TABLE person_links (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    person_id TEXT NOT NULL REFERENCES people ON DELETE CASCADE,
+    secret_hash BLOB NOT NULL,
+    expires_at TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX person_links_by_person ON person_links (person_id);
+  `,
 ];

@@ -1,0 +1,135 @@
+import type { z } from 'zod';
+import { signInOrigin } from '../../gateway/devices/gateway-place.ts';
+import { signInHost } from '../../gateway/endpoints/domain-names.ts';
+import { addPerson, issuePersonLink, LINK_HOURS, type PersonLink } from '../../gateway/sign-in/people.ts';
+import { issuerOf } from '../../gateway/sign-in/people-provider.ts';
+import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
+import type { PersonRow } from '../../gateway/store/people.ts';
+import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
+import { PersonCreate, PersonUpdate } from '../../management/resources/person.ts';
+import { refusalOf } from '../../management/resources/refusal.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { jsonText, note, print } from '../output.ts';
+import { table } from '../table.ts';
+
+export interface AddPersonOptions {
+  name?: string;
+  group?: string[];
+  json?: boolean;
+}
+
+type Place = Pick<GatewayServerSettings, 'apiUrl' | 'domain' | 'httpsPort'>;
+
+/**
+ * Adds a person, and prints the link by which they choose how to sign in.
+ *
+ * @throws {OperatorError} exit code 2 for an invalid person, or one who is there already
+ */
+export async function addGatewayPerson(
+  store: Store,
+  place: Place,
+  email: string,
+  { name, group: groups, json }: AddPersonOptions,
+): Promise<void> {
+  const person = valid(PersonCreate, { email, name, groups });
+  const { id, link } = await store.database.write(() => {
+    const row = addedOnce(store, person);
+    return { id: row.id, link: issuePersonLink(store, row.id) };
+  });
+  const shown = shownLink(place, link);
+  if (json) return void print(jsonText({ id, ...person, ...shown }));
+  print(shown.link);
+  note(`Send it to ${person.email}, who then chooses a password. It works once, within ${LINK_HOURS} hours.`);
+}
+
+/** Prints all people, newest first. */
+export function listPeople(store: Store, { json }: { json?: boolean }): void {
+  const rows = store.people.where("id > '' ORDER BY id DESC", []);
+  const people = rows.map(({ password_hash: _hash, ...person }) => ({
+    ...person,
+    passkeys: store.passkeys.ofPerson(person.id).length,
+  }));
+  if (json) return void print(jsonText(people));
+  if (people.length === 0) {
+    note('No people. Add one with: device-agent gateway people add person@example.com');
+    return;
+  }
+  const lines = people.map(({ email, name, groups, password_set_at, passkeys, created_at }) => [
+    email,
+    name,
+    groups.join(','),
+    signInWay(password_set_at !== null, passkeys),
+    created_at,
+  ]);
+  print(table(['EMAIL', 'NAME', 'GROUPS', 'SIGNS IN WITH', 'ADDED'], lines));
+}
+
+function signInWay(hasPassword: boolean, passkeys: number): string {
+  const ways = [...(hasPassword ? ['password'] : []), ...(passkeys > 0 ? ['passkey'] : [])];
+  return ways.length === 0 ? 'nothing yet' : ways.join(', ');
+}
+
+/** Removes a person, whose sessions end at once. @throws {OperatorError} exit code 4 when there is none */
+export async function removePerson(store: Store, email: string): Promise<void> {
+  await changePerson(store, email, ({ id }) => store.people.delete(id));
+  print(`${email} removed; signed out at all tunnels`);
+}
+
+/** Prints a new one-time link. @throws {OperatorError} exit code 4 when there is no such person */
+export async function linkPerson(
+  store: Store,
+  place: Place,
+  email: string,
+  { json }: { json?: boolean },
+): Promise<void> {
+  const shown = shownLink(place, await changePerson(store, email, ({ id }) => issuePersonLink(store, id)));
+  if (json) return void print(jsonText(shown));
+  print(shown.link);
+  note(
+    `Send it to ${email}. It works once, within ${LINK_HOURS} hours; earlier links no longer do. The old password stays valid until a new one is chosen.`,
+  );
+}
+
+/** Sets the groups of a person; none removes them. @throws {OperatorError} exit code 2 or 4 */
+export async function setGroups(store: Store, email: string, groups: string[]): Promise<void> {
+  const changes = valid(PersonUpdate, { groups });
+  await changePerson(store, email, (row) => store.people.update({ ...row, groups: changes.groups ?? [] }));
+  print(`${email}: ${groups.length === 0 ? 'no groups' : groups.join(', ')}`);
+}
+
+/** Ends all sessions of a person. @throws {OperatorError} exit code 4 when there is no such person */
+export async function signPersonOut(store: Store, { domain }: Place, email: string): Promise<void> {
+  const issuer = issuerOf(signInHost(domain.toLowerCase()));
+  await changePerson(store, email, ({ id }) => endSignIns(store, { issuer, subject: id }));
+  print(`${email} signed out at all tunnels, in all browsers`);
+}
+
+function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonRow {
+  try {
+    return addPerson(store, person);
+  } catch (error) {
+    if (!isConstraint(error, 'UNIQUE')) throw error;
+    throw new OperatorError(`${person.email} is there already; for a new link: device-agent gateway people link`, 2);
+  }
+}
+
+function changePerson<T>(store: Store, email: string, change: (row: PersonRow) => T): Promise<T> {
+  return store.database.write(() => {
+    const row = store.people.byEmail(email);
+    if (row !== null) return change(row);
+    throw new OperatorError('no person has this email: device-agent gateway people list shows all', 4);
+  });
+}
+
+function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {
+  const result = schema.safeParse(sent, { error: validationMessage });
+  if (result.success) return result.data;
+  throw new OperatorError(refusalOf(result.error).text, 2);
+}
+
+function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: PersonLink) {
+  return { link: signInOrigin(apiUrl, domain.toLowerCase(), httpsPort) + path, expires_at };
+}

@@ -1,0 +1,115 @@
+import { hash } from 'node:crypto';
+import { escapeHtml, htmlPage, type Notice, noticePage, PAGE_STYLE } from '../../../lib/http/notice-page.ts';
+import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
+import { LINK_HOURS } from '../people.ts';
+
+const STYLE = `${PAGE_STYLE}
+label,input{display:block;width:100%;box-sizing:border-box}
+input,button{font:inherit;padding:.5em .75em;margin:.25em 0 1em}
+[role=alert]{border-left:.25em solid #c00;padding-left:.75em}
+p{overflow-wrap:anywhere}`;
+
+/** For the content security policy: of what the pages have in themselves. */
+export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash('sha256', style, 'base64')}'`);
+
+/** Where somebody is on the way to. */
+export interface Destination {
+  /** As the endpoint has sealed it. */
+  readonly request: string;
+  readonly host: string;
+}
+
+/** @param problem why it is shown again */
+export function signInView(to: Destination | null, email = '', problem: string | null = null): string {
+  return view(
+    'Sign in',
+    `${to === null ? '' : paragraph(`to continue to ${to.host}, which then sees your email address.`)}${alert(problem)}
+<form method="post" action="/sign-in">${requestField(to)}
+<label>Email <input name="email" type="email" autocomplete="username" required maxlength="254" value="${escapeHtml(email)}"></label>
+<label>Password <input name="password" type="password" autocomplete="current-password" required maxlength="${MAX_PASSWORD}"></label>
+<button>Sign in</button>
+</form>
+<p><small>Forgotten? Ask the operator of this gateway for a new link.</small></p>
+`,
+  );
+}
+
+export function continueView(to: Destination, { email }: Person): string {
+  const other = `/?${new URLSearchParams({ request: to.request, as: 'other' })}`;
+  return view(
+    `Continue to ${to.host}?`,
+    `${paragraph(`You are signed in as ${email}. ${to.host} then sees your name and email address.`)}
+<form method="post" action="/continue">${requestField(to)}<button>Continue as ${escapeHtml(email)}</button></form>
+<p><a href="${escapeHtml(other)}">Sign in as somebody else</a></p>
+`,
+  );
+}
+
+export function accountView({ email, groups = [] }: Person): string {
+  const member = groups.length === 0 ? '' : ` Your groups: ${groups.join(', ')}.`;
+  return view(
+    'Signed in',
+    `${paragraph(`You are signed in as ${email}.${member} To open a tunnel, go to its address.`)}
+<form method="post" action="/sign-out"><button>Sign out everywhere</button></form>
+<p><small>This ends your sessions at all tunnels, in all browsers.</small></p>
+`,
+  );
+}
+
+/** @param problem why it is shown again */
+export function chooseView({ email }: Person, token: string, problem: string | null = null): string {
+  return view(
+    'Choose a password',
+    `${paragraph(`for ${email}. It replaces what you have signed in with before.`)}${alert(problem)}
+<form method="post" action="/link/${escapeHtml(token)}">
+<input name="email" type="email" autocomplete="username" value="${escapeHtml(email)}" hidden>
+<label>Password <input name="password" type="password" autocomplete="new-password" required minlength="${MIN_PASSWORD}" maxlength="${MAX_PASSWORD}"></label>
+<button>Save the password</button>
+</form>
+<p><small>At least ${MIN_PASSWORD} characters, such as four words.</small></p>
+`,
+  );
+}
+
+export const LINK_GONE: Notice = {
+  title: 'Link expired',
+  text: `This link was used before, or is older than ${LINK_HOURS} hours. Ask the operator of this gateway for a new one.`,
+};
+
+export const REQUEST_GONE: Notice = {
+  title: 'Start again',
+  text: 'This sign-in has taken more than 15 minutes. Open the address of the tunnel again.',
+};
+
+export const SIGNED_OUT: Notice = {
+  title: 'Signed out',
+  text: 'Your sessions at all tunnels have ended, in all browsers.',
+  link: { href: '/', text: 'Sign in' },
+};
+
+export const CROSS_SITE: Notice = {
+  title: 'Not sent',
+  text: 'The page of another site has sent this form, or this page was open for too long. Open it again.',
+  link: { href: '/', text: 'Sign in' },
+};
+
+export function noticeView(notice: Notice): string {
+  return noticePage(notice);
+}
+
+function view(title: string, body: string): string {
+  return htmlPage(title, body, STYLE);
+}
+
+function paragraph(text: string): string {
+  return `<p>${escapeHtml(text)}</p>`;
+}
+
+function alert(problem: string | null): string {
+  return problem === null ? '' : `\n<p role="alert">${escapeHtml(problem)}</p>`;
+}
+
+function requestField(to: Destination | null): string {
+  return to === null ? '' : `<input name="request" type="hidden" value="${escapeHtml(to.request)}">`;
+}

@@ -1,0 +1,308 @@
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type Request,
+  type RequestHandler,
+  type Response,
+} from 'express';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
+import { ApiError } from '../../../lib/errors.ts';
+import { type BodyProblem, bodyParser } from '../../../lib/http/body-parser.ts';
+import { answerUnconditionally } from '../../../lib/http/express-app.ts';
+import type { Notice } from '../../../lib/http/notice-page.ts';
+import { isOwnPage } from '../../../lib/http/origin-check.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import { systemClock } from '../../../lib/time/clock.ts';
+import { RequestRate } from '../../../lib/time/token-bucket.ts';
+import type { PersonRow } from '../../store/people.ts';
+import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
+import type { Store } from '../../store/store.ts';
+import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
+import { personOfLink, usePersonLink } from '../people.ts';
+import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
+import { endSignIns } from '../recorded-sign-ins.ts';
+import { agreed, hasAgreed, PageSessions } from './page-session.ts';
+import {
+  accountView,
+  CROSS_SITE,
+  chooseView,
+  continueView,
+  type Destination,
+  LINK_GONE,
+  noticeView,
+  REQUEST_GONE,
+  SIGNED_OUT,
+  STYLE_DIGESTS,
+  signInView,
+} from './page-views.ts';
+
+const BODY = { maxBytes: 8_192, timeoutMs: 10_000 };
+const MINUTE_MS = 60_000;
+/** Forms of a client network. */
+const FORMS = { requests: 60, windowMs: MINUTE_MS };
+/** Wrong passwords of a client network, and of a person from networks where they have not signed in. */
+const GUESSES = { requests: 20, windowMs: 5 * MINUTE_MS };
+const GUESSES_AT_PERSON = { requests: 20, windowMs: 20 * MINUTE_MS };
+/** Networks where people have signed in: guesses elsewhere do not keep them out there. */
+const MAX_FAMILIAR = 10_000;
+
+const WRONG = 'The email address or the password is wrong.';
+
+const HEADERS = {
+  // Without form-action: Chromium applies it to the redirects that follow a form, which lead to tunnels and on from there.
+  'Content-Security-Policy': `default-src 'none'; style-src ${STYLE_DIGESTS.join(' ')}; base-uri 'none'; frame-ancestors 'none'`,
+  'X-Frame-Options': 'DENY',
+  'X-Content-Type-Options': 'nosniff',
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  // Links and requests stay here. With no-referrer, browsers would not say which page sends a form.
+  'Referrer-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+};
+
+export interface SignInPageDependencies {
+  readonly store: Store;
+  readonly people: PeopleProvider;
+  /** IP restrictions of endpoints, to which this page leads. */
+  readonly isRefused: (client: { readonly remoteAddress?: string | undefined }) => boolean;
+  readonly log: Log;
+  readonly passwords?: Passwords;
+  /** Milliseconds since 1970. */
+  readonly wallClock?: () => number;
+}
+
+/**
+ * The gateway's page at which its people sign in. Tunnels belong to others: passwords are typed here only, at a host of the
+ * gateway. It needs no scripts.
+ */
+export function createSignInPage(dependencies: SignInPageDependencies): Express {
+  const page = new SignInPage(dependencies);
+  const app = express();
+  app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');
+  answerUnconditionally(app);
+  app.use(page.guard);
+  app.get('/', page.show);
+  app.get('/link/:token', page.showLink);
+  const form = [
+    page.guardForm,
+    bodyParser({ ...BODY, parse: (bytes) => new URLSearchParams(bytes.toString()), unreadable }),
+  ];
+  app.post('/sign-in', ...form, page.signIn);
+  app.post('/continue', ...form, page.continue);
+  app.post('/sign-out', ...form, page.signOut);
+  app.post('/link/:token', ...form, page.choosePassword);
+  app.use((_req, res) => notice(res, 404, { title: 'Not found', text: 'There is no such page.', link: HOME }));
+  app.use(errorHandler(dependencies.log));
+  return app;
+}
+
+const HOME = { href: '/', text: 'Sign in' };
+
+class SignInPage {
+  readonly #sessions: PageSessions;
+  readonly #passwords: Passwords;
+  readonly #forms = new RequestRate(FORMS, systemClock.now);
+  readonly #guesses = new RequestRate(GUESSES, systemClock.now);
+  readonly #guessesAtPerson = new RequestRate(GUESSES_AT_PERSON, systemClock.now);
+  readonly #familiar = new BoundedMap<string, true>(MAX_FAMILIAR);
+  readonly #wallClock: () => number;
+
+  constructor(private readonly dependencies: SignInPageDependencies) {
+    const { store, people, passwords = new Passwords(), wallClock = Date.now } = dependencies;
+    this.#passwords = passwords;
+    this.#wallClock = wallClock;
+    this.#sessions = new PageSessions((purpose) => store.box.keyFor(purpose), people, wallClock);
+  }
+
+  readonly guard: RequestHandler = (req, res, next) => {
+    res.set(HEADERS);
+    if (this.dependencies.isRefused(req.socket)) {
+      throw new ApiError(403, 'ERR_GATEWAY_NOT_ADMITTED', 'This gateway does not accept requests from your address.');
+    }
+    next();
+  };
+
+  readonly guardForm: RequestHandler = (req, res, next) => {
+    if (!isOwnPage(req)) return notice(res, 403, CROSS_SITE);
+    requireLeft(this.#forms.take(networkOf(req)));
+    next();
+  };
+
+  readonly show: RequestHandler = (req, res) => {
+    const query = new URL(req.url, 'https://page').searchParams;
+    const sealed = query.get('request');
+    const request = sealed === null ? null : this.dependencies.people.requestIn(sealed);
+    if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
+    const session = this.#sessions.of(req);
+    const person = session && this.dependencies.people.find(session.subject);
+    const to = destinationOf(sealed, request);
+    if (session === null || person === null) return send(res, 200, signInView(to));
+    if (request === null || to === null) return send(res, 200, accountView(person));
+    const isOld = this.#wallClock() - session.signedInAt > request.maxAgeMs;
+    if (isOld || request.asksAgain || query.get('as') === 'other') return send(res, 200, signInView(to));
+    if (!hasAgreed(session, request.callback)) return send(res, 200, continueView(to, person));
+    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+  };
+
+  readonly signIn: RequestHandler = async (req, res) => {
+    const { sealed, request } = this.#requestOf(req);
+    if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
+    const { email, password } = credentialsIn(req);
+    const person = await this.#identify(email, password, networkOf(req));
+    if (person === null) return send(res, 403, signInView(destinationOf(sealed, request), email, WRONG));
+    this.#enter(req, res, person.id, request);
+  };
+
+  readonly continue: RequestHandler = (req, res) => {
+    const { sealed, request } = this.#requestOf(req);
+    if (sealed === null || request === null) return notice(res, 400, REQUEST_GONE);
+    const session = this.#sessions.of(req);
+    if (session === null) return send(res, 200, signInView(destinationOf(sealed, request)));
+    this.#sessions.keep(res, agreed(session, request.callback));
+    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+  };
+
+  readonly signOut: RequestHandler = async (req, res) => {
+    const { store, people } = this.dependencies;
+    const session = this.#sessions.of(req);
+    if (session !== null) {
+      const { subject } = session;
+      const end = () => endSignIns(store, { issuer: people.issuer, subject });
+      await store.database.write(end, callerOf(subject, req));
+    }
+    this.#sessions.forget(res);
+    notice(res, 200, SIGNED_OUT);
+  };
+
+  readonly showLink: RequestHandler<{ token: string }> = ({ params: { token } }, res) => {
+    const person = personOfLink(this.dependencies.store, token);
+    if (person === null) return notice(res, 410, LINK_GONE);
+    send(res, 200, chooseView(shown(person), token));
+  };
+
+  readonly choosePassword: RequestHandler<{ token: string }> = async (req, res) => {
+    const { store, people } = this.dependencies;
+    const { token } = req.params;
+    const person = personOfLink(store, token);
+    if (person === null) return notice(res, 410, LINK_GONE);
+    const { password } = credentialsIn(req);
+    const problem = problemOf(password, person);
+    if (problem !== null) return send(res, 400, chooseView(shown(person), token, problem));
+    const way = { password_hash: await this.#passwords.hash(password) };
+    const use = () => usePersonLink(store, token, people.issuer, way);
+    // Another request may have used the link meanwhile.
+    const used = await store.database.write(use, callerOf(person.id, req));
+    if (used === null) return notice(res, 410, LINK_GONE);
+    this.#enter(req, res, person.id, null);
+  };
+
+  /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
+  #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): void {
+    const { people, log } = this.dependencies;
+    const before = this.#sessions.of(req);
+    const endpoints = before?.subject === subject ? before.endpoints : [];
+    const session = { subject, signedInAt: people.signInTime(subject), endpoints };
+    this.#sessions.keep(res, request === null ? session : agreed(session, request.callback));
+    log.info({ person: subject }, 'person signed in');
+    res.redirect(303, request === null ? '/' : people.returnUrl(request, subject, session.signedInAt));
+  }
+
+  /** Takes as long for people who do not exist. @returns null when the password is wrong */
+  async #identify(email: string, password: string, network: string): Promise<PersonRow | null> {
+    const person = this.dependencies.store.people.byEmail(email);
+    const isFamiliar = this.#familiar.has(`${email} ${network}`);
+    requireLeft(this.#guesses.take(network));
+    if (!isFamiliar) requireLeft(this.#guessesAtPerson.take(email));
+    if (!(await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD)) || person === null) {
+      this.dependencies.log.info({ client: network }, 'wrong password of a person');
+      return null;
+    }
+    this.#guesses.giveBack(network);
+    if (!isFamiliar) this.#guessesAtPerson.giveBack(email);
+    this.#familiar.set(`${email} ${network}`, true);
+    return person;
+  }
+
+  #requestOf(req: Request): { sealed: string | null; request: SignInRequest | null } {
+    const sealed = fieldsOf(req).get('request');
+    return { sealed, request: sealed === null ? null : this.dependencies.people.requestIn(sealed) };
+  }
+}
+
+const NO_PASSWORD = Buffer.alloc(0);
+
+function problemOf(password: string, { email }: PersonRow): string | null {
+  if (password.length < MIN_PASSWORD) return `The password is too short: choose at least ${MIN_PASSWORD} characters.`;
+  if (password.length > MAX_PASSWORD) return `The password is too long: choose at most ${MAX_PASSWORD} characters.`;
+  return password.toLowerCase() === email ? 'The password is your email address: choose another one.' : null;
+}
+
+function shown({ id, email, name, groups }: PersonRow) {
+  return { subject: id, email, name, groups };
+}
+
+function destinationOf(sealed: string | null, request: SignInRequest | null): Destination | null {
+  return sealed === null || request === null ? null : { request: sealed, host: new URL(request.callback).host };
+}
+
+function fieldsOf(req: Request): URLSearchParams {
+  return req.body instanceof URLSearchParams ? req.body : new URLSearchParams();
+}
+
+function credentialsIn(req: Request): { email: string; password: string } {
+  const fields = fieldsOf(req);
+  return {
+    email: (fields.get('email') ?? '').trim().toLowerCase().slice(0, 254),
+    password: (fields.get('password') ?? '').slice(0, MAX_PASSWORD + 1),
+  };
+}
+
+function networkOf({ ip = '' }: Request): string {
+  return clientNetwork(ip);
+}
+
+function callerOf(subject: string, { ip }: Request) {
+  return { by: subject, from: ip ?? null };
+}
+
+/** @param seconds to wait; null: there is room */
+function requireLeft(seconds: number | null): void {
+  if (seconds === null) return;
+  throw new ApiError(429, 'ERR_NGROK_226', `Too many attempts. Try again in ${seconds} seconds.`, {
+    retryAfter: seconds,
+  });
+}
+
+function unreadable(problem: BodyProblem, cause: unknown): ApiError {
+  return new ApiError(400, 'ERR_NGROK_212', `The form could not be read: ${problem}. Send it again.`, { cause });
+}
+
+function errorHandler(log: Log): ErrorRequestHandler {
+  return (error, _req, res, _next) => {
+    if (error instanceof URIError) return notice(res, 404, LINK_GONE);
+    const known = knownProblem(error);
+    if (known === null) log.error({ err: error }, 'sign-in page failed');
+    const { status, message, retryAfter } = known ?? new ApiError(500, 'ERR_NGROK_700', 'This has failed. Try again.');
+    if (retryAfter !== null) res.set('Retry-After', String(retryAfter));
+    notice(res, status, { title: 'Not possible now', text: message, link: HOME });
+  };
+}
+
+function knownProblem(error: unknown): ApiError | null {
+  if (error instanceof ApiError) return error;
+  if (error instanceof PasswordsBusy) return busy('Too many people sign in at the moment.');
+  const isAway = [DatabaseBusy, DatabaseAway, DatabaseUnwritable].some((problem) => error instanceof problem);
+  return isAway ? busy('The gateway cannot write at the moment.') : null;
+}
+
+function busy(why: string): ApiError {
+  return new ApiError(503, 'ERR_NGROK_700', `${why} Try again later.`, { retryAfter: 5 });
+}
+
+function notice(res: Response, status: number, content: Notice): void {
+  send(res, status, noticeView(content));
+}
+
+function send(res: Response, status: number, html: string): void {
+  res.status(status).type('html').send(html);
+}

@@ -1,0 +1,136 @@
+import { hash } from 'node:crypto';
+import type { Attempt, GatewayPeople, Person, SignedIn } from '../../traffic-policy/sign-in/identity-provider.ts';
+import { SignInFailed } from '../../traffic-policy/sign-in/identity-provider.ts';
+import type { PersonRow } from '../store/people.ts';
+import type { Store } from '../store/store.ts';
+import { CookieSeal } from './cookie-seal.ts';
+
+/** Milliseconds in which a browser brings a code back; it follows a redirect. */
+const CODE_MS = 60_000;
+/** As long as the endpoint waits for the person to return. */
+const REQUEST_MS = 15 * 60_000;
+const REQUEST_OWNER = 'request';
+const NO_TOKENS = { identity: '', access: '', refresh: '' };
+
+/** What an endpoint asks for when it sends somebody to sign in. Only the gateway can seal one: none leads to another host. */
+export interface SignInRequest {
+  /** Where the browser returns to. */
+  readonly callback: string;
+  readonly state: string;
+  /** Of PKCE. */
+  readonly challenge: string;
+  /** Whether somebody who is signed in is asked again. */
+  readonly asksAgain: boolean;
+  /** Milliseconds for which a sign-in is recent enough. */
+  readonly maxAgeMs: number;
+  readonly startedAt: number;
+}
+
+interface Code {
+  readonly subject: string;
+  readonly challenge: string;
+  /** When the person signed in at the gateway. */
+  readonly signedInAt: number;
+  readonly issuedAt: number;
+}
+
+type PeopleStore = Pick<Store, 'box' | 'people' | 'endedSignIns'>;
+
+/**
+ * Signs people of the gateway in at its endpoints. Requests and codes are sealed, and nothing of them is stored: any gateway of
+ * a shared database takes what another has sealed.
+ */
+export class PeopleProvider implements GatewayPeople {
+  readonly issuer: string;
+  readonly #requests: CookieSeal<SignInRequest>;
+  readonly #codes: CookieSeal<Code>;
+
+  /**
+   * @param host of the gateway's page for sign-in
+   * @param wallClock milliseconds since 1970
+   */
+  constructor(
+    private readonly store: PeopleStore,
+    private readonly host: string,
+    private readonly wallClock: () => number = Date.now,
+  ) {
+    this.issuer = issuerOf(host);
+    const keyFor = (purpose: string) => store.box.keyFor(purpose);
+    this.#requests = new CookieSeal('sign-in request', keyFor, 0, wallClock);
+    this.#codes = new CookieSeal('sign-in code', keyFor, 0, wallClock);
+  }
+
+  authorizationUrl(parameters: Readonly<Record<string, string>>): string {
+    const { redirect_uri: callback = '', state = '', code_challenge: challenge = '', prompt, max_age } = parameters;
+    const startedAt = this.wallClock();
+    const request = { callback, state, challenge, asksAgain: prompt === 'login', maxAgeMs: Number(max_age) * 1000 };
+    const sealed = this.#requests.seal({ ...request, startedAt }, REQUEST_OWNER);
+    return `${this.pageFor(callback)}?request=${sealed}`;
+  }
+
+  /** On the port by which the browser has reached the gateway: another one may be redirected to it. */
+  pageFor(origin: string): string {
+    const { port } = new URL(origin);
+    return `https://${this.host}${port === '' ? '' : `:${port}`}/`;
+  }
+
+  /** @returns null for one that is too old, or was not sealed here */
+  requestIn(sealed: string): SignInRequest | null {
+    const request = this.#requests.open(sealed, REQUEST_OWNER);
+    return request !== null && this.wallClock() - request.startedAt <= REQUEST_MS ? request : null;
+  }
+
+  /** The URL that brings somebody back to the endpoint, signed in. */
+  returnUrl({ callback, state, challenge }: SignInRequest, subject: string, signedInAt: number): string {
+    const code = this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, callback);
+    return `${callback}?${new URLSearchParams({ code, state })}`;
+  }
+
+  async redeem(callback: URL, { verifier }: Attempt): Promise<SignedIn> {
+    const code = this.#codes.open(callback.searchParams.get('code') ?? '', callback.origin + callback.pathname);
+    const isOurs =
+      code !== null &&
+      this.wallClock() - code.issuedAt <= CODE_MS &&
+      code.challenge === hash('sha256', verifier, 'base64url') &&
+      this.isSignedIn(code.subject, code.signedInAt);
+    const person = isOurs ? this.find(code.subject) : null;
+    if (person === null) {
+      throw new SignInFailed(400, 'ERR_NGROK_3122', 'The sign-in has expired, or was ended. Start again.', '');
+    }
+    return { ...person, tokens: NO_TOKENS };
+  }
+
+  async renew(known: SignedIn): Promise<SignedIn> {
+    const person = this.find(known.subject);
+    if (person !== null) return { ...person, tokens: NO_TOKENS };
+    throw new SignInFailed(403, 'ERR_NGROK_3151', 'The gateway has ended this session. Sign in again.', '');
+  }
+
+  find(subject: string): Person | null {
+    const row = this.store.people.recent(subject);
+    return row && personOf(row);
+  }
+
+  /** Whether a sign-in at the gateway was not ended since. */
+  isSignedIn(subject: string, signedInAt: number): boolean {
+    return signedInAt >= this.#endedBefore(subject);
+  }
+
+  /** When a sign-in begins that succeeds now: the ends of earlier ones are known by the second only. */
+  signInTime(subject: string): number {
+    return Math.max(this.wallClock(), this.#endedBefore(subject));
+  }
+
+  #endedBefore(subject: string): number {
+    return this.store.endedSignIns.before(this.host, this.issuer, subject, '');
+  }
+}
+
+/** What the people of a gateway belong to, in ended sign-ins. */
+export function issuerOf(host: string): string {
+  return `https://${host}`;
+}
+
+function personOf({ id, email, name, groups }: PersonRow): Person {
+  return { subject: id, email, name, groups };
+}

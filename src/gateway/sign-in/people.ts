@@ -1,0 +1,78 @@
+import { createToken, parseToken } from '../../lib/ids.ts';
+import type { PasskeyRow, PersonLinkRow, PersonRow } from '../store/people.ts';
+import { type Store, timestamp } from '../store/store.ts';
+import { hashSecret, secretMatches } from '../store/tokens.ts';
+import { endSignIns } from './recorded-sign-ins.ts';
+
+/** Adds somebody who cannot sign in yet, inside a transaction. @throws the engine's error when the email is taken */
+export function addPerson(
+  { people, ids, now }: Store,
+  { email, name = '', groups = [] }: { email: string; name?: string | undefined; groups?: string[] | undefined },
+): PersonRow {
+  const row = { id: ids.next('prs'), created_at: now(), email, name, groups };
+  const person = { ...row, password_hash: Buffer.alloc(0), password_set_at: null };
+  people.insert(person);
+  return person;
+}
+
+/** Hours for which a link is valid. */
+export const LINK_HOURS = 72;
+
+/** A link by which a person chooses how to sign in. */
+export interface PersonLink {
+  /** Below the origin of the gateway's page for sign-in. */
+  readonly path: string;
+  /** RFC 3339. */
+  readonly expires_at: string;
+}
+
+/** Creates a link that works once, inside a transaction; the earlier ones of the person end. */
+export function issuePersonLink({ personLinks, ids, now }: Store, personId: string): PersonLink {
+  personLinks.deleteOf(personId);
+  const id = ids.next('plk');
+  const { token, secret } = createToken(id);
+  const created_at = now();
+  const expires_at = timestamp(Date.parse(created_at) + LINK_HOURS * 3_600_000);
+  personLinks.insert({ id, created_at, person_id: personId, secret_hash: hashSecret(secret), expires_at });
+  return { path: `/link/${token}`, expires_at };
+}
+
+/** Whose link a token is of; null for one that is wrong, expired or used. */
+export function personOfLink({ people, personLinks, now }: Store, token: string): PersonRow | null {
+  const link = linkOf(personLinks, token);
+  return link !== null && link.expires_at > now() ? people.get(link.person_id) : null;
+}
+
+/** How a person signs in from now on. */
+export type ChosenWay =
+  | { readonly password_hash: Buffer }
+  | { readonly passkey: Pick<PasskeyRow, 'credential_id' | 'public_key' | 'counter' | 'name'> };
+
+/**
+ * Uses a link up, inside a transaction: the password or passkey replaces all earlier ones of the person, and sign-ins by them
+ * end.
+ *
+ * @param issuer of people's sign-ins
+ * @returns the person; null when the link is wrong, expired or used
+ */
+export function usePersonLink(store: Store, token: string, issuer: string, way: ChosenWay): PersonRow | null {
+  const person = personOfLink(store, token);
+  if (person === null) return null;
+  store.personLinks.deleteOf(person.id);
+  for (const { id } of store.passkeys.ofPerson(person.id)) store.passkeys.delete(id);
+  const now = store.now();
+  if ('passkey' in way) {
+    store.passkeys.insert({ id: store.ids.next('psk'), created_at: now, person_id: person.id, ...way.passkey });
+    store.people.update({ ...person, password_hash: Buffer.alloc(0), password_set_at: null });
+  } else {
+    store.people.update({ ...person, ...way, password_set_at: now });
+  }
+  endSignIns(store, { issuer, subject: person.id });
+  return person;
+}
+
+function linkOf(personLinks: Store['personLinks'], token: string): PersonLinkRow | null {
+  const parts = parseToken(token);
+  const link = parts && personLinks.get(`plk_${parts.ksuid}`);
+  return link && secretMatches(parts.secret, link.secret_hash) ? link : null;
+}

@@ -1,0 +1,58 @@
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import type { Person } from '../sign-in/identity-provider.ts';
+import { DAY_MS } from '../sign-in/session.ts';
+import { SignInGate } from '../sign-in/sign-in-gate.ts';
+import type { PreparedAction } from '../steps.ts';
+import { gateAction, IdleTime, SignInConfig } from './openid-connect.ts';
+
+const Names = z.array(z.string().min(1).max(254)).min(1).max(1000).optional();
+
+const GatewaySignInConfig = SignInConfig.pick({
+  auth_id: true,
+  max_session_duration: true,
+  allow_cors_preflight: true,
+}).extend({ people: Names, groups: Names, idle_session_duration: IdleTime });
+
+/** Makes clients sign in as people of this gateway, which is an action of our own. */
+export function gatewaySignIn(config: unknown, context: ActionContext): PreparedAction {
+  const parsed = parseConfig(GatewaySignInConfig, config ?? {});
+  const { people } = context.ports.signIn;
+  const maxMs = parsed.max_session_duration ?? 14 * DAY_MS;
+  const gate = new SignInGate(
+    {
+      result: 'gateway_sign_in',
+      place: { issuer: people?.issuer ?? 'https://sign-in.localhost', person: nobody, people: people ?? undefined },
+      clientId: context.template('gateway', 'config'),
+      clientSecret: context.template('', 'config'),
+      scopes: [],
+      // The gateway asks people again whose sign-in there is older: the session here would last as long once more.
+      parameters: { max_age: String(maxMs / 1000) },
+      authId: parsed.auth_id ?? '',
+      cookieDomain: null,
+      times: { maxMs, idleMs: parsed.idle_session_duration ?? DAY_MS },
+      renewMs: null,
+      allowsPreflight: parsed.allow_cors_preflight ?? false,
+      admits: admission(parsed.people, parsed.groups),
+    },
+    context,
+  );
+  return gateAction(gate);
+}
+
+/** @returns whom two lists let in: who is on either of them; without lists, everybody */
+function admission(
+  people: readonly string[] | undefined,
+  groups: readonly string[] | undefined,
+): (person: Person) => boolean {
+  if (people === undefined && groups === undefined) return () => true;
+  const emails = new Set(people?.map((email) => email.toLowerCase()));
+  const names = new Set(groups);
+  return ({ email, groups: own = [] }) => emails.has(email) || own.some((group) => names.has(group));
+}
+
+/** The gateway says itself who somebody is; it sends no claims. */
+function nobody(): never {
+  throw new Error('people of the gateway have no claims');
+}

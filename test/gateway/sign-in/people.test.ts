@@ -1,0 +1,362 @@
+import { createServer, request as sendRequest } from 'node:http';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
+import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page.ts';
+import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
+import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/people.ts';
+import { PeopleProvider } from '../../../src/gateway/sign-in/people-provider.ts';
+import { endSignIns, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
+import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
+import { listening } from '../../support/loopback.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { makeFolder } from '../../support/temporary-folder.ts';
+import { type Page, WebClient } from '../../support/web-client.ts';
+import { askPolicy } from '../../traffic-policy/actions/ask-policy.ts';
+
+const HOST = 'sign-in.example.com';
+const SIGN_IN = `https://${HOST}`;
+const CAM = 'https://cam.example.com';
+const DOOR = 'https://door.customer.example';
+const PASSWORD = 'correct horse battery';
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+
+/** Configurations of the action, by origin. */
+let endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} };
+/** Milliseconds that have passed for the gateway. */
+let passed = 0;
+let store: Store;
+let people: PeopleProvider;
+let port: number;
+let added = 0;
+const wallClock = () => Date.now() + passed;
+const passwords = new Passwords({ log2N: 4, r: 1, p: 1 });
+const server = createServer();
+const [folder, removeFolder] = makeFolder();
+
+beforeAll(async () => {
+  store = openStore(join(folder, 'gateway.db'), new SecretsBox(Buffer.alloc(32, 7)), wallClock);
+  people = new PeopleProvider(store, HOST, wallClock);
+  const isRefused = ({ remoteAddress = '' }) => remoteAddress === '127.0.0.99';
+  server.on('request', createSignInPage({ store, people, isRefused, log: silentLog, passwords, wallClock }));
+  port = await listening(server);
+});
+afterAll(() => {
+  server.close();
+  store.database.close();
+  removeFolder();
+});
+
+/** A browser at an address of its own, as attempts are limited for each. */
+function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
+  const signIn = createSignIn({ ...store, people, begin: recordSignIns(store) }, undefined, wallClock)('');
+  const states = new Map<string, PolicyState>();
+  return new WebClient(async (url, request) => {
+    const { origin } = new URL(url);
+    const config = endpoints[origin];
+    if (config === undefined) return askPage(address, url, request);
+    const state = states.get(origin) ?? new PolicyState();
+    states.set(origin, state);
+    const identity = 'actions.ngrok.gateway_sign_in.identity';
+    const body = `\${${identity}.email}|\${${identity}.name}|\${${identity}.groups.join(',')}`;
+    const actions = [
+      { type: 'gateway-sign-in', config },
+      { type: 'custom-response', config: { body } },
+    ];
+    return askPolicy(JSON.stringify({ on_http_request: [{ actions }] }), { signIn, wallClock, state }, url, request);
+  });
+}
+
+function askPage(localAddress: string, url: string, { method = 'GET', headers = {}, body }: PublicRequest = {}) {
+  const { host, pathname, search } = new URL(url);
+  return new Promise<{ status: number; headers: Page['headers']; body: Buffer }>((resolve, reject) => {
+    const options = {
+      port,
+      localAddress,
+      path: pathname + search,
+      method,
+      headers: { ...headers, host },
+      agent: false,
+    };
+    sendRequest({ host: '127.0.0.1', ...options }, async (response) =>
+      resolve({ status: response.statusCode ?? 0, headers: response.headers, body: await buffer(response) }),
+    )
+      .on('error', reject)
+      .end(body);
+  });
+}
+
+/** Sends the form of a page; what the page has filled in stays. */
+function send(browser: WebClient, page: Page, fields: Record<string, string> = {}, origin = SIGN_IN): Promise<Page> {
+  const [, action = ''] = /<form method="post" action="([^"]+)"/.exec(page.body) ?? [];
+  const filled = [...page.body.matchAll(/<input name="([^"]+)"[^>]* value="([^"]*)"/g)].map(([, name, value]) => [
+    name,
+    value,
+  ]);
+  const body = new URLSearchParams({ ...Object.fromEntries(filled), ...fields }).toString();
+  const headers = { 'content-type': 'application/x-www-form-urlencoded', ...(origin !== '' && { origin }) };
+  return browser.visit(new URL(action, page.url).href, { method: 'POST', headers, body });
+}
+
+/** A person with a password. */
+async function person({ groups = ['family'], password = PASSWORD } = {}) {
+  const password_hash = await passwords.hash(password);
+  const email = `jo${++added}@example.com`;
+  return store.database.write(() => {
+    const row = { ...addPerson(store, { email, name: 'Jo', groups }), password_hash, password_set_at: store.now() };
+    store.people.update(row);
+    return row;
+  });
+}
+
+/** Opens an endpoint and signs in, as far as its answer. */
+async function open(browser: WebClient, email: string, url = `${CAM}/live?q=1`): Promise<Page> {
+  const form = await browser.follow(await browser.visit(url));
+  return browser.follow(await send(browser, form, { email, password: PASSWORD }));
+}
+
+const expire = (ms: number) => {
+  passed += ms;
+};
+
+describe('gateway-sign-in', () => {
+  it('signs people in at the page of the gateway, and brings them to the page that they asked for', async () => {
+    const { email } = await person({ groups: ['family', 'staff'] });
+    const browser = browserAt();
+    const page = await open(browser, email);
+    expect(page).toMatchObject({ url: `${CAM}/live?q=1`, status: 200, body: `${email}|Jo|family,staff` });
+    expect(browser.cookies.map(({ name, domain, isHostOnly }) => [name.slice(0, 7), domain, isHostOnly])).toEqual([
+      ['__Host-', HOST, true],
+      ['__Host-', 'cam.example.com', true],
+    ]);
+  });
+
+  it('tells a second endpoint who somebody is only after a click, and the next time without one', async () => {
+    const { email } = await person();
+    const browser = browserAt();
+    await open(browser, email);
+    const asked = await browser.follow(await browser.visit(`${DOOR}/a`));
+    expect([new URL(asked.url).host, asked.body]).toEqual([HOST, expect.stringContaining('Continue to door.customer')]);
+    const there = await browser.follow(await send(browser, asked));
+    expect(there).toMatchObject({ url: `${DOOR}/a`, body: `${email}|Jo|family` });
+    await browser.visit(`${DOOR}/ngrok/logout`);
+    expect(await browser.follow(await browser.visit(`${DOOR}/b`))).toMatchObject({ url: `${DOOR}/b`, status: 200 });
+  });
+
+  it('lets two tabs sign in one after the other', async () => {
+    const { email } = await person();
+    const browser = browserAt();
+    const [one, two] = [await browser.visit(`${CAM}/one`), await browser.visit(`${CAM}/two`)];
+    const forms = [await browser.follow(one), await browser.follow(two)] as const;
+    for (const [at, form] of forms.entries()) {
+      const page = await browser.follow(await send(browser, form, { email, password: PASSWORD }));
+      expect(page.url).toBe(`${CAM}/${['one', 'two'][at]}`);
+    }
+  });
+
+  it.each([
+    ['people', { people: ['OTHER@example.com'] }],
+    ['groups', { groups: ['staff'] }],
+    ['both', { people: ['other@example.com'], groups: ['staff'] }],
+  ])('keeps people out whom its lists (%s) do not name, and offers to sign in as somebody else', async (_, lists) => {
+    endpoints = { ...endpoints, 'https://office.example.com': lists };
+    const { email } = await person();
+    const browser = browserAt();
+    const page = await open(browser, email, 'https://office.example.com/a');
+    expect(page).toMatchObject({ status: 403, headers: { 'ngrok-error-code': 'ERR_GATEWAY_NOT_ADMITTED' } });
+    const colleague = await person({ groups: ['staff'] });
+    const form = await browser.follow(await browser.visit('https://office.example.com/ngrok/login?redirect_path=%2Fa'));
+    expect(form.body).toContain('name="password"');
+    const again = await browser.follow(await send(browser, form, { email: colleague.email, password: PASSWORD }));
+    expect(again.status).toBe('groups' in lists ? 200 : 403);
+  });
+
+  it.each<[string, (id: string) => void, string]>([
+    ['is removed', (id) => store.people.delete(id), 'name="password"'],
+    ['is signed out', (id) => endSignIns(store, { issuer: people.issuer, subject: id }), 'name="password"'],
+    [
+      'leaves the group',
+      (id) => {
+        const row = store.people.get(id);
+        if (row) store.people.update({ ...row, groups: [] });
+      },
+      'ask its owner',
+    ],
+  ])('ends access within a second when somebody %s', async (_, change, then) => {
+    const host = 'https://family.example.com';
+    endpoints = { ...endpoints, [host]: { groups: ['family'] } };
+    const { id, email } = await person();
+    const browser = browserAt();
+    expect((await open(browser, email, `${host}/`)).status).toBe(200);
+    await store.database.write(() => change(id));
+    const body = async () => (await browser.follow(await browser.visit(`${host}/`))).body.toLowerCase();
+    await expect.poll(body, { timeout: 2_000 }).toContain(then);
+  });
+
+  it('asks for the password again when the sign-in is older than the policy allows, or two weeks', async () => {
+    const host = 'https://strict.example.com';
+    endpoints = { ...endpoints, [host]: { max_session_duration: '1h' } };
+    const { email } = await person();
+    const browser = browserAt();
+    await open(browser, email, `${host}/`);
+    expire(61 * MINUTE_MS);
+    expect((await browser.follow(await browser.visit(`${host}/`))).body).toContain('name="password"');
+    expect((await browser.follow(await browser.visit(`${CAM}/`))).body).toContain('Continue to cam');
+    expire(14 * DAY_MS);
+    expect((await browser.follow(await browser.visit(`${CAM}/`))).body).toContain('name="password"');
+  });
+
+  it('ends the session of an endpoint with /ngrok/logout, and leads to the page that ends all', async () => {
+    const { email } = await person();
+    const browser = browserAt();
+    await open(browser, email);
+    expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain(`href="${SIGN_IN}/"`);
+    await browser.follow(await browser.visit(`${CAM}/`));
+    const out = await send(browser, await browser.visit(`${SIGN_IN}/`));
+    expect(out.body).toContain('Signed out');
+    expect((await browser.visit(`${SIGN_IN}/`)).body).toContain('name="password"');
+    const asked = async () => (await browser.follow(await browser.visit(`${CAM}/`))).body;
+    await expect.poll(asked, { timeout: 2_000 }).toContain('name="password"');
+  });
+});
+
+describe('the page for sign-in', () => {
+  it('answers a wrong password and an unknown person alike', async () => {
+    const { email } = await person();
+    const [known, unknown] = await Promise.all(
+      [email, 'nobody@example.com'].map(async (who) => {
+        const browser = browserAt();
+        const form = await browser.visit(`${SIGN_IN}/`);
+        return send(browser, form, { email: who, password: 'correct horse staple' });
+      }),
+    );
+    expect([known?.status, unknown?.status]).toEqual([403, 403]);
+    expect(known?.body).toContain('is wrong');
+    expect(known?.body.replace(email, 'nobody@example.com')).toBe(unknown?.body);
+  });
+
+  it('accepts no request that an endpoint has not made, or that is too old', async () => {
+    const browser = browserAt();
+    const { url } = await browser.follow(await browser.visit(`${CAM}/`));
+    const sealed = new URL(url).searchParams.get('request') ?? '';
+    expect((await browser.visit(`${SIGN_IN}/?request=${sealed.slice(0, -2)}AA`)).status).toBe(400);
+    expect((await browser.visit(`${SIGN_IN}/?request=https://evil.example/`)).status).toBe(400);
+    const form = await browser.visit(url);
+    expire(16 * MINUTE_MS);
+    expect(await browser.visit(url)).toMatchObject({ status: 400, body: expect.stringContaining('Start again') });
+    expect((await send(browser, form, { email: 'a@b.c', password: PASSWORD })).status).toBe(400);
+  });
+
+  it.each<[string, (callback: string, browser: WebClient) => Promise<Page>]>([
+    ['at another endpoint', (callback, browser) => browser.visit(callback.replace(CAM, DOOR))],
+    ['in another browser', (callback) => browserAt().visit(callback)],
+    [
+      'in place of the code of another sign-in',
+      async (callback, browser) => {
+        const form = await browser.follow(await browser.visit(`${CAM}/ngrok/login`));
+        const { email } = await person();
+        const mine = await send(browser, form, { email, password: PASSWORD });
+        const url = new URL(String(mine.headers.location));
+        url.searchParams.set('code', new URL(callback).searchParams.get('code') ?? '');
+        return browser.visit(url.href);
+      },
+    ],
+    [
+      'a second time',
+      async (callback, browser) => {
+        await browser.visit(callback);
+        return browser.visit(callback);
+      },
+    ],
+    [
+      'later than in a minute',
+      (callback, browser) => {
+        expire(2 * MINUTE_MS);
+        return browser.visit(callback);
+      },
+    ],
+  ])('gives codes that sign nobody in %s', async (_, use) => {
+    const { email } = await person();
+    const browser = browserAt();
+    const form = await browser.follow(await browser.visit(`${CAM}/`));
+    const done = await send(browser, form, { email, password: PASSWORD });
+    expect((await use(String(done.headers.location), browser)).status).toBe(400);
+  });
+
+  it.each(['https://cam.example.com', 'null', ''])('refuses forms that come from %j', async (origin) => {
+    const { email } = await person();
+    const browser = browserAt();
+    const form = await browser.visit(`${SIGN_IN}/`);
+    const page = await send(browser, form, { email, password: PASSWORD }, origin);
+    expect([page.status, browser.cookies]).toEqual([403, []]);
+  });
+
+  it('refuses further guesses of a network, and at a person, but not where the person has signed in', async () => {
+    const { email } = await person();
+    const home = browserAt();
+    const form = await home.visit(`${SIGN_IN}/`);
+    await send(home, form, { email, password: PASSWORD });
+    const guess = (browser: WebClient, who: string) => send(browser, form, { email: who, password: 'a wrong guess' });
+    const thief = browserAt();
+    for (let n = 0; n < 20; n++) expect((await guess(thief, email)).status).toBe(403);
+    expect(await guess(thief, 'other@example.com')).toMatchObject({ status: 429, headers: { 'retry-after': '15' } });
+    expect((await guess(browserAt(), email)).status).toBe(429);
+    expect((await send(home, form, { email, password: PASSWORD })).status).toBe(303);
+  });
+
+  it('sends headers against frames, scripts and caches, and refuses addresses that may not use endpoints', async () => {
+    const { headers } = await browserAt().visit(`${SIGN_IN}/`);
+    expect(headers['content-security-policy']).toMatch(/default-src 'none'.*frame-ancestors 'none'/);
+    expect(headers).toMatchObject({ 'cache-control': 'no-store', 'x-frame-options': 'DENY' });
+    expect((await browserAt('127.0.0.99').visit(`${SIGN_IN}/`)).status).toBe(403);
+  });
+});
+
+describe('a one-time link', () => {
+  const issue = async (id: string) => SIGN_IN + (await store.database.write(() => issuePersonLink(store, id))).path;
+
+  it('lets a person choose a password, once, which replaces the one before and signs in', async () => {
+    const { id, email } = await person();
+    const [browser, elsewhere] = [browserAt(), browserAt()];
+    await open(elsewhere, email);
+    const link = await issue(id);
+    const form = await browser.visit(link);
+    expect(await send(browser, form, { password: 'too short' })).toMatchObject({
+      status: 400,
+      body: expect.stringContaining('at least 12'),
+    });
+    const done = await browser.follow(await send(browser, form, { password: 'another horse battery' }));
+    expect(done.body).toContain(`signed in as ${email}`);
+    for (const again of [await browser.visit(link), await send(browser, form, { password: PASSWORD })]) {
+      expect(again).toMatchObject({ status: 410, body: expect.stringContaining('Link expired') });
+    }
+    const asked = async () => (await elsewhere.follow(await elsewhere.visit(`${CAM}/`))).body;
+    await expect.poll(asked, { timeout: 2_000 }).toContain('name="password"');
+    const signIn = await browserAt().visit(`${SIGN_IN}/`);
+    expect((await send(browserAt(), signIn, { email, password: PASSWORD })).status).toBe(403);
+    expect((await send(browserAt(), signIn, { email, password: 'another horse battery' })).status).toBe(303);
+    expect(store.auditLog.where('object_id = ? ORDER BY id DESC', [id])[0]).toMatchObject({
+      by: id,
+      type: 'person_updated.v0',
+    });
+  });
+
+  it('ends after three days, with the next link, and with the person', async () => {
+    const { id } = await person();
+    const status = async (url: string) => (await browserAt().visit(url)).status;
+    const [first, second] = [await issue(id), await issue(id)];
+    expect([await status(first), await status(second)]).toEqual([410, 200]);
+    expire(3 * DAY_MS + MINUTE_MS);
+    expect(await status(second)).toBe(410);
+    const third = await issue(id);
+    await store.database.write(() => store.people.delete(id));
+    expect([await status(third), await status(`${SIGN_IN}/link/x`), await status(`${SIGN_IN}/link/%E0`)]).toEqual([
+      410, 410, 404,
+    ]);
+  });
+});

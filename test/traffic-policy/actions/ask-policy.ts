@@ -1,0 +1,36 @@
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import type { PublicRequest, PublicResponse } from '../../../src/traffic-policy/fetch-document.ts';
+import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
+import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
+
+/**
+ * Sends a request to an endpoint whose policy answers it.
+ *
+ * @returns the answer, and the headers that an upstream would have got
+ */
+export async function askPolicy(
+  text: string,
+  ports: Partial<PolicyPorts>,
+  url: string,
+  { method = 'GET', headers: sent = {} }: PublicRequest = {},
+): Promise<PublicResponse & { forwarded: readonly string[] }> {
+  const { host, pathname, search } = new URL(url);
+  const subject = requestFor({
+    method,
+    target: pathname + search,
+    host,
+    headers: Object.entries(sent).flat(),
+    connection: connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES }),
+  });
+  const outcome = await compilePolicy(text, 'https', { ports }).onHttpRequest?.(subject);
+  if (outcome?.kind !== 'answer' && outcome?.kind !== 'error') throw new Error(`unexpected ${outcome?.kind}`);
+  const flat = [...outcome.headers, ...(subject.responseHeaders ?? [])];
+  const headers: Record<string, string | string[]> = {
+    'set-cookie': flat.filter((_, at) => at % 2 === 1 && flat[at - 1] === 'set-cookie'),
+  };
+  const location = flat.indexOf('location');
+  if (location !== -1) headers.location = flat[location + 1] ?? '';
+  if (outcome.kind === 'error') headers['ngrok-error-code'] = outcome.code;
+  const body = outcome.kind === 'answer' ? outcome.body : Buffer.from(outcome.message);
+  return { status: outcome.status, headers, body, forwarded: subject.headers };
+}
