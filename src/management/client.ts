@@ -12,6 +12,7 @@ import {
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 import type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
+import type { AuditEvent, AuditFilters } from './resources/audit-event.ts';
 import type {
   HttpResponseBackend,
   HttpResponseBackendCreate,
@@ -132,6 +133,8 @@ export class ManagementClient {
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
   /** Links that let browsers in at an endpoint; only the response to `create` contains `link`. */
   readonly shareLinks: ShareLinks;
+  /** Who has changed what. */
+  readonly auditEvents: ReadableCollection<AuditEvent, keyof AuditFilters>;
   /** People who have signed in at endpoints; `delete` ends all of their sessions. */
   readonly applicationUsers: DeletableCollection<ApplicationUser>;
   /** Their sessions; `delete` ends one. */
@@ -166,6 +169,7 @@ export class ManagementClient {
     this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
     this.shareLinks = new ShareLinks(transport, OPERATIONS.shareLinks);
+    this.auditEvents = new ReadableCollection(transport, OPERATIONS.auditEvents);
     this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
     this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);

@@ -11,12 +11,14 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Selects a part of a list. */
-export interface ListOptions extends CallOptions {
+/** Selects a part of a list; `Filter` are the further query parameters that it has. */
+export interface ListOptions<Filter extends string = never> extends CallOptions {
   /** Items per page, from 1 to 100. Default: 100. */
   limit?: number | undefined;
   /** Only items older than this id. */
   beforeId?: string | undefined;
+  /** Only items for which all of these hold. */
+  filters?: { [Name in Filter]?: string | undefined } | undefined;
 }
 
 /** One page of a list, newest first. */
@@ -78,10 +80,11 @@ const Envelope = z.looseObject({ next_page_uri: z.string().nullish() });
 export function listPage<Answer>(
   transport: Transport,
   operation: Reading<Answer>,
-  { limit, beforeId, signal }: ListOptions,
+  { limit, beforeId, filters = {}, signal }: ListOptions<string>,
   id?: string,
 ): Promise<Page<Answer>> {
   const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(filters)) if (value !== undefined) query.set(name, value);
   if (beforeId !== undefined) query.set('before_id', beforeId);
   if (limit !== undefined) query.set('limit', String(limit));
   return pageOf(transport, operation, { ...(id !== undefined && { id }), query, signal });
@@ -94,7 +97,7 @@ async function pageOf<Answer>(transport: Transport, list: Reading<Answer>, parti
 }
 
 /** Read-only resources of one kind. */
-export class ReadableCollection<Answer> {
+export class ReadableCollection<Answer, Filter extends string = never> {
   constructor(
     protected readonly transport: Transport,
     protected readonly reads: ReadOperations<Answer>,
@@ -106,7 +109,7 @@ export class ReadableCollection<Answer> {
   }
 
   /** Lists one page, newest first. */
-  list(options: ListOptions = {}): Promise<Page<Answer>> {
+  list(options: ListOptions<Filter> = {}): Promise<Page<Answer>> {
     return listPage(this.transport, this.reads.list, options);
   }
 
@@ -115,7 +118,7 @@ export class ReadableCollection<Answer> {
    *
    * @param options `limit` is the page size
    */
-  async *all(options: ListOptions = {}): AsyncGenerator<Answer, void, undefined> {
+  async *all(options: ListOptions<Filter> = {}): AsyncGenerator<Answer, void, undefined> {
     let page = await this.list(options);
     yield* page.items;
     while (page.nextPageUri !== null && page.items.length > 0) {

@@ -120,6 +120,7 @@ function describe(id: string, family: string, operation: Operation): Json {
       ...VERSION_HEADERS,
       ...pathParameters(operation),
       ...(operation.listKey === null ? [] : pageParameters(operation)),
+      ...filterParameters(operation),
     ],
     ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {
@@ -134,7 +135,7 @@ function describe(id: string, family: string, operation: Operation): Json {
 /** What the summary does not say: when a change is durable, how to go on, what cannot be done. */
 function explain({ method, status, listKey, answer }: Operation): string {
   if (listKey !== null) {
-    return 'Newest first. next_page_uri leads to the next page, and is null on the last one. There is no filter: the parameter is refused with 400 ERR_NGROK_231.';
+    return 'Newest first. next_page_uri leads to the next page, and is null on the last one. Other parameters are refused with 400 ERR_NGROK_231.';
   }
   if (method === 'GET') return 'An unknown id answers 404.';
   if (status === 201) return 'The new item is durable when the answer arrives, and has an id of its own.';
@@ -169,6 +170,15 @@ function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): Json[] 
       schema: { type: 'string', pattern: idPattern(itemPrefix) },
     },
   ];
+}
+
+function filterParameters({ filters }: Operation): Json[] {
+  if (filters === undefined) return [];
+  const { properties } = jsonSchema(filters, 'input') as { properties: Record<string, Json> };
+  return Object.entries(properties).map(([name, { description, ...schema }]) => ({
+    ...{ name, in: 'query', description },
+    schema,
+  }));
 }
 
 function pathParameters({ path, idPrefix }: Operation): Json[] {

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { apiKeys } from './resources/api-key.ts';
 import { applicationSessions, applicationUsers } from './resources/application-session.ts';
+import { AuditFilters, auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
@@ -38,6 +39,8 @@ export interface Operation<
   listKey: string | null;
   /** The prefix of the items' ids, when a list belongs to one resource; left out: the same. */
   itemPrefix?: string;
+  /** Further query parameters of a list. */
+  filters?: z.ZodObject;
 }
 
 /** Where an operation's path begins, and the ids below it. */
@@ -187,6 +190,10 @@ export const OPERATIONS = {
   applicationSessions: {
     ...readable(applicationSessions),
     delete: remove(applicationSessions, '/{id}', 'End one session of a person'),
+  },
+  auditEvents: {
+    ...readable(auditEvents),
+    list: { ...readable(auditEvents).list, filters: AuditFilters },
   },
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),

@@ -28,6 +28,7 @@ export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from 
 export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
 export type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 export type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
+export type { AuditEvent, AuditFilters } from './resources/audit-event.ts';
 export type {
   HttpResponseBackend,
   HttpResponseBackendCreate,

@@ -120,6 +120,17 @@ const workflows = {
     expect((await client.applicationSessions.list()).items).toEqual([]);
   },
 
+  async 'lists who has changed what'() {
+    const bot = await client.botUsers.create({});
+    await client.botUsers.update(bot.id, { active: false });
+    const { items } = await client.auditEvents.list({ filters: { object_id: bot.id, type: 'bot_user_updated.v0' } });
+    expect(items).toMatchObject([{ before: { active: true }, after: { active: false } }]);
+    expect(await client.auditEvents.get(items[0]?.id ?? '')).toEqual(items[0]);
+    const all: string[] = [];
+    for await (const { type } of client.auditEvents.all({ limit: 1, filters: { object_id: bot.id } })) all.push(type);
+    expect(all).toEqual(['bot_user_updated.v0', 'bot_user_created.v0']);
+  },
+
   async 'detaches policy, certificate and configurations of a domain'() {
     const { id } = await client.reservedDomains.create({ domain: 'c.example.com', certificate_management_policy: {} });
     const http = await client.endpointConfigurations.create({ type: 'http' });

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
+import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
@@ -10,6 +11,8 @@ import { issueCertificate } from './certificates.ts';
 import type { TestGateway } from './gateway.ts';
 
 const DAY_MS = 86_400_000;
+/** A policy of a cloud endpoint. */
+const CLOSED = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
 
 /** Opens a view of a gateway's dashboard, signed in. */
 export async function openDashboard(
@@ -35,6 +38,11 @@ export type Filled = Record<
   | 'tunnel-groups'
   | 'responses'
   | 'ip-policies'
+  | 'ip-restrictions'
+  | 'tcp-addresses'
+  | 'vaults'
+  | 'endpoints'
+  | 'audit-log'
   | 'authorities'
   | 'bot-users'
   | 'authtokens'
@@ -113,6 +121,22 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     const policy = row('ipp');
     store.ipPolicies.insert(policy);
     store.ipPolicyRules.insert({ ...row('ipr'), ip_policy_id: policy.id, cidr: '203.0.113.0/24', action: 'allow' });
+    const restriction = { ...row('ipx'), type: 'endpoints', enforced: false, ip_policy_ids: [policy.id] };
+    store.ipRestrictions.insert(restriction);
+    const addr = { ...row('ra'), port: 20_001, owner_id: bot.id };
+    store.reservedAddrs.insert(addr);
+    const changes = { updated_at: now, created_by: null, last_updated_by: null };
+    const vault = { ...row('vault'), ...changes, name: 'cameras', owner_id: bot.id };
+    store.vaults.insert(vault);
+    const secret = { ...row('secret'), ...changes, name: 'password', vault_id: vault.id };
+    store.vaultSecrets.insert({ ...secret, value: store.vaultSecrets.seal('hidden', secret.id) });
+    const address = addressColumns({ protocol: 'https', internal: true, host: 'closed.internal', port: 443 });
+    const cloud = { ...row('ep'), ...address, updated_at: now, pooling_enabled: false, traffic_policy: CLOSED };
+    store.cloudEndpoints.insert(cloud);
+    const event = { type: 'ip_policy_updated.v0', object_id: policy.id, by: key.id, from_address: '203.0.113.7' };
+    const [before, after] = [{ description: '' }, { description: text }];
+    const change = { ...event, id: store.ids.next('evt'), created_at: now, before, after };
+    store.auditLog.insert(change);
     const response = { ...row('bkdhr'), body: text, headers: { 'x-note': 'closed' }, status_code: 503 };
     store.httpResponseBackends.insert(response);
     const group = { ...row('bkdtg'), labels: { app: 'camera', place: text } };
@@ -176,6 +200,11 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       'tunnel-groups': group.id,
       responses: response.id,
       'ip-policies': policy.id,
+      'ip-restrictions': restriction.id,
+      'tcp-addresses': addr.id,
+      vaults: vault.id,
+      endpoints: cloud.id,
+      'audit-log': change.id,
       authorities: authority.id,
       'bot-users': bot.id,
       authtokens: authtoken.id,

@@ -7,6 +7,7 @@ import { jsonText, note, print } from '../output.ts';
 
 export interface LogOptions {
   since?: string;
+  type?: string;
   object?: string;
   by?: string;
   json?: boolean;
@@ -20,18 +21,15 @@ const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86
  *
  * @throws {OperatorError} exit code 2 when `since` is no time
  */
-export function showLog({ auditLog }: Store, { since = '90d', object, by, json }: LogOptions): void {
-  const from = startOf(since);
-  const rows: AuditRow[] = [];
-  for (let before: string | null = null; ; ) {
-    const page: AuditRow[] = auditLog.page(before, PAGE);
-    rows.push(...page.filter(({ created_at }) => created_at >= from));
-    before = page.at(-1)?.id ?? null;
-    if (page.length < PAGE || (page.at(-1)?.created_at ?? '') < from) break;
-  }
-  const isWanted = (row: AuditRow) =>
-    (object === undefined || row.object_id === object) && (by === undefined || row.by === by);
-  const wanted = rows.filter(isWanted).reverse();
+export function showLog({ auditLog }: Store, { since = '90d', type, object, by, json }: LogOptions): void {
+  const filter = { since: startOf(since), type, object_id: object, by };
+  const wanted: AuditRow[] = [];
+  let page: AuditRow[];
+  do {
+    page = auditLog.find(filter, wanted.at(-1)?.id ?? null, PAGE);
+    wanted.push(...page);
+  } while (page.length === PAGE);
+  wanted.reverse();
   if (json) return void print(jsonText(wanted));
   if (wanted.length === 0) note('No changes.');
   for (const row of wanted) print(printable(lineOf(row)));

@@ -29,12 +29,13 @@ export interface Actions<R extends Resource> extends ReadActions<R> {
 }
 
 type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Body> : undefined;
+type FiltersOf<O> = O extends { filters: infer Filters extends z.ZodObject } ? z.output<Filters> : object;
 type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.output<Answer> : unknown;
 
 /** What performs each operation of a family. */
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
-    ? (before: string | null, limit: number) => AnswerOf<Family[Name]>[]
+    ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => AnswerOf<Family[Name]>[]
     : Name extends `list${string}`
       ? (id: string, before: string | null, limit: number) => AnswerOf<Family[Name]>[]
       : Name extends 'create'
@@ -88,16 +89,16 @@ function perform(
 }
 
 function list(operation: Operation, listKey: string, action: (...input: unknown[]) => unknown, links: Links): Handler {
-  const { path, idPrefix, itemPrefix = idPrefix } = operation;
+  const { path, idPrefix, itemPrefix = idPrefix, filters: schema } = operation;
   return (req, res) => {
-    const { limit, beforeId } = readPageQuery({ idPrefix: itemPrefix }, queryOf(req));
+    const { limit, beforeId, filters, filterText } = readPageQuery({ idPrefix: itemPrefix }, queryOf(req), schema);
     const id = ofOne(path, req.params.id);
     // One more than requested shows whether another page follows.
-    const found = action(...id, beforeId, limit + 1) as { id: string }[];
+    const found = action(...id, beforeId, limit + 1, filters) as { id: string }[];
     const uri = links.to(path.replace('{id}', id[0] ?? ''));
     const items = found.slice(0, limit);
     const last = items.at(-1);
-    const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}` : null;
+    const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}${filterText}` : null;
     res.json({ [listKey]: items, uri, next_page_uri: next });
   };
 }

@@ -25,7 +25,12 @@ interface PageRequest {
   limit: number;
   /** Only items older than this id, which may be deleted; null: from the newest. */
   beforeId: string | null;
+  /** What the items are limited to, and its text behind another parameter of a query. */
+  filters: object;
+  filterText: string;
 }
+
+const NO_FILTERS = z.strictObject({});
 
 /**
  * Parses a request's body with an operation's schema. Official clients need some tolerance: a null member counts as not
@@ -78,22 +83,42 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 /** The TypeScript client sends `beforeId`; without the alias it would read page one forever. */
-const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
-  limit: 'limit',
-  before_id: 'before_id',
-  beforeId: 'before_id',
-};
+const PARAMETERS: ReadonlyMap<string, string> = new Map([
+  ['limit', 'limit'],
+  ['before_id', 'before_id'],
+  ['beforeId', 'before_id'],
+]);
 
-/** @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, or an id of another type */
-export function readPageQuery({ idPrefix }: Pick<ReadableResource, 'idPrefix'>, query: URLSearchParams): PageRequest {
-  const given = new Map<'limit' | 'before_id', string>();
+/** @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, an id of another type, a wrong filter */
+export function readPageQuery(
+  { idPrefix }: Pick<ReadableResource, 'idPrefix'>,
+  query: URLSearchParams,
+  filters: z.ZodObject = NO_FILTERS,
+): PageRequest {
+  const given = new Map<string, string>();
   for (const [name, value] of query) {
-    const parameter = Object.hasOwn(PARAMETERS, name) ? PARAMETERS[name] : undefined;
-    if (!parameter) throw badRequest({ code: 231, text: 'unknown query parameter; supported: before_id, limit' });
+    const parameter = PARAMETERS.get(name) ?? (Object.hasOwn(filters.shape, name) ? name : undefined);
+    if (parameter === undefined) {
+      const supported = ['before_id', 'limit', ...Object.keys(filters.shape)].join(', ');
+      throw badRequest({ code: 231, text: `unknown query parameter; supported: ${supported}` });
+    }
     if (given.has(parameter)) throw badRequest({ code: 232, text: `${parameter} is repeated` });
     given.set(parameter, value);
   }
-  return { limit: readLimit(given.get('limit')), beforeId: readCursor(idPrefix, given.get('before_id')) };
+  const { limit, before_id, ...wanted } = Object.fromEntries(given);
+  return {
+    limit: readLimit(limit),
+    beforeId: readCursor(idPrefix, before_id),
+    filters: readFilters(filters, wanted),
+    filterText: Object.keys(wanted).length > 0 ? `&${new URLSearchParams(wanted)}` : '',
+  };
+}
+
+/** @throws {ApiError} 400 for a wrong one */
+export function readFilters<F extends z.ZodObject>(filters: F, wanted: Readonly<Record<string, string>>): z.output<F> {
+  const result = filters.safeParse(wanted, { error: validationMessage });
+  if (!result.success) throw badRequest(refusalOf(result.error));
+  return result.data;
 }
 
 function readLimit(text = ''): number {

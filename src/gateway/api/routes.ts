@@ -3,6 +3,7 @@ import { OPERATIONS, type Operation } from '../../management/operations.ts';
 import { serviceUsers } from '../../management/resources/bot-user.ts';
 import { TunnelSessionUpdateBody } from '../../management/resources/tunnel.ts';
 import { applicationSessionActions, applicationUserActions } from './actions/application-session-actions.ts';
+import { auditEventActions } from './actions/audit-event-actions.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './actions/backend-actions.ts';
 import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
@@ -58,6 +59,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.shareLinks, shareLinkActions(context)),
     serve(OPERATIONS.applicationUsers, applicationUserActions(context)),
     serve(OPERATIONS.applicationSessions, applicationSessionActions(context)),
+    serve(OPERATIONS.auditEvents, auditEventActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

@@ -21,6 +21,20 @@ const columns = {
 
 export type AuditRow = RowOf<typeof columns>;
 
+/** Each with one parameter; times are RFC 3339, UTC. */
+const CONDITIONS = {
+  // A type, or what an object is called in types.
+  type: "? IN (type, replace(replace(replace(type, '_created.v0', ''), '_updated.v0', ''), '_deleted.v0', ''))",
+  object_id: 'object_id = ?',
+  by: 'by = ?',
+  since: 'created_at >= ?',
+  until: 'created_at < ?',
+} as const;
+const FILTERS = Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[];
+
+/** Which changes are looked for; left out: all. */
+export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined };
+
 /** What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. */
 const NAMES: Readonly<Record<string, string>> = {
   api_keys: 'api_key',
@@ -65,6 +79,14 @@ export class AuditLog extends Table<typeof columns> {
   ) {
     super(database, 'audit_log', columns);
     database.onChange((caller, change) => this.#record(caller, change));
+  }
+
+  /** A page of the changes that a filter lets through, newest first: those older than `before`. */
+  find(filter: AuditFilter, before: string | null, limit: number): AuditRow[] {
+    const wanted = FILTERS.filter((name) => filter[name] !== undefined);
+    const conditions = ['id < ?', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
+    const values = wanted.map((name) => filter[name] ?? '');
+    return this.where(`${conditions} ORDER BY id DESC LIMIT ?`, [before ?? '~', ...values, limit]);
   }
 
   #record({ by, from }: Caller, { table, before, after }: RowChange): void {

@@ -10,6 +10,7 @@ import { Overview } from './overview.tsx';
 import { pageTitle, type Section, type SectionName } from './section.ts';
 import { SectionView } from './section-view.tsx';
 import { agentsSection } from './sections/agents.tsx';
+import { auditLogSection } from './sections/audit-log.tsx';
 import { botUsersSection } from './sections/bot-users.tsx';
 import { authoritiesSection } from './sections/certificate-authorities.tsx';
 import { devicesSection } from './sections/devices.tsx';
@@ -18,10 +19,13 @@ import { endpointsSection } from './sections/endpoints.tsx';
 import { invitesSection } from './sections/enrolment-keys.tsx';
 import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
+import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
+import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
 import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
+import { vaultsSection } from './sections/vaults.tsx';
 import { type LiveFigures, openFigures, session, type Watched } from './session.ts';
 
 const SIGN_IN = {
@@ -50,10 +54,14 @@ const SECTIONS = Object.fromEntries(
     tunnelGroupsSection,
     responsesSection,
     ipPoliciesSection,
+    ipRestrictionsSection,
+    tcpAddressesSection,
+    vaultsSection,
     authoritiesSection,
     botUsersSection,
     authtokensSection,
     apiKeysSection,
+    auditLogSection,
   ].map((section) => [section.name, section as unknown as Section]),
 ) as Record<SectionName, Section>;
 

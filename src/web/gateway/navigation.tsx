@@ -8,9 +8,13 @@ export type ViewName = keyof typeof SECTION_TITLES;
 const GROUPS: readonly { name: string | null; title?: string; views: readonly ViewName[] }[] = [
   { name: null, views: ['overview', 'add-site'] },
   { name: 'fleet', title: 'Fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
-  { name: 'names', title: 'Names', views: ['domains', 'certificates'] },
-  { name: 'traffic', title: 'Traffic', views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'authorities'] },
-  { name: 'access', title: 'Access', views: ['bot-users', 'authtokens', 'api-keys'] },
+  { name: 'names', title: 'Names', views: ['domains', 'certificates', 'tcp-addresses'] },
+  {
+    name: 'traffic',
+    title: 'Traffic',
+    views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'ip-restrictions', 'authorities', 'vaults'],
+  },
+  { name: 'access', title: 'Access', views: ['bot-users', 'authtokens', 'api-keys', 'audit-log'] },
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */

@@ -25,7 +25,7 @@ export class PagedList<T extends Item> {
   readonly #state = signal<ListState>('loading');
   readonly #problem = signal<ApiProblem | null>(null);
   /** The query of the next page. */
-  #next: string | null = '';
+  #next: string | null;
   #running: Promise<void> = Promise.resolve();
   #atLeast = 0;
   /** What has changed since it was loaded. */
@@ -38,7 +38,13 @@ export class PagedList<T extends Item> {
     await this.loadUpTo(this.#atLeast);
   });
 
-  constructor(private readonly section: Listed<T>) {}
+  /** @param filter the query that limits the list */
+  constructor(
+    private readonly section: Listed<T>,
+    private filter = new URLSearchParams(),
+  ) {
+    this.#next = firstPage(filter);
+  }
 
   /** Newest first. */
   get items(): ReadonlySignal<readonly T[]> {
@@ -77,7 +83,7 @@ export class PagedList<T extends Item> {
     return this.#oneByOne(async () => {
       const before = this.#items.value.length;
       const items: T[] = [];
-      let next: string | null = '';
+      let next: string | null = firstPage(this.filter);
       do {
         const page: { items: T[]; next: string | null } = await this.#page(next);
         items.push(...page.items);
@@ -86,6 +92,12 @@ export class PagedList<T extends Item> {
       this.#items.value = items;
       this.#next = next;
     }, isFirst);
+  }
+
+  /** Limits the list otherwise. */
+  limitTo(filter: URLSearchParams): Promise<void> {
+    this.filter = filter;
+    return this.refresh();
   }
 
   /** Takes out an item that was deleted. */
@@ -98,7 +110,8 @@ export class PagedList<T extends Item> {
     const { section } = this;
     const items = this.#items.value;
     const oldest = items.at(-1)?.id;
-    if (oldest === undefined) return null;
+    // Which of them a filter lets through, the API knows.
+    if (oldest === undefined || this.filter.size > 0) return null;
     const shown = items.filter((item) => isOutdated(section, item, changed)).map(({ id }) => id);
     const own = changed.filter((id) => prefixOf(id) === prefixOf(oldest));
     if (section.changesWith === undefined && own.length < changed.length) return null;
@@ -164,6 +177,10 @@ export class PagedList<T extends Item> {
     });
     return this.#running;
   }
+}
+
+function firstPage(filter: URLSearchParams): string {
+  return filter.size === 0 ? '' : `?${filter}`;
 }
 
 /** A field offers so many items at most. */

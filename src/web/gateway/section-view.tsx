@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { focusHeading } from '../ui/dialog.tsx';
-import { TextField } from '../ui/field.tsx';
+import { SelectField, TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route, useTitle } from '../ui/router.ts';
@@ -11,7 +11,18 @@ import { FormDialog } from './action-dialogs.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
-import { type Item, keepSearch, pageTitle, SECTION_TITLES, type Section, searchInAddress } from './section.ts';
+import {
+  type Filter,
+  type FilterValues,
+  filterQuery,
+  filtersInAddress,
+  type Item,
+  keepSearch,
+  pageTitle,
+  SECTION_TITLES,
+  type Section,
+  searchInAddress,
+} from './section.ts';
 import type { News } from './session.ts';
 
 /** A search reads so many items at most. */
@@ -27,7 +38,7 @@ export interface SectionViewProps<T extends Item> {
 
 /** A resource: its list with search and form, or the page of one item. */
 export function SectionView<T extends Item>({ section, news }: SectionViewProps<T>): JSX.Element {
-  const [list] = useState(() => new PagedList<T>(section));
+  const [list] = useState(() => new PagedList<T>(section, filterQuery(section, filtersInAddress(section))));
   const [, id] = route.value;
   useSignalEffect(() => {
     // All that was loaded at first, then what changes.
@@ -76,6 +87,7 @@ export function SectionView<T extends Item>({ section, news }: SectionViewProps<
 
 function List<T extends Item>({ section, list }: { section: Section<T>; list: PagedList<T> }): JSX.Element {
   const filter = useSignal(searchInAddress());
+  const limits = useSignal<FilterValues>(filtersInAddress(section));
   const rows = useSignal(ROWS);
   const [texts] = useState(() => new WeakMap<T, string>());
   const items = list.items.value;
@@ -87,7 +99,8 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const isLoading = list.state.value === 'loading';
   const title = SECTION_TITLES[section.name];
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
-  const isEmpty = items.length === 0 && list.state.value === 'complete' && list.problem.value === null;
+  const isLimited = filterQuery(section, limits.value).size > 0;
+  const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;
   const hasMore = matching.length > rows.value || list.state.value === 'more';
   return (
     <>
@@ -99,7 +112,24 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
             {section.create.label}
           </ButtonLink>
         )}
+        {section.exportPath && (
+          <ButtonLink href={`${section.exportPath}?${filterQuery(section, limits.value)}`} download>
+            Export JSON lines
+          </ButtonLink>
+        )}
       </div>
+      {section.filters && (
+        <Filters
+          filters={section.filters}
+          values={limits.value}
+          onChange={(values) => {
+            limits.value = values;
+            rows.value = ROWS;
+            keepSearch(filter.value, values);
+            void list.limitTo(filterQuery(section, values));
+          }}
+        />
+      )}
       {!isEmpty && (
         <TextField
           label={searchLabel}
@@ -110,15 +140,15 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           onInput={(value) => {
             filter.value = value;
             rows.value = ROWS;
-            keepSearch(value);
+            keepSearch(value, limits.value);
           }}
         />
       )}
       <div role="status">
         {isLoading && items.length === 0 && <p class="with-spinner">Loading…</p>}
         {isLoading && wanted !== '' && <p class="with-spinner">Searching… {matching.length} so far</p>}
-        {!isLoading && !isEmpty && matching.length === 0 && wanted !== '' && (
-          <p class="hint">Nothing matches “{filter.value}”.</p>
+        {!isLoading && !isEmpty && matching.length === 0 && (wanted !== '' || isLimited) && (
+          <p class="hint">Nothing matches{wanted !== '' && ` “${filter.value}”`}.</p>
         )}
       </div>
       {list.problem.value && (
@@ -152,6 +182,29 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
         </Button>
       )}
     </>
+  );
+}
+
+interface FiltersProps {
+  filters: readonly Filter[];
+  values: FilterValues;
+  onChange: (values: FilterValues) => void;
+}
+
+/** What the API limits the list to. */
+function Filters({ filters, values, onChange }: FiltersProps): JSX.Element {
+  return (
+    <div class="filters">
+      {filters.map(({ name, label, options }) => {
+        const field = { label, value: values[name] ?? '' };
+        const set = (value: string) => onChange({ ...values, [name]: value });
+        return options ? (
+          <SelectField key={name} {...field} options={[{ value: '', label: 'All' }, ...options]} onChange={set} />
+        ) : (
+          <TextField key={name} {...field} onInput={set} />
+        );
+      })}
+    </div>
   );
 }
 

@@ -17,10 +17,14 @@ export const SECTION_TITLES = {
   'tunnel-groups': 'Tunnel groups',
   responses: 'Fixed responses',
   'ip-policies': 'IP policies',
+  'ip-restrictions': 'IP restrictions',
+  'tcp-addresses': 'TCP addresses',
+  vaults: 'Vaults',
   authorities: 'Client CAs',
   'bot-users': 'Bot users',
   authtokens: 'Authtokens',
   'api-keys': 'API keys',
+  'audit-log': 'Audit log',
 } as const;
 
 /** The title of the browser's tab. */
@@ -49,6 +53,17 @@ export interface Action {
   dialog: (close: () => void, done: () => void | Promise<void>) => JSX.Element;
 }
 
+/** What the API limits a list to. */
+export interface Filter {
+  /** The parameter of the query. */
+  name: string;
+  label: string;
+  /** One of these, and at first all items; left out: any text. */
+  options?: readonly { value: string; label: string }[];
+  /** What the parameter is for a value; left out: the value. */
+  parameter?: (value: string) => string;
+}
+
 /** A member of an item, as its page shows it. */
 export interface Fact {
   label: string;
@@ -71,6 +86,9 @@ export interface Section<T extends Item = Item> extends Watched {
    * of anything else that the section watches.
    */
   changesWith?: (item: T) => readonly (string | null | undefined)[];
+  filters?: readonly Filter[];
+  /** Where the list is a file to save. */
+  exportPath?: string;
   empty: { title: string; text: string; command?: string };
   create?: ItemForm;
   facts: (item: T) => readonly Fact[];
@@ -89,7 +107,27 @@ export function searchInAddress(): string {
   return queryInAddress().get('search') ?? '';
 }
 
-/** Puts a search into the address, so that it is there again after a reload. */
-export function keepSearch(text: string): void {
-  keepInAddress(new URLSearchParams(text === '' ? {} : { search: text }));
+/** The values of filters, by their names; empty: all items. */
+export type FilterValues = Readonly<Record<string, string>>;
+
+/** The filters of a section in the address. */
+export function filtersInAddress({ filters = [] }: Pick<Section, 'filters'>): FilterValues {
+  const query = queryInAddress();
+  return Object.fromEntries(filters.map(({ name }) => [name, query.get(name) ?? '']));
+}
+
+/** Puts a search and filters into the address, so that they are there again after a reload. */
+export function keepSearch(text: string, filters: FilterValues): void {
+  const filled = Object.entries({ search: text, ...filters }).filter(([, value]) => value !== '');
+  keepInAddress(new URLSearchParams(filled));
+}
+
+/** The query of a list that is limited by filters. */
+export function filterQuery({ filters = [] }: Pick<Section, 'filters'>, values: FilterValues): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const { name, parameter } of filters) {
+    const value = values[name]?.trim() ?? '';
+    if (value !== '') query.set(name, parameter?.(value) ?? value);
+  }
+  return query;
 }

@@ -106,6 +106,9 @@ it('gateway log shows who has changed what, by commands too', async () => {
     '',
   ]);
   printed = '';
+  await run('log', '--type', 'ended_sign_ins', '--json');
+  expect(JSON.parse(printed)).toMatchObject([{ after: { host: 'cam.example.com' } }]);
+  printed = '';
   await run('log', '--by', 'gateway', '--json');
   expect(JSON.parse(printed)).toMatchObject([
     { after: { description: 'laptop' } },

@@ -53,6 +53,37 @@ it('records nothing of a change that is refused, and what the gateway does by it
   expect(log()).toEqual([]);
 });
 
+it('lists changes by type, object, key and time, page by page', async () => {
+  const [first, second] = [await create('/ip_policies', {}), await create('/ip_policies', {})];
+  await server.call('DELETE', `/ip_policies/${second}`);
+  const before = new Date(Date.now() - 60_000).toISOString();
+  const found = async (query: string) =>
+    ((await server.call('GET', `/audit_events?${query}`)).body.audit_events as { object_id: string }[]).map(
+      ({ object_id }) => object_id,
+    );
+  expect(await found('')).toEqual([second, second, first]);
+  expect(await found('type=ip_policy')).toEqual([second, second, first]);
+  expect(await found('type=ip_policy_deleted.v0')).toEqual([second]);
+  expect(await found('type=ip')).toEqual([]);
+  expect(await found(`object_id=${first}`)).toEqual([first]);
+  expect(await found('by=gateway')).toEqual([]);
+  expect(await found(`since=${before}`)).toHaveLength(3);
+  expect(await found(`until=${before}`)).toEqual([]);
+  const { body } = await server.call('GET', '/audit_events?type=ip_policy&limit=2');
+  const next = new URL(String(body.next_page_uri));
+  expect(next.searchParams.get('type')).toBe('ip_policy');
+  expect(await found(next.search.slice(1))).toEqual([first]);
+  for (const [query, code] of [
+    ['since=yesterday', 215],
+    [`by=${'a'.repeat(101)}`, 215],
+    ['toString=1', 231],
+    ['type=a&type=b', 232],
+  ]) {
+    const refused = await server.call('GET', `/audit_events?${query}`);
+    expect([refused.status, refused.body.error_code]).toEqual([400, `ERR_NGROK_${code}`]);
+  }
+});
+
 it('forgets what is older than 90 days with the next change', async () => {
   const policy = await create('/ip_policies', {});
   const [entry] = log();

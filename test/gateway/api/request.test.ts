@@ -271,10 +271,10 @@ describe('the query of a list', () => {
   const read = (query: string) => readPageQuery(botUsers, new URLSearchParams(query));
 
   it('accepts limit and before_id, and the TypeScript client’s beforeId', () => {
-    expect(read('')).toEqual({ limit: 100, beforeId: null });
-    expect(read('limit=1&before_id=bot_abc')).toEqual({ limit: 1, beforeId: 'bot_abc' });
-    expect(read('beforeId=bot_abc&limit=100')).toEqual({ limit: 100, beforeId: 'bot_abc' });
-    expect(read('limit=&before_id=')).toEqual({ limit: 100, beforeId: null });
+    expect(read('')).toMatchObject({ limit: 100, beforeId: null });
+    expect(read('limit=1&before_id=bot_abc')).toMatchObject({ limit: 1, beforeId: 'bot_abc' });
+    expect(read('beforeId=bot_abc&limit=100')).toMatchObject({ limit: 100, beforeId: 'bot_abc' });
+    expect(read('limit=&before_id=')).toMatchObject({ limit: 100, beforeId: null });
   });
 
   it.each([

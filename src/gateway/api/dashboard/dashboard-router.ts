@@ -1,9 +1,12 @@
+import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
 import { z } from 'zod';
 import { forgetSession, keepSession } from '../../../lib/http/browser-sessions.ts';
 import { compressJson } from '../../../lib/http/express-app.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
+import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
+import type { AuditFilter, AuditRow } from '../../store/audit-log.ts';
 import { COMMAND } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
 import { identify, refuseSlowly } from '../authentication.ts';
@@ -12,7 +15,7 @@ import { noQuery } from '../guards.ts';
 import type { Handler } from '../handler.ts';
 import { jsonObjectBody } from '../json-object-body.ts';
 import { strictRouter } from '../operation-router.ts';
-import { readBody, refuse } from '../request.ts';
+import { queryOf, readBody, readFilters, refuse } from '../request.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardFeed } from './live-feed.ts';
 import type { DashboardOverview } from './overview.ts';
@@ -37,6 +40,20 @@ interface DashboardDependencies {
   attempts: FailedAttempts;
   feed: DashboardFeed;
   overview: () => DashboardOverview;
+}
+
+/** Changes that are read at a time. */
+const AUDIT_PAGE = 200;
+
+/** Changes as JSON lines, newest first. */
+function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string> {
+  let page: AuditRow[];
+  let before: string | null = null;
+  do {
+    page = auditLog.find(filter, before, AUDIT_PAGE);
+    before = page.at(-1)?.id ?? null;
+    yield page.map((row) => `${JSON.stringify(row)}\n`).join('');
+  } while (page.length === AUDIT_PAGE);
 }
 
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
@@ -78,6 +95,15 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
   });
   router.get('/dashboard/overview', noQuery, signedIn, compressJson, (_req, res) => {
     res.set('Cache-Control', 'no-store').json(overview());
+  });
+  router.get('/dashboard/audit-log.jsonl', signedIn, async (req, res) => {
+    const filter = readFilters(AuditFilters, Object.fromEntries(queryOf(req)));
+    const name = 'attachment; filename="audit-log.jsonl"';
+    res.set({ 'Content-Type': 'application/jsonl', 'Content-Disposition': name, 'Cache-Control': 'no-store' });
+    await pipeline(auditLines(store, filter), res).catch((error: NodeJS.ErrnoException) => {
+      // A browser that has left needs no answer.
+      if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
   });
   router.get('/dashboard/events', noQuery, signedIn, (req, res) => {
     feed.open(res, sessions.lasting(req));

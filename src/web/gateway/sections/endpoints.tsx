@@ -1,10 +1,12 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
-import { commonFacts, For, optional } from '../cells.tsx';
+import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
+import type { FormField, FormValues } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { SECTION_TITLES, type Section } from '../section.ts';
+import { ANNOTATIONS, resource } from '../resource.tsx';
+import { SECTION_TITLES } from '../section.ts';
 
 const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
@@ -12,13 +14,47 @@ const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('interna
 /** The traffic of TLS edges counts for the tunnels behind them. */
 const isCounted = ({ type }: Endpoint): boolean => type !== 'edge';
 
-/** Public URLs that are online. */
-export const endpointsSection: Section<Endpoint> = {
+const isCloud = ({ type }: Endpoint): boolean => type === 'cloud';
+
+/** Of cloud endpoints: a policy serves their clients. */
+const FIELDS: readonly FormField[] = [
+  {
+    name: 'url',
+    label: 'URL',
+    hint: 'Such as https://app.example.com, https://*.example.com or https://app.internal.',
+    kind: 'text',
+    required: 'Enter a URL, such as https://app.example.com.',
+  },
+  {
+    name: 'traffic_policy',
+    label: 'Traffic policy',
+    hint: 'In JSON or YAML. It answers, rejects or forwards what clients send.',
+    kind: 'code',
+    required: 'Enter a policy.',
+  },
+  {
+    name: 'pooling_enabled',
+    label: 'Shares its address',
+    kind: 'choice',
+    options: [
+      { value: 'no', label: 'No' },
+      { value: 'yes', label: 'Yes', hint: 'Other cloud endpoints may have the same URL; clients take turns.' },
+    ],
+  },
+  ...ANNOTATIONS,
+];
+const bodyOf = ({ url = '', traffic_policy = '', pooling_enabled }: FormValues): object => ({
+  url: url.trim(),
+  traffic_policy,
+  pooling_enabled: pooling_enabled === 'yes',
+});
+
+/** URLs that are online. Agents bring theirs; cloud endpoints are created here. */
+export const endpointsSection = resource<Endpoint>({
   name: 'endpoints',
   path: '/endpoints',
-  listKey: 'endpoints',
   online: ['ep_'],
-  tables: [],
+  tables: ['cloud_endpoints'],
   nameOf: urlOf,
   columns: [
     {
@@ -30,7 +66,7 @@ export const endpointsSection: Section<Endpoint> = {
         </>
       ),
     },
-    { head: 'Device', cell: ({ device }) => device?.name ?? '–' },
+    { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
     { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
     ...FIGURES.map(({ figure, label }) => ({
       head: label,
@@ -44,8 +80,19 @@ export const endpointsSection: Section<Endpoint> = {
   ],
   empty: {
     title: 'No endpoints online',
-    text: 'An endpoint comes online when an agent starts a tunnel. On a device, run:',
+    text: 'An endpoint comes online when an agent starts a tunnel, or as a cloud endpoint. On a device, run:',
     command: 'device-agent tunnels start 8080',
+  },
+  create: { label: 'Create cloud endpoint', fields: FIELDS, body: bodyOf },
+  edit: {
+    label: 'Edit cloud endpoint',
+    fields: FIELDS,
+    values: (endpoint) => ({
+      url: urlOf(endpoint),
+      traffic_policy: endpoint.traffic_policy ?? '',
+      pooling_enabled: endpoint.pooling_enabled ? 'yes' : 'no',
+    }),
+    body: bodyOf,
   },
   facts: (endpoint) => [
     { label: 'URL', value: <Address url={urlOf(endpoint)} /> },
@@ -57,11 +104,15 @@ export const endpointsSection: Section<Endpoint> = {
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
     ...optional('Bot user', endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
     ...optional(SECTION_TITLES.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
-    ...optional('Traffic policy', endpoint.traffic_policy && <code>{endpoint.traffic_policy}</code>),
+    ...optional('Traffic policy', endpoint.traffic_policy && <pre>{endpoint.traffic_policy}</pre>),
     ...optional('Name', endpoint.name),
     { label: 'Shares its address', value: endpoint.pooling_enabled ? 'Yes' : 'No' },
-    ...commonFacts(endpoint),
   ],
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
-  actions: () => [],
-};
+  remove: (endpoint) => ({
+    effects: [`${urlOf(endpoint)} goes offline at once, and what it has forwarded ends.`],
+    submit: 'Delete cloud endpoint',
+  }),
+  // What an agent or a TLS edge has brought is changed there.
+  actions: (endpoint, { edit, remove }) => (isCloud(endpoint) ? [...edit, ...remove] : []),
+});

@@ -1,19 +1,13 @@
-import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
 import type { IpPolicy, IpPolicyRule } from '../../../management/resources/ip-policy.ts';
-import { Button } from '../../ui/button.tsx';
-import { Badge, Notice, ProblemNotice } from '../../ui/notice.tsx';
+import { Badge, Notice } from '../../ui/notice.tsx';
 import { edited, removal } from '../action-dialogs.tsx';
 import { Named } from '../cells.tsx';
-import { ItemTable } from '../item-table.tsx';
-import { PagedList } from '../paged-list.ts';
+import { OwnedItems } from '../owned-items.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
 
 const nameOf = ({ description }: IpPolicy): string => description || '(no description)';
-/** The API lists the rules of all policies together. */
-const MOST_RULES = 10_000;
 
 export const ipPoliciesSection = resource<IpPolicy>({
   name: 'ip-policies',
@@ -32,7 +26,10 @@ export const ipPoliciesSection = resource<IpPolicy>({
   more: (policy) => <Rules key={policy.id} policy={policy} />,
   remove: (policy) => ({
     title: `Delete the IP policy ${nameOf(policy)}?`,
-    effects: ['Its rules are deleted with it.', 'An IP policy that a TLS edge uses cannot be deleted.'],
+    effects: [
+      'Its rules are deleted with it.',
+      'An IP policy that a TLS edge or an IP restriction uses cannot be deleted.',
+    ],
     submit: 'Delete IP policy',
   }),
 });
@@ -49,49 +46,18 @@ const COLUMNS: readonly Column<IpPolicyRule>[] = [
 ];
 
 function Rules({ policy }: { policy: IpPolicy }): JSX.Element {
-  const [list] = useState(() => new PagedList<IpPolicyRule>({ path: '/ip_policy_rules', listKey: 'ip_policy_rules' }));
-  const open = useSignal<Action | null>(null);
-  const load = () => void list.refresh(MOST_RULES);
-  // It is loaded again when rules have changed.
-  useEffect(load, [policy]);
-  const rules = list.items.value.filter(({ ip_policy }) => ip_policy.id === policy.id);
-  // The table is current before the dialog returns the focus to it.
-  const done = async () => {
-    await list.reload();
-    open.value = null;
-    load();
-  };
   return (
-    <section class="part" aria-labelledby="rules">
-      <div class="section-head">
-        <h3 id="rules">Rules</h3>
-        <Button
-          onClick={() => {
-            open.value = addRule(policy);
-          }}
-        >
-          Add rule
-        </Button>
-      </div>
-      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
-      {rules.length === 0 && list.state.value !== 'loading' && (
-        <Notice tone="warning">No rules yet: it allows nobody.</Notice>
-      )}
-      {rules.length > 0 && (
-        <ItemTable
-          title="Rules"
-          columns={COLUMNS}
-          items={rules}
-          actions={(rule) => [removeRule(rule)]}
-          onAction={(action) => {
-            open.value = action;
-          }}
-        />
-      )}
-      {open.value?.dialog(() => {
-        open.value = null;
-      }, done)}
-    </section>
+    <OwnedItems<IpPolicyRule>
+      title="Rules"
+      path="/ip_policy_rules"
+      listKey="ip_policy_rules"
+      columns={COLUMNS}
+      owner={policy}
+      isOwned={({ ip_policy }) => ip_policy.id === policy.id}
+      add={() => addRule(policy)}
+      actions={(rule) => [removeRule(rule)]}
+      none={<Notice tone="warning">No rules yet: it allows nobody.</Notice>}
+    />
   );
 }
 

@@ -1,0 +1,54 @@
+import { z } from 'zod';
+import { COMMON_ANSWER, orNull } from './members.ts';
+import { refused, WRONG_VALUE } from './refusal.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+const name = z.string().max(100, refused(WRONG_VALUE, 'is longer than 100 characters')).optional();
+const time = z.iso
+  .datetime({ offset: true, error: refused(WRONG_VALUE, 'must be a time such as 2026-11-26T00:00:00Z') })
+  .transform((text) => new Date(text).toISOString())
+  .optional();
+
+/** What a list of changes can be limited to. */
+export const AuditFilters = z.strictObject({
+  type: name.meta({ description: 'A type such as `domain_created.v0`, or a kind such as `domain`.' }),
+  object_id: name.meta({ description: 'The id of what was changed.' }),
+  by: name.meta({ description: 'The id of an API key; `gateway`: commands; `device`: devices that join or leave.' }),
+  since: time.meta({ description: 'RFC 3339: changes from then on.' }),
+  until: time.meta({ description: 'RFC 3339: changes before then.' }),
+});
+export type AuditFilters = z.output<typeof AuditFilters>;
+
+const values = orNull(z.record(z.string(), z.unknown()));
+
+/** Who has changed what; for 90 days. */
+export const AuditEvent = z.object({
+  ...COMMON_ANSWER,
+  type: z.string(),
+  object_id: z.string(),
+  by: z.string(),
+  from_address: orNull(z.string()),
+  before: values,
+  after: values,
+});
+export interface AuditEvent extends z.output<typeof AuditEvent> {
+  /** Such as `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`. */
+  type: string;
+  /** The id of an API key; `gateway` for a command or a link to the dashboard, `device` for a device that joins or leaves. */
+  by: string;
+  /** Null for a command on the gateway's machine. */
+  from_address: string | null;
+  /** Members before the change, without secrets; null when it was created. */
+  before: Record<string, unknown> | null;
+  /** Members after the change; null when it was deleted. */
+  after: Record<string, unknown> | null;
+}
+
+export const auditEvents = {
+  name: 'audit event',
+  path: '/audit_events',
+  idPrefix: 'evt_',
+  listKey: 'audit_events',
+  unknownIdCode: UNKNOWN_ID,
+  answer: AuditEvent,
+};

@@ -1,0 +1,59 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { Button } from '../ui/button.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import { ItemTable } from './item-table.tsx';
+import { PagedList } from './paged-list.ts';
+import type { Action, Column, Item, Section } from './section.ts';
+
+export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path' | 'listKey'> {
+  title: string;
+  columns: readonly Column<T>[];
+  /** Whom they belong to; they are loaded again when it has changed. */
+  owner: object;
+  /** Whether an item of the list belongs there. */
+  isOwned?: (item: T) => boolean;
+  add: () => Action;
+  actions: (item: T) => readonly Action[];
+  /** What stands there without items. */
+  none: ComponentChildren;
+}
+
+/** The list may have items of others, too. */
+const MOST = 10_000;
+
+/** Items that belong to another one, on its page: a table, and what one can do with each. */
+export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Element {
+  const { title, columns, path, listKey, owner, isOwned = () => true, add, actions, none } = props;
+  const [list] = useState(() => new PagedList<T>({ path, listKey }));
+  const open = useSignal<Action | null>(null);
+  const load = () => void list.refresh(MOST);
+  useEffect(load, [owner]);
+  const items = list.items.value.filter(isOwned);
+  const show = (action: Action) => {
+    open.value = action;
+  };
+  // The table is current before the dialog returns the focus to it.
+  const done = async () => {
+    await list.reload();
+    open.value = null;
+    load();
+  };
+  return (
+    <section class="part" aria-labelledby="owned">
+      <div class="section-head">
+        <h3 id="owned">{title}</h3>
+        <Button onClick={() => show(add())}>{add().label}</Button>
+      </div>
+      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
+      {items.length === 0 && list.state.value !== 'loading' && none}
+      {items.length > 0 && (
+        <ItemTable title={title} columns={columns} items={items} actions={actions} onAction={show} />
+      )}
+      {open.value?.dialog(() => {
+        open.value = null;
+      }, done)}
+    </section>
+  );
+}

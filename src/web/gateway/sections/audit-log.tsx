@@ -1,0 +1,141 @@
+import type { JSX } from 'preact';
+import type { AuditEvent } from '../../../management/resources/audit-event.ts';
+import { Ago, Named, optional } from '../cells.tsx';
+import { ItemLink } from '../item-link.tsx';
+import { ItemTable } from '../item-table.tsx';
+import type { Column, Section, SectionName } from '../section.ts';
+
+/** What the kinds of objects are called, and which section has those that still exist. */
+const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> = {
+  api_key: { label: 'API key', section: 'api-keys' },
+  bot_user: { label: 'Bot user', section: 'bot-users' },
+  certificate_authority: { label: 'Client CA', section: 'authorities' },
+  device: { label: 'Device', section: 'devices' },
+  domain: { label: 'Domain', section: 'domains' },
+  ended_sign_ins: { label: 'Ended sign-ins' },
+  endpoint: { label: 'Cloud endpoint', section: 'endpoints' },
+  endpoint_configuration: { label: 'Endpoint configuration' },
+  enrolment_key: { label: 'Invite', section: 'invites' },
+  http_response_backend: { label: 'Fixed response', section: 'responses' },
+  ip_policy: { label: 'IP policy', section: 'ip-policies' },
+  ip_policy_rule: { label: 'Rule of an IP policy' },
+  ip_restriction: { label: 'IP restriction', section: 'ip-restrictions' },
+  secret: { label: 'Secret' },
+  site_name: { label: 'Name below a site' },
+  tcp_address: { label: 'TCP address', section: 'tcp-addresses' },
+  tls_certificate: { label: 'Certificate', section: 'certificates' },
+  tls_edge: { label: 'TLS edge', section: 'edges' },
+  tunnel_credential: { label: 'Authtoken', section: 'authtokens' },
+  tunnel_group_backend: { label: 'Tunnel group', section: 'tunnel-groups' },
+  vault: { label: 'Vault', section: 'vaults' },
+};
+
+/** `domain_created.v0` as the kind and what has happened. */
+function partsOf({ type }: Pick<AuditEvent, 'type'>): [kind: string, what: string] {
+  const [, kind = type, what = ''] = /^(\w+)_(created|updated|deleted)\.v\d+$/.exec(type) ?? [];
+  return [kind, what];
+}
+
+function titleOf(event: AuditEvent): string {
+  const [kind, what] = partsOf(event);
+  return `${KINDS[kind]?.label ?? kind} ${what}`.trim();
+}
+
+/** What people call the object. */
+function objectOf({ before, after, object_id }: AuditEvent): string {
+  const { domain, name, description } = after ?? before ?? {};
+  return [domain, name, description].find((text) => typeof text === 'string' && text !== '')?.toString() ?? object_id;
+}
+
+const HOUR_MS = 3_600_000;
+const SPANS = [
+  { value: '1h', label: 'Last hour', ms: HOUR_MS },
+  { value: '24h', label: 'Last 24 hours', ms: 24 * HOUR_MS },
+  { value: '7d', label: 'Last 7 days', ms: 168 * HOUR_MS },
+  { value: '30d', label: 'Last 30 days', ms: 720 * HOUR_MS },
+];
+const sinceOf = (span: string): string =>
+  new Date(Date.now() - (SPANS.find(({ value }) => value === span)?.ms ?? 0)).toISOString();
+
+/** Who has changed what. */
+export const auditLogSection: Section<AuditEvent> = {
+  name: 'audit-log',
+  path: '/audit_events',
+  listKey: 'audit_events',
+  tables: ['audit_log'],
+  nameOf: (event) => `${titleOf(event)}: ${objectOf(event)}`,
+  columns: [
+    { head: 'What', cell: (event) => <Named name={titleOf(event)} below={objectOf(event)} /> },
+    { head: 'By', cell: ({ by }) => by },
+    { head: 'From', cell: ({ from_address }) => from_address ?? '–' },
+    { head: 'When', cell: ({ created_at }) => <Ago moment={created_at} /> },
+  ],
+  searchTexts: (event) => [
+    ...[event.id, event.type, titleOf(event), event.object_id, event.by, event.from_address],
+    ...[event.before, event.after].map((values) => values && JSON.stringify(values)),
+  ],
+  filters: [
+    {
+      name: 'type',
+      label: 'Kind',
+      options: Object.entries(KINDS).map(([value, { label }]) => ({ value, label })),
+    },
+    { name: 'object_id', label: 'Id of the object' },
+    { name: 'by', label: 'By' },
+    { name: 'since', label: 'When', options: SPANS, parameter: sinceOf },
+  ],
+  exportPath: '/dashboard/audit-log.jsonl',
+  empty: {
+    title: 'No changes yet',
+    text: 'Changes by the management API, the dashboard and commands are kept here for 90 days.',
+  },
+  facts: (event) => {
+    const [kind] = partsOf(event);
+    const section = KINDS[kind]?.section;
+    const isLinked = section !== undefined && event.after !== null;
+    return [
+      { label: 'Object', value: isLinked ? <ItemLink section={section} id={event.object_id} /> : objectOf(event) },
+      { label: 'Id of the object', value: <code>{event.object_id}</code> },
+      {
+        label: 'By',
+        value: event.by.startsWith('ak_') ? <ItemLink section="api-keys" id={event.by} /> : event.by,
+      },
+      ...optional('From', event.from_address),
+      { label: 'When', value: <Ago moment={event.created_at} /> },
+    ];
+  },
+  more: (event) => <Members event={event} />,
+  actions: () => [],
+};
+
+interface Member {
+  /** Its name. */
+  id: string;
+  before: unknown;
+  after: unknown;
+}
+
+const COLUMNS: readonly Column<Member>[] = [
+  { head: 'Member', cell: ({ id }) => <code>{id}</code> },
+  { head: 'Before', cell: ({ before }) => shown(before) },
+  { head: 'After', cell: ({ after }) => shown(after) },
+];
+
+function shown(value: unknown): JSX.Element | string {
+  if (value === undefined || value === null || value === '') return '–';
+  return typeof value === 'string' ? value : <code>{JSON.stringify(value)}</code>;
+}
+
+/** The members that have changed. */
+function Members({ event: { before, after } }: { event: AuditEvent }): JSX.Element {
+  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  const changed = names
+    .map((id) => ({ id, before: before?.[id], after: after?.[id] }))
+    .filter((member) => JSON.stringify(member.before) !== JSON.stringify(member.after));
+  return (
+    <section class="part" aria-labelledby="members">
+      <h3 id="members">Members</h3>
+      <ItemTable title="Members" columns={COLUMNS} items={changed} />
+    </section>
+  );
+}
