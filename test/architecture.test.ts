@@ -45,6 +45,7 @@ const ARROWS: Record<string, string[]> = {
   'agent/errors': [],
   gateway: ['gateway/*', 'traffic-policy', 'settings', '.'],
   'gateway/api': [
+    'gateway/access',
     'gateway/certificates',
     'gateway/cloud-endpoints',
     'gateway/devices',

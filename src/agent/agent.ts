@@ -15,6 +15,7 @@ import { type AgentStart, createConnector } from './gateway-uplink.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
 import { announceRemote, createApp, type PageExtras, serveApi } from './serve-api.ts';
+import { ShareLinks } from './share-links.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
@@ -114,7 +115,9 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   upstreams.monitor.start();
   cleanup.add(() => upstreams.monitor.stop());
   const sessions = await openPageSessions(dataDir, () => apiToken.token, log);
-  const app = createApp(start, { began, own, connector, ...upstreams, tunnels, inspection, sessions, extras });
+  const shareLinks = new ShareLinks(uplink.apiAccess);
+  const parts = { began, own, connector, ...upstreams, tunnels, inspection, sessions, shareLinks, extras };
+  const app = createApp(start, parts);
   await serveApi(app, own, () => apiToken.token, start);
   announceRemote(settings, apiToken.file, log);
 

@@ -30,6 +30,14 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   stop(): Promise<void>;
 }
 
+/** What an agent knows of the management API of its gateway. */
+export interface GatewayApiAccess extends Pick<GatewayUplink, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
+  /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
+  enrolment: string | null;
+  /** Null: the gateway is elsewhere. */
+  apiUrl: string | null;
+}
+
 /** Shared by the parts of an agent while they start. */
 export interface AgentStart {
   settings: Settings;
@@ -48,6 +56,7 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
   const { gateway, dataDir, verifyUpstreamTls } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
+  let authtoken = () => '';
   // `started` rejects with the reason when it cannot be opened.
   cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
@@ -57,9 +66,17 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(describePort);
     const options = { ...target, verifyUpstreamTls, version: VERSION, log, clock };
+    authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
     const renewal = new AuthtokenRenewal({ gateway, dataDir, clock, log });
-    return renewal.over(await openLink(settings.connector, { ...options, authtoken: () => renewal.authtoken() }));
+    authtoken = () => renewal.authtoken();
+    return renewal.over(await openLink(settings.connector, { ...options, authtoken }));
+  };
+  const apiAccess = (): GatewayApiAccess | null => {
+    if (opened === null) return null;
+    const { authorities, proxies, serverAddr, addresses: known } = opened;
+    const enrolment = gateway.kind === 'remote' ? gateway.enrolment : null;
+    return { authtoken, serverAddr, authorities, proxies, enrolment, apiUrl: known.gateway_api ?? null };
   };
   const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
   const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
@@ -69,6 +86,7 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
     setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),
     trafficAt: (url: string) => opened?.trafficAt(url) ?? null,
     watchAtUrl,
+    apiAccess,
   };
 }
 

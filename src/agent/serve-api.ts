@@ -13,6 +13,7 @@ import { hasContainerNetwork, type RunningServer, startServer } from './api/serv
 import type { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { AgentStart } from './gateway-uplink.ts';
 import type { OwnEndpoint } from './own-endpoint.ts';
+import type { ShareLinks } from './share-links.ts';
 import type { TunnelManager } from './tunnels/tunnel-manager.ts';
 import type { AbandonedConnections } from './upstreams/abandoned-connections.ts';
 import type { UpstreamHealth } from './upstreams/upstream-health.ts';
@@ -38,11 +39,12 @@ export interface AppParts {
   tunnels: TunnelManager;
   inspection: LazyInspection;
   sessions: BrowserSessions;
+  shareLinks: ShareLinks;
   extras: PageExtras;
 }
 
 export function createApp({ settings, guard, addresses, clock, log }: AgentStart, parts: AppParts): AppOptions {
-  const { began, own, connector, abandoned, monitor, tunnels, inspection, sessions, extras } = parts;
+  const { began, own, connector, abandoned, monitor, tunnels, inspection, sessions, shareLinks, extras } = parts;
   let metrics: Promise<Metrics> | null = null;
   const session = () => connector.status;
   const health = {
@@ -75,7 +77,7 @@ export function createApp({ settings, guard, addresses, clock, log }: AgentStart
     metrics ??= loadMetrics(measured);
     return metrics;
   };
-  return { ...health, page, inspection, metrics: loadOnce, log };
+  return { ...health, page, inspection, shareLinks, metrics: loadOnce, log };
 }
 
 /** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */

@@ -6,6 +6,7 @@ import { addGatewayCommand } from './gateway/gateway.ts';
 import { print } from './output.ts';
 import { gatewaySettings } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
+import { addShareCommands } from './shares-commands.ts';
 import { addShortCommands, addTunnelsCommand } from './tunnels/tunnels-commands.ts';
 
 export const EXIT_CODES: Readonly<Record<number, string>> = {
@@ -46,6 +47,7 @@ export function buildProgram(): Command {
     .action(async (options) => (await import('./status.ts')).status(options));
   addShortCommands(command);
   addTunnelsCommand(command);
+  addShareCommands(command);
   command
     .command('watch')
     .description('Show the requests of a tunnel as they come; inspection is on meanwhile')

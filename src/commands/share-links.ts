@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { ShareLink } from '../management/resources/share-link.ts';
+import type { ShareLink } from '../agent/api/operations.ts';
 import { count, duration } from './command-line.ts';
 import { show } from './output.ts';
 import { table } from './table.ts';

@@ -1,10 +1,18 @@
+import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { gatewayShareLinks } from '../../src/agent/join/gateway-share-links.ts';
+import { joinSite } from '../../src/agent/join/join-site.ts';
 import { addGatewayCommand } from '../../src/commands/gateway/gateway.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
 import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
-import { startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { inviteTo } from '../support/enrolment.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { GatewayClient } from '../support/gateway-client.ts';
 import { exchange } from '../support/https-exchange.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type Page, WebClient } from '../support/web-client.ts';
 
 let gateway: TestGateway;
@@ -255,4 +263,66 @@ it('device-agent gateway share makes a link, shares lists it without its value, 
   await run('shares', 'revoke', id);
   expect((await browser().visit(link)).status).toBe(403);
   await expect(run('shares', 'revoke', id)).rejects.toThrow(/share link/);
+});
+
+describe('an agent', () => {
+  /** A session with an authtoken of an owner, and a tunnel of it that links open. */
+  async function agent(authtoken: string, domain: string): Promise<string> {
+    const session = await agentSession({ ...gateway, authtoken }).connect();
+    onTestFinished(() => session.close().catch(() => {}));
+    const listener = await session
+      .httpEndpoint()
+      .domain(domain)
+      .trafficPolicy(policyOf(share(), SEES_COOKIES))
+      .listen();
+    return String(listener.url());
+  }
+  const links = (authtoken: string, more = {}) =>
+    gatewayShareLinks({
+      ...{ authtoken: () => authtoken, serverAddr: gateway.sessionAddress, authorities: { pem: gateway.sessionCa } },
+      ...{ proxies: NO_PROXIES, enrolment: null, apiUrl: gateway.apiUrl, ...more },
+    });
+  const authtokenOf = async () =>
+    (await gateway.store.database.write(() => issueCredential(gateway.store, { acl: [] }))).token;
+
+  it('makes, lists and revokes links to what its own authtoken has online, and to nothing else', async () => {
+    const [mine, other] = [await authtokenOf(), await authtokenOf()];
+    const [url, others] = [await agent(mine, 'mine.localhost'), await agent(other, 'others.localhost')];
+    const [ours, theirs] = [await links(mine), await links(other)];
+    const made = await ours.create({ url, expires_in: 60 });
+    expect(made).toMatchObject({ url, created_by: expect.stringMatching(/^cr_/) });
+    const jo = browser();
+    await press(jo, String(made.link));
+    expect(await jo.visit(url)).toMatchObject({ status: 200, body: 'cookies: false' });
+    await expect(ours.create({ url: others, expires_in: 60 })).rejects.toMatchObject({
+      code: 'ERR_GATEWAY_NOT_ONLINE',
+    });
+    await expect((await links('wrong')).create({ url, expires_in: 60 })).rejects.toMatchObject({
+      code: 'ERR_NGROK_105',
+    });
+    // What the operator makes for it is listed, too.
+    const byOperator = await linkTo(url);
+    expect((await ours.list()).map(({ id, link }) => [id, link])).toEqual([
+      [byOperator.id, null],
+      [made.id, null],
+    ]);
+    expect(await theirs.list()).toEqual([]);
+    await expect(theirs.revoke(made.id)).rejects.toMatchObject({ code: 'ERR_NGROK_222' });
+    await ours.revoke(made.id);
+    expect((await jo.visit(url)).status).toBe(403);
+  });
+
+  it('of a device that has joined finds the API by its code, for the gateway that it has joined only', async () => {
+    const folder = temporaryFolder();
+    const files = { installation: `${folder}/enrolment.json`, settings: `${folder}/settings`, ca: `${folder}/ca.pem` };
+    const options = { name: 'cam', proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} };
+    const paths = { ...files, settingsMode: 0o600, authtoken: `${folder}/authtoken` };
+    const { domain } = await joinSite(await inviteTo(gateway), paths, options);
+    const authtoken = readFileSync(paths.authtoken, 'utf8').trim();
+    const url = await agent(authtoken, domain);
+    const joined = { enrolment: files.installation, apiUrl: null };
+    expect(await (await links(authtoken, joined)).create({ url, expires_in: 60 })).toMatchObject({ url });
+    const elsewhere = links(authtoken, { ...joined, serverAddr: '192.0.2.1:443' });
+    await expect(elsewhere).rejects.toThrow(/unknown management API of the gateway at 192\.0\.2\.1/);
+  });
 });

@@ -5,6 +5,7 @@ import { InspectionApi } from '../../src/agent/api/inspection/inspection-router.
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { DevicePage } from '../../src/agent/api/page/device-page.ts';
 import { Inspector } from '../../src/agent/inspector/inspector.ts';
+import { ShareLinks } from '../../src/agent/share-links.ts';
 import { parseUpstream } from '../../src/agent/upstreams/upstream.ts';
 import { connectUpstream } from '../../src/agent/upstreams/upstream-connection.ts';
 import { BrowserSessions } from '../../src/lib/http/browser-sessions.ts';
@@ -67,6 +68,7 @@ export async function setUpApi(
   });
   const options: AppOptions = {
     ...health,
+    shareLinks: new ShareLinks(() => null),
     page,
     inspection,
     metrics: async () => metrics,

@@ -12,12 +12,14 @@ import type { LazyInspection } from './inspection/lazy-inspection.ts';
 import type { Metrics } from './metrics.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
+import { type GatewayLinks, shareLinksRouter } from './share-links-router.ts';
 import type { HealthSource } from './status-report.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
   page: DevicePage;
   inspection: Pick<LazyInspection, 'router' | 'stop'>;
+  shareLinks: GatewayLinks;
   /** Checks upstreams that were not checked lately, for those who look at them. */
   refreshUpstreams: RefreshUpstreams;
   log: Log;
@@ -74,6 +76,7 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   if (beforeData) app.use(beforeData);
   app.use(
     tunnelsRouter(options.tunnels, options.refreshUpstreams),
+    shareLinksRouter(options.tunnels, options.shareLinks),
     options.inspection.router,
     healthRouter(options),
     page.data(),

@@ -7,6 +7,7 @@ import {
   LIVENESS_OPERATIONS,
   type Operation,
   type Operations,
+  SHARE_LINK_OPERATIONS,
   TUNNEL_OPERATIONS,
 } from './operations.ts';
 
@@ -14,6 +15,7 @@ const ALWAYS = [400, 401, 403, 429, 500] as const;
 
 const OPERATIONS: Operations = {
   ...TUNNEL_OPERATIONS,
+  ...SHARE_LINK_OPERATIONS,
   ...INSPECTION_OPERATIONS,
   ...LIVENESS_OPERATIONS,
   ...HEALTH_OPERATIONS,
@@ -78,7 +80,7 @@ const ID = {
   name: 'id',
   in: 'path',
   required: true,
-  description: 'The id of a captured request.',
+  description: 'The id of a captured request, or of a share link.',
   schema: { type: 'string' },
 };
 

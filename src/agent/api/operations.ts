@@ -10,13 +10,13 @@ export const ERRORS = {
   400: 'The request is not valid, or its upstream or policy is not allowed.',
   401: 'The API token is missing or wrong.',
   403: 'The local API refuses the host, the site or the proxy; or the gateway refuses the domain.',
-  404: 'No such tunnel or request.',
-  409: 'The domain is in use, several tunnels match, or the request cannot be replayed.',
+  404: 'No such tunnel, request or share link.',
+  409: 'The domain is in use, several tunnels match, the request cannot be replayed, or the tunnel takes no share links.',
   413: 'The body is larger than 256 KiB.',
   415: 'The body is not declared as JSON.',
   429: 'Too many wrong API tokens; Retry-After says when to retry.',
   500: 'An internal error, or the change could not be written to the disk.',
-  501: 'The gateway does not support the protocol.',
+  501: 'The gateway does not support the protocol, or share links.',
   502: 'The gateway refused the tunnel.',
   503: 'Not ready, or no session with the gateway; Retry-After says when to retry.',
 };
@@ -138,6 +138,60 @@ export const TUNNEL_OPERATIONS = {
     summary: 'Close a tunnel and delete it',
     answer: null,
     errors: [404, 409],
+  },
+} as const satisfies Operations;
+
+/** The longest life of a share link, in seconds. */
+const MAX_SHARE_S = 90 * 86_400;
+
+const ShareLinkRequest = z.strictObject({
+  expires_in: z.int().min(1).max(MAX_SHARE_S).meta({ description: 'Seconds until it ends.' }),
+  max_uses: z.int().min(1).max(1_000_000).optional().meta({ description: 'Browsers that can open it; default: any.' }),
+  description: z.string().max(255).optional(),
+  protect: z
+    .boolean()
+    .default(false)
+    .meta({ description: "Whether to change the tunnel's policy first if it takes no share links." }),
+});
+export type ShareLinkRequest = z.output<typeof ShareLinkRequest>;
+
+/** Lets browsers in at a tunnel; the gateway keeps it. */
+export const ShareLink = z.object({
+  id: z.string(),
+  url: z.string(),
+  link: z.string().nullable().meta({ description: 'Only in the answer to its creation.' }),
+  created_at: z.string(),
+  expires_at: z.string(),
+  max_uses: z.int().nullable(),
+  uses: z.int(),
+  last_used_at: z.string().nullable(),
+  description: z.string().nullable(),
+  created_by: z.string(),
+});
+export type ShareLink = z.infer<typeof ShareLink>;
+
+export const SHARE_LINK_OPERATIONS = {
+  listShareLinks: {
+    method: 'get',
+    path: '/share_links',
+    summary: 'List the share links to tunnels that are online, newest first',
+    answer: z.array(ShareLink),
+    errors: [501, 502, 503],
+  },
+  createShareLink: {
+    method: 'post',
+    path: '/tunnels/{url_part}/share_links',
+    summary: 'Make a link that lets browsers in at a tunnel',
+    body: ShareLinkRequest,
+    answer: ShareLink,
+    errors: [404, 409, 413, 415, 501, 502, 503],
+  },
+  revokeShareLink: {
+    method: 'delete',
+    path: '/share_links/{id}',
+    summary: 'Revoke a share link',
+    answer: null,
+    errors: [404, 501, 502, 503],
   },
 } as const satisfies Operations;
 

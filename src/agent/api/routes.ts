@@ -8,7 +8,7 @@ import { jsonBody } from './json-body.ts';
 /** A method on a path, with what it takes and answers. */
 export interface Route {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
-  /** `{url_part}` stands for a tunnel, `{id}` for a captured request. */
+  /** `{url_part}` stands for a tunnel, `{id}` for a captured request or a share link. */
   path: string;
   /** Without one, every query parameter is refused. */
   query?: z.ZodType;

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
-import { fetchTrusting } from '../../management/fetch-trusting.ts';
+import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { CA_PATH, ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
 import { type Installation, readInstallation } from './installation.ts';
@@ -47,11 +47,26 @@ export async function postVerified(
   proxies: ProxyRules,
 ): Promise<GatewayAnswer> {
   const caPem = await fetchCa(code, proxies);
-  const { status, text } = await call(code, path, { ...trustOf(code, caPem), proxies }, JSON.stringify(body));
+  return { json: await post(code.origin, path, body, { ...trustOf(code, caPem), proxies }), caPem };
+}
+
+/**
+ * Posts to a gateway whose certificate the given CA has signed, or else a public one.
+ *
+ * @returns the JSON of the answer; null without a body
+ * @throws {EnrolmentRefused} when the gateway refuses; any other error when another attempt can succeed
+ */
+export async function post(
+  origin: string,
+  path: string,
+  body: object,
+  trust: Pick<FetchOptions, 'ca'> & { proxies: ProxyRules },
+): Promise<unknown> {
+  const { status, text } = await call({ origin }, path, trust, JSON.stringify(body));
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
   const json: unknown = text === '' ? null : JSON.parse(text);
-  if (status !== 200 && status !== 204) throw refusalIn(json, status);
-  return { json, caPem };
+  if (![200, 201, 204].includes(status)) throw refusalIn(json, status);
+  return json;
 }
 
 function refusalIn(json: unknown, status: number): EnrolmentRefused {
@@ -93,7 +108,7 @@ function trustOf({ isPublic }: JoinCode, caPem: string | null): { ca?: string } 
 }
 
 async function call(
-  { origin }: JoinCode,
+  { origin }: Pick<JoinCode, 'origin'>,
   path: string,
   options: { ca?: string; isUnverified?: boolean; proxies: ProxyRules },
   body?: string,

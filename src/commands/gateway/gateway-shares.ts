@@ -1,5 +1,4 @@
 import { OperatorError } from '../../lib/errors.ts';
-import { printable } from '../../lib/terminal-text.ts';
 import type { ShareLink } from '../../management/resources/share-link.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
@@ -37,5 +36,5 @@ export async function revokeShare(settings: GatewayServerSettings, id: string): 
   if (!/^sl_\w+$/.test(id))
     throw new OperatorError('no share link has this id: device-agent gateway shares lists them', 4);
   await withGateway(settings, (client) => client.shareLinks.delete(id));
-  print(printable(`${id} revoked; it lets nobody in any more`));
+  print(`${id} revoked; it lets nobody in any more`);
 }

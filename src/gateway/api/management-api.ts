@@ -7,6 +7,7 @@ import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
+import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { errorHandlers, notFound } from './api-error-handler.ts';
 import { type RefusesAddress, requireApiKey } from './authentication.ts';
@@ -86,14 +87,16 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     const { registry } = metrics;
     res.type(registry.contentType).send(await registry.metrics());
   });
-  app.use(enrolmentRouter(context, attempts, clock, [noQuery, jsonObjectBody(ENROLMENT_BODY)]));
+  const withBody = [noQuery, jsonObjectBody(KEYLESS_BODY)];
+  app.use(enrolmentRouter(context, attempts, clock, withBody));
+  app.use(agentShareLinksRouter(context, { attempts, isRefused, clock, withBody }));
   const unsupported = unsupportedKinds(guards, context.links);
   app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));
   return app;
 }
 
 /** Of a request without an API key. */
-const ENROLMENT_BODY: BodyLimits = { maxBytes: 4096, timeoutMs: 10_000 };
+const KEYLESS_BODY: BodyLimits = { maxBytes: 4096, timeoutMs: 10_000 };
 
 const METHODS = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE']);
 

@@ -93,7 +93,10 @@ export function urlOfHost(host: string, { ports }: AddressSettings): string {
 }
 
 /** Whose links open an endpoint, see the column of {@link ShareLinkRow}. */
-export function endpointOwner({ ownerId, credentialId }: LiveEndpoint): string | null {
+export function endpointOwner({
+  ownerId,
+  credentialId,
+}: Pick<LiveEndpoint, 'ownerId' | 'credentialId'>): string | null {
   return ownerId ?? credentialId;
 }
 

@@ -52,3 +52,21 @@ export const shareLinks = {
   unknownIdCode: UNKNOWN_ID,
   answer: ShareLink,
 };
+
+/** Where agents make, list and revoke links to endpoints of their own, on the host of the management API; needs no API key. */
+export const AGENT_SHARE_LINKS_PATH = '/agent_share_links';
+export const AGENT_SHARE_LINKS_LIST_PATH = `${AGENT_SHARE_LINKS_PATH}/list`;
+export const AGENT_SHARE_LINKS_REVOKE_PATH = `${AGENT_SHARE_LINKS_PATH}/revoke`;
+
+const authtoken = z.string().max(256);
+
+/** Makes a link to an endpoint that the authtoken has online; answered with a {@link ShareLink}. */
+export const AgentShareLinkCreate = ShareLinkCreate.extend({ authtoken });
+
+/** Asks for the links to all endpoints that the authtoken has online. */
+export const AgentShareLinkList = body({ authtoken });
+
+export const AgentShareLinks = z.object({ share_links: z.array(ShareLink) });
+
+/** Revokes one of them. */
+export const AgentShareLinkRevoke = body({ authtoken, id: z.string().max(64) });

@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, CLI, deviceAgent } from '../../support/agent-process.ts';
+import { exchange } from '../../support/https-exchange.ts';
 import { makeFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
@@ -218,6 +219,18 @@ it('tunnels delete prints nothing, and exits with 4 when the tunnel does not exi
     const { code, stderr } = await tunnels(command, 'one');
     expect([code, stderr]).toEqual([4, expect.stringMatching(/^device-agent: .*one.*\n$/)]);
   }
+});
+
+it('share makes a link that opens the tunnel, and shares shows and revokes it', async () => {
+  const { url } = JSON.parse((await tunnels('start', upstream, '-d', 'one.localhost', '--json')).stdout);
+  const made = await deviceAgent(['share', 'one', '--for', '24h', '--protect', '--json'], folder, env);
+  const { id, link } = JSON.parse(made.stdout);
+  expect((await exchange(url)).status).toBe(403);
+  expect((await exchange(link, { method: 'POST' })).status).toBe(303);
+  const revoked = await deviceAgent(['shares', 'revoke', id], folder, env);
+  expect(revoked).toMatchObject({ code: 0, stdout: `${id} revoked; it lets nobody in any more\n` });
+  expect((await exchange(link, { method: 'POST' })).status).toBe(403);
+  expect(await deviceAgent(['shares'], folder, env)).toMatchObject({ code: 0, stdout: '' });
 });
 
 it('tunnels exits with 3 when no agent answers, also at a port that browsers block', async () => {

@@ -1,0 +1,27 @@
+import type { Command } from 'commander';
+import { defaultCommand } from './command-line.ts';
+import { type ShareOptions, shareOptions } from './share-links.ts';
+
+/** Adds the commands for share links to the tunnels of the agent on this device. */
+export function addShareCommands(program: Command): void {
+  const load = () => import('./shares.ts');
+  const share = program
+    .command('share')
+    .description('Make a link that lets browsers in at a tunnel')
+    .argument('<tunnel>', 'first label, hostname or URL of the tunnel');
+  shareOptions(share)
+    .option('--protect', 'Change the policy of the tunnel first if it takes no share links; open connections end')
+    .action(async (tunnel: string, options: ShareOptions & { protect?: boolean }) =>
+      (await load()).shareTunnel(tunnel, options),
+    );
+  const shares = program.command('shares').description('Show and revoke share links to the tunnels of this agent');
+  defaultCommand(shares, 'list')
+    .description('List the links to tunnels that are online, without their values (the default command)')
+    .option('--json', 'Print the API’s response')
+    .action(async (options: { json?: boolean }) => (await load()).listShares(options));
+  shares
+    .command('revoke')
+    .description('Revoke a link, at once; browsers that have opened it are no longer let in')
+    .argument('<id>', 'id of the link, sl_…, as listed')
+    .action(async (id: string) => (await load()).revokeShare(id));
+}

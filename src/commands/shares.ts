@@ -1,0 +1,33 @@
+import type { ShareLink } from '../agent/api/operations.ts';
+import { callAgent, tunnelPath } from '../agent/api-client.ts';
+import { OperatorError } from '../lib/errors.ts';
+import { jsonText, note, print } from './output.ts';
+import { agentSettings } from './settings-place.ts';
+import { type ShareOptions, shareRequest, sharesTable, showShare } from './share-links.ts';
+
+/**
+ * Makes a link to a tunnel, and prints it.
+ *
+ * @throws {OperatorError} exit code 4 when there is no such tunnel, 3 when the agent does not run, 1 when it refuses
+ */
+export async function shareTunnel(name: string, options: ShareOptions & { protect?: boolean }): Promise<void> {
+  const body = { ...shareRequest(options), protect: options.protect === true };
+  showShare(
+    await callAgent<ShareLink>(agentSettings('api'), 'POST', `${tunnelPath(name)}/share_links`, { body }),
+    options,
+  );
+}
+
+export async function listShares({ json }: { json?: boolean }): Promise<void> {
+  const links = await callAgent<ShareLink[]>(agentSettings('api'), 'GET', '/share_links');
+  if (json) return void print(jsonText(links));
+  if (links.length === 0) return void note('No share links. Make one with: device-agent share <tunnel> --for 24h');
+  print(sharesTable(links));
+}
+
+/** @throws {OperatorError} exit code 4 when there is none with the id */
+export async function revokeShare(id: string): Promise<void> {
+  if (!/^sl_\w+$/.test(id)) throw new OperatorError('no share link has this id: device-agent shares lists them', 4);
+  await callAgent(agentSettings('api'), 'DELETE', `/share_links/${id}`);
+  print(`${id} revoked; it lets nobody in any more`);
+}

@@ -1,0 +1,196 @@
+import { traitsOf } from './action-types.ts';
+import { isLegacy, type RulesByPhase } from './document.ts';
+
+/**
+ * How a policy lets clients in: `or-link`, with a share link instead of what else it asks for; `policy`, as rules with
+ * expressions decide.
+ */
+export const ACCESS_WAYS = [
+  'everyone',
+  'addresses',
+  'certificate',
+  'password',
+  'sign-in',
+  'token',
+  'link',
+  'or-link',
+  'policy',
+] as const;
+export type AccessWay = (typeof ACCESS_WAYS)[number];
+
+/** What an owner can choose in place of the present ways; restrictions of addresses stay. */
+export const ACCESS_CHOICES = ['everyone', 'password', 'sign-in', 'link', 'certificate'] as const;
+export type AccessChoice = (typeof ACCESS_CHOICES)[number];
+
+interface Action {
+  readonly type: string;
+  readonly config?: unknown;
+}
+
+interface Rule {
+  readonly name?: string | null | undefined;
+  readonly expressions?: readonly string[] | null | undefined;
+  readonly actions: readonly Action[];
+}
+
+/** A policy in either shape. */
+type Policy = Readonly<Record<string, unknown>> & {
+  readonly enabled?: boolean | undefined;
+  readonly inbound?: readonly Rule[] | undefined;
+  readonly on_tcp_connect?: readonly Rule[] | undefined;
+  readonly on_http_request?: readonly Rule[] | undefined;
+};
+
+const SHARE_LINKS = 'gateway-share-links';
+/** The condition of rules for clients whom no share link lets in. */
+const WITHOUT_LINK = '!actions.ngrok.gateway_share_links.let_in';
+
+/** Ways by the action that checks them, for every request. */
+const CHECKED: Readonly<Record<string, AccessWay>> = {
+  'basic-auth': 'password',
+  'gateway-sign-in': 'sign-in',
+  'jwt-validation': 'token',
+  oauth: 'sign-in',
+  oidc: 'sign-in',
+  'openid-connect': 'sign-in',
+  saml: 'sign-in',
+};
+const REJECTING: ReadonlySet<string> = new Set(['close-connection', 'deny', 'forward-internal', 'verify-webhook']);
+
+/** @returns the ways in the order of {@link ACCESS_WAYS}, at least one */
+export function accessOf(rules: RulesByPhase<Rule>): AccessWay[] {
+  const found = new Set<AccessWay>();
+  for (const rule of [...(rules.on_tcp_connect ?? []), ...(rules.on_http_request ?? [])]) {
+    const isForSome = isConditional(rule);
+    for (const action of rule.actions) {
+      const way = wayOf(action);
+      if (way === 'link' || way === 'or-link') found.add(isForSome ? 'or-link' : way);
+      else if (way !== null) found.add(isForSome ? 'policy' : way);
+    }
+  }
+  if (found.size === 0) found.add('everyone');
+  return ACCESS_WAYS.filter((way) => found.has(way));
+}
+
+export function takesShareLinks(rules: RulesByPhase<Rule>): boolean {
+  return accessOf(rules).some((way) => way === 'link' || way === 'or-link');
+}
+
+/** The same policy, where a share link lets in whoever has it; unchanged when links do so already. */
+export function withShareLinks(policy: Policy): Policy {
+  const { base, phase, requests } = partsOf(policy);
+  if (requests.some(({ actions }) => actions.some(({ type }) => type === SHARE_LINKS))) return policy;
+  const hasCheck = requests.some((rule) => !isConditional(rule) && rule.actions.some(isCheck));
+  const share = { type: SHARE_LINKS, ...(hasCheck && { config: { enforce: false } }) };
+  const rest = requests.flatMap((rule) => (isConditional(rule) ? [rule] : checkedWithoutLink(rule)));
+  return { ...base, [phase]: [{ actions: [share] }, ...rest] };
+}
+
+/**
+ * The same policy with another way for clients to come in: an ordinary one, with the new rule first. Rules with expressions of
+ * their own stay as they are, and so do all other actions.
+ *
+ * @param password for `password`
+ */
+export function withAccess(policy: Policy, choice: AccessChoice, password: string): Policy {
+  const { base, phase, requests } = partsOf(policy);
+  const connects = base.on_tcp_connect?.flatMap(withoutChecks) ?? [];
+  const rest = requests.flatMap(withoutChecks);
+  const { on_tcp_connect: _, ...others } = base;
+  const result = { ...others, ...(connects.length > 0 && { on_tcp_connect: connects }), [phase]: rest };
+  const action = actionFor(choice, password);
+  if (action === null) return result;
+  // In the older shape, the agent finds the phase of the action.
+  const own = choice === 'certificate' && phase === 'on_http_request' ? 'on_tcp_connect' : phase;
+  const after = own === phase ? rest : connects;
+  return { ...result, [own]: [{ actions: [action] }, ...after] };
+}
+
+/** Whether this gateway has what a choice needs. */
+export function isSupported(choice: AccessChoice): boolean {
+  return choice !== 'sign-in' || traitsOf('gateway-sign-in') !== null;
+}
+
+function actionFor(choice: AccessChoice, password: string): Action | null {
+  switch (choice) {
+    case 'everyone':
+      return null;
+    case 'password':
+      return { type: 'basic-auth', config: { credentials: [`guest:${password}`] } };
+    case 'sign-in':
+      return { type: 'gateway-sign-in' };
+    case 'link':
+      return { type: SHARE_LINKS };
+    case 'certificate':
+      return {
+        type: 'terminate-tls',
+        config: { mutual_tls_certificate_authorities: ['-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n'] },
+      };
+  }
+}
+
+function partsOf(policy: Policy) {
+  const base: Policy = policy.enabled === false ? {} : policy;
+  const phase = isLegacy(base) ? ('inbound' as const) : ('on_http_request' as const);
+  return { base, phase, requests: base[phase] ?? [] };
+}
+
+/** Null: the action lets everyone pass. */
+function wayOf({ type, config }: Action): AccessWay | null {
+  const { enforce, ...rest } = (config ?? {}) as Readonly<Record<string, unknown>>;
+  if (type === SHARE_LINKS) return enforce === false ? 'or-link' : 'link';
+  if (type === 'terminate-tls') return asksForCertificate(rest) ? 'certificate' : null;
+  if (enforce === false) return null;
+  if (type === 'restrict-ips') return 'addresses';
+  return CHECKED[type] ?? (REJECTING.has(type) ? 'policy' : null);
+}
+
+function asksForCertificate(config: Readonly<Record<string, unknown>>): boolean {
+  const { mutual_tls_certificate_authorities: authorities = [], mutual_tls_verification_strategy: strategy } = config;
+  return strategy !== 'request' && [authorities].flat().length > 0;
+}
+
+/** Whether a rule is for some requests only; those without a share link count as all. */
+function isConditional({ expressions }: Rule): boolean {
+  return (expressions ?? []).some((expression) => expression !== WITHOUT_LINK);
+}
+
+function isCheck(action: Action): boolean {
+  const way = wayOf(action);
+  return way !== null && way !== 'addresses' && way !== 'certificate' && way !== 'policy';
+}
+
+/** The rule, in parts: those that check clients are for clients without a share link. */
+function checkedWithoutLink(rule: Rule): Rule[] {
+  const parts: { actions: Action[]; expressions?: string[] }[] = [];
+  for (const action of rule.actions) {
+    const last = parts.at(-1);
+    const isForAll = !isCheck(action);
+    if (last !== undefined && (last.expressions === undefined) === isForAll) last.actions.push(action);
+    else parts.push({ ...(!isForAll && { expressions: [WITHOUT_LINK] }), actions: [action] });
+  }
+  return parts.map(({ expressions, actions }) => ({
+    ...(rule.name && { name: rule.name }),
+    ...(expressions && { expressions }),
+    actions,
+  }));
+}
+
+/** The rule without what checks clients; empty when nothing is left of it. */
+function withoutChecks(rule: Rule): Rule[] {
+  if (isConditional(rule)) return [rule];
+  const actions = rule.actions.flatMap((action) => {
+    if (action.type === 'terminate-tls') return withoutAuthorities(action);
+    return isCheck(action) || CHECKED[action.type] !== undefined || action.type === SHARE_LINKS ? [] : [action];
+  });
+  return actions.length === 0 ? [] : [{ ...rule, actions }];
+}
+
+function withoutAuthorities({ config, ...action }: Action): Action[] {
+  const {
+    mutual_tls_certificate_authorities: _,
+    mutual_tls_verification_strategy: __,
+    ...rest
+  } = (config ?? {}) as Readonly<Record<string, unknown>>;
+  return Object.keys(rest).length === 0 ? [] : [{ ...action, config: rest }];
+}
