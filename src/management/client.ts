@@ -32,6 +32,17 @@ import type { Device, DeviceUpdate } from './resources/device.ts';
 import type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
+  EventDestination,
+  EventDestinationCreate,
+  EventDestinationUpdate,
+} from './resources/event-destination.ts';
+import type {
+  EventSource,
+  EventSubscription,
+  EventSubscriptionCreate,
+  EventSubscriptionUpdate,
+} from './resources/event-subscription.ts';
+import type {
   IpPolicy,
   IpPolicyCreate,
   IpPolicyRule,
@@ -127,6 +138,10 @@ export class ManagementClient {
   readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
   /** TCP addresses that agents get only by asking for them. */
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
+  /** Where events are sent. */
+  readonly eventDestinations: Collection<EventDestinationCreate, EventDestinationUpdate, EventDestination>;
+  /** Which events are sent there. */
+  readonly eventSubscriptions: EventSubscriptions;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -156,6 +171,8 @@ export class ManagementClient {
     this.vaults = new Vaults(transport, OPERATIONS.vaults);
     this.secrets = new Collection(transport, OPERATIONS.secrets);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
+    this.eventDestinations = new Collection(transport, OPERATIONS.eventDestinations);
+    this.eventSubscriptions = new EventSubscriptions(transport, OPERATIONS.eventSubscriptions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -221,6 +238,38 @@ export class Vaults extends Collection<VaultCreate, VaultUpdate, Vault> {
   /** Lists one page of a vault's secrets, newest first. */
   listSecrets(id: string, options: ListOptions = {}): Promise<Page<Secret>> {
     return listPage(this.transport, OPERATIONS.vaults.listSecrets, options, id);
+  }
+}
+
+/** Which events are sent to which destinations. */
+export class EventSubscriptions extends Collection<
+  EventSubscriptionCreate,
+  EventSubscriptionUpdate,
+  EventSubscription
+> {
+  /** The types of events that it is for. */
+  async getSources(id: string, { signal }: CallOptions = {}): Promise<EventSource[]> {
+    return (await call(this.transport, OPERATIONS.eventSubscriptions.getSources, { id, signal })).sources;
+  }
+
+  /** Adds a type of events, which applies from now on. */
+  addSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.addSource, { id, body: { type }, signal });
+  }
+
+  /** @throws {ManagementError} `isNotFound` when it is not for this type */
+  getSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.getSource, { id, type, signal });
+  }
+
+  /** Like {@link getSource}, for programs that update everything: a type is all that a source has. */
+  updateSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.updateSource, { id, type, body: {}, signal });
+  }
+
+  /** Removes a type of events. */
+  async removeSource(id: string, type: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(OPERATIONS.eventSubscriptions.removeSource, { id, type, signal });
   }
 }
 

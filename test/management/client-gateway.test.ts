@@ -35,7 +35,9 @@ beforeEach(async () => {
 const recordSuccess: typeof fetch = async (input, init) => {
   const before = latestChange();
   const answer = await fetch(input, init);
-  const path = new URL(String(input)).pathname.replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}');
+  const path = new URL(String(input)).pathname
+    .replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}')
+    .replace(/[a-z_]+\.v0$/, '{type}');
   if (!answer.ok) return answer;
   succeeded.add(`${init?.method} ${path}`);
   if (init?.method !== 'GET' && latestChange() === before) unrecorded.add(`${init?.method} ${path}`);
@@ -102,6 +104,22 @@ const workflows = {
     expect((await client.vaults.listSecrets(vault.id)).items).toMatchObject([{ id, name: 'token' }]);
     await client.secrets.delete(id);
     await client.vaults.delete(vault.id);
+  },
+
+  async 'subscribes destinations to events'() {
+    const target = { webhook: { url: 'https://events.example.com/hook' } };
+    await crud(client.eventDestinations, { target }, { description: 'second' });
+    const destination = await client.eventDestinations.create({ target });
+    const sources = [{ type: 'domain_created.v0' }];
+    await crud(client.eventSubscriptions, { sources, destination_ids: [destination.id] }, { description: 'second' });
+    const { id } = await client.eventSubscriptions.create({ sources });
+    await client.eventSubscriptions.addSource(id, 'domain_deleted.v0');
+    await client.eventSubscriptions.updateSource(id, 'domain_deleted.v0');
+    await client.eventSubscriptions.removeSource(id, 'domain_created.v0');
+    expect(await client.eventSubscriptions.getSources(id)).toMatchObject([{ type: 'domain_deleted.v0' }]);
+    expect(await client.eventSubscriptions.getSource(id, 'domain_deleted.v0')).toMatchObject({
+      uri: expect.stringContaining(`/event_subscriptions/${id}/sources/domain_deleted.v0`),
+    });
   },
 
   async 'detaches policy, certificate and configurations of a domain'() {
