@@ -10,8 +10,8 @@ export interface ReceivedEvent {
   readonly body: string;
 }
 
-/** A status; `hang` answers nothing; `die` ends the connection. */
-export type Reaction = number | 'hang' | 'die';
+/** A status; `hang` answers nothing; `die` ends the connection; `forget` takes the event, but ends the connection. */
+export type Reaction = number | 'hang' | 'die' | 'forget';
 
 /** A server that webhooks are sent to. */
 export class EventReceiver {
@@ -30,10 +30,10 @@ export class EventReceiver {
       if (body === null) return;
       const event = { id: String(req.headers['webhook-id']), headers: req.headers, body };
       const reaction = this.react(event);
-      if (reaction === 'die') return void req.socket.destroy();
       if (reaction === 'hang') return;
-      if (reaction < 300) this.acknowledged.push(event);
-      res.writeHead(reaction).end();
+      if (reaction === 'forget' || Number(reaction) < 300) this.acknowledged.push(event);
+      if (typeof reaction === 'number') res.writeHead(reaction).end();
+      else req.socket.destroy();
     });
   }
 
@@ -53,10 +53,15 @@ export class EventReceiver {
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
+  /** Ends all connections, also those that hang. */
+  reset(): void {
+    this.#server.closeAllConnections();
+  }
+
   /** Refuses connections until it listens again. */
   async refuse(): Promise<void> {
     this.#server.close();
-    this.#server.closeAllConnections();
+    this.reset();
     await once(this.#server, 'close');
   }
 }
