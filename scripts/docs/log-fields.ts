@@ -21,6 +21,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   count: 'number of tunnels',
   credential: 'authtoken (`cr_…`)',
   default_policies: 'file of the default policies',
+  destination: 'event destination (`ed_…`)',
   device: 'device (`dev_…`)',
   device_name: 'name of the device',
   did_you_mean: 'settings that the unrecognised names resemble',

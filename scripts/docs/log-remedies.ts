@@ -18,6 +18,9 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'DNS challenge not passed on to other gateways': 'check PostgreSQL; the order is made again',
   'state of the cluster not checked': 'report it as a bug when it repeats',
   'revocation failed': 'report it as a bug; restart the gateway',
+  'event destination unreachable: its events wait':
+    'fix what `reason` names, at the receiver or with `PATCH /event_destinations`',
+  'state of an event destination not recorded': 'check the disk, or PostgreSQL',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
   'agent command not passed on': 'check PostgreSQL, then give the command again',

@@ -9,6 +9,7 @@ import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import type { Log } from '../lib/log/log.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
+import { systemClock } from '../lib/time/clock.ts';
 import { PACKAGED_REPLACER, VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.ts';
@@ -55,6 +56,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
+import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
@@ -223,6 +225,7 @@ async function startParts(start: Start) {
   );
   agents.open(sessions);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
+  startEventDelivery(start);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
@@ -298,6 +301,19 @@ function createPolicies(
     replacements: new ReplacementThread(PACKAGED_REPLACER),
     log,
   });
+}
+
+/** Of several gateways, one sends events. What a copy of the database has sent, it would forget. */
+function startEventDelivery({ options, store, cluster, log, onStop }: Start): void {
+  if (store.database.unwritable !== null) return;
+  const request: typeof publicRequest = (outbound, signal) => publicRequest(outbound, signal, options.policyNetworks);
+  const delivery = new EventDelivery({ store, request, clock: systemClock, log });
+  const start = () => {
+    delivery.start();
+    return () => delivery.stop();
+  };
+  if (cluster === null) onStop(start());
+  else cluster.primary.whileSelf(start);
 }
 
 interface EdgeParts extends Pick<EdgeServerOptions, 'agents' | 'services' | 'serviceMessages' | 'relays'> {

@@ -18,8 +18,9 @@ export interface IdSource {
    * clock jumps back.
    *
    * @param prefix the kind, without the underscore: `bot`, `rd`
+   * @param after an identifier of another process, whose KSUID the next one is greater than, too
    */
-  next(prefix: string): string;
+  next(prefix: string, after?: string): string;
 }
 
 /**
@@ -45,8 +46,16 @@ export function createIdSource(latest: string | null = null, wallClock: () => nu
     used += KSUID_BYTES;
     return batch.subarray(used - KSUID_BYTES, used);
   };
+  const goBeyond = (id: string) => {
+    const other = decodeKsuid(ksuidOf(id));
+    if (other === null) return;
+    const [otherSeconds, otherCounter] = [other.readUInt32BE(0), other.readUInt32BE(4)];
+    if (otherSeconds < seconds || (otherSeconds === seconds && otherCounter <= counter)) return;
+    [seconds, counter] = [otherSeconds, otherCounter];
+  };
   return {
-    next(prefix) {
+    next(prefix, after) {
+      if (after !== undefined) goBeyond(after);
       const bytes = randomKsuid();
       const now = Math.floor(wallClock() / 1000) - KSUID_EPOCH;
       if (now > seconds) {

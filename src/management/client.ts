@@ -35,6 +35,17 @@ import type { Device, DeviceUpdate } from './resources/device.ts';
 import type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
+  EventDestination,
+  EventDestinationCreate,
+  EventDestinationUpdate,
+} from './resources/event-destination.ts';
+import type {
+  EventSource,
+  EventSubscription,
+  EventSubscriptionCreate,
+  EventSubscriptionUpdate,
+} from './resources/event-subscription.ts';
+import type {
   IpPolicy,
   IpPolicyCreate,
   IpPolicyRule,
@@ -139,6 +150,10 @@ export class ManagementClient {
   readonly applicationUsers: DeletableCollection<ApplicationUser>;
   /** Their sessions; `delete` ends one. */
   readonly applicationSessions: DeletableCollection<ApplicationSession>;
+  /** Where events are sent. */
+  readonly eventDestinations: Collection<EventDestinationCreate, EventDestinationUpdate, EventDestination>;
+  /** Which events are sent there. */
+  readonly eventSubscriptions: EventSubscriptions;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
   readonly endpoints: Collection<EndpointCreate, EndpointUpdate, Endpoint>;
   /** Tunnels of connected agents. */
@@ -172,6 +187,8 @@ export class ManagementClient {
     this.auditEvents = new ReadableCollection(transport, OPERATIONS.auditEvents);
     this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
     this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
+    this.eventDestinations = new Collection(transport, OPERATIONS.eventDestinations);
+    this.eventSubscriptions = new EventSubscriptions(transport, OPERATIONS.eventSubscriptions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -250,6 +267,38 @@ export class ShareLinks extends ReadableCollection<ShareLink> {
   /** Revokes a link: browsers that have opened it are no longer let in. */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.shareLinks.delete, { id, signal });
+  }
+}
+
+/** Which events are sent to which destinations. */
+export class EventSubscriptions extends Collection<
+  EventSubscriptionCreate,
+  EventSubscriptionUpdate,
+  EventSubscription
+> {
+  /** The types of events that it is for. */
+  async getSources(id: string, { signal }: CallOptions = {}): Promise<EventSource[]> {
+    return (await call(this.transport, OPERATIONS.eventSubscriptions.getSources, { id, signal })).sources;
+  }
+
+  /** Adds a type of events, which applies from now on. */
+  addSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.addSource, { id, body: { type }, signal });
+  }
+
+  /** @throws {ManagementError} `isNotFound` when it is not for this type */
+  getSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.getSource, { id, type, signal });
+  }
+
+  /** Like {@link getSource}, for programs that update everything: a type is all that a source has. */
+  updateSource(id: string, type: string, { signal }: CallOptions = {}): Promise<EventSource> {
+    return call(this.transport, OPERATIONS.eventSubscriptions.updateSource, { id, type, body: {}, signal });
+  }
+
+  /** Removes a type of events. */
+  async removeSource(id: string, type: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(OPERATIONS.eventSubscriptions.removeSource, { id, type, signal });
   }
 }
 

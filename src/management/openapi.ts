@@ -182,8 +182,10 @@ function filterParameters({ filters }: Operation): Json[] {
 }
 
 function pathParameters({ path, idPrefix }: Operation): Json[] {
-  const schema = { type: 'string', pattern: idPattern(idPrefix) };
-  return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema }] : [];
+  const schemas = { id: { type: 'string', pattern: idPattern(idPrefix) }, type: { type: 'string' } };
+  return Object.entries(schemas)
+    .filter(([name]) => path.includes(`{${name}}`))
+    .map(([name, schema]) => ({ name, in: 'path', required: true, schema }));
 }
 
 /** A missing body counts as an empty one. */

@@ -9,6 +9,14 @@ import { credentials } from './resources/credential.ts';
 import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
+import { eventDestinations } from './resources/event-destination.ts';
+import {
+  EventSource,
+  EventSourceCreate,
+  EventSourceList,
+  EventSourceUpdate,
+  eventSubscriptions,
+} from './resources/event-subscription.ts';
 import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
 import { ipRestrictions } from './resources/ip-restriction.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
@@ -25,7 +33,7 @@ export interface Operation<
   Answer extends z.ZodType | null = z.ZodType | null,
 > {
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
-  /** `{id}` stands for the resource's id. */
+  /** `{id}` stands for the resource's id, `{type}` for the type of an event source below it. */
   path: string;
   /** The prefix of the resource's ids. */
   idPrefix: string;
@@ -116,6 +124,9 @@ function deviceAction(action: DeviceAction, summary: string): Operation<null, ty
 /** What can be done with a device. */
 type DeviceAction = 'approve' | 'revoke' | 'rotate';
 
+const SOURCES = '/{id}/sources';
+const SOURCE = `${SOURCES}/{type}`;
+
 /** Every operation of the API, by family. */
 export const OPERATIONS = {
   reservedDomains: {
@@ -194,6 +205,29 @@ export const OPERATIONS = {
   auditEvents: {
     ...readable(auditEvents),
     list: { ...readable(auditEvents).list, filters: AuditFilters },
+  },
+  eventDestinations: writable(eventDestinations),
+  eventSubscriptions: {
+    ...writable(eventSubscriptions),
+    getSources: get(eventSubscriptions, SOURCES, 'List the types of an event subscription', EventSourceList),
+    addSource: change(
+      'POST',
+      eventSubscriptions,
+      SOURCES,
+      'Add a type to an event subscription',
+      EventSourceCreate,
+      EventSource,
+    ),
+    getSource: get(eventSubscriptions, SOURCE, 'Get one type of an event subscription', EventSource),
+    updateSource: change(
+      'PATCH',
+      eventSubscriptions,
+      SOURCE,
+      'Keep one type of an event subscription: a type is all it has',
+      EventSourceUpdate,
+      EventSource,
+    ),
+    removeSource: remove(eventSubscriptions, SOURCE, 'Remove one type of an event subscription'),
   },
   endpoints: writable(endpoints),
   tunnels: readable(tunnels),

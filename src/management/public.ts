@@ -4,6 +4,7 @@ export { OperatorError } from '../lib/errors.ts';
 export type { Clock } from '../lib/time/clock.ts';
 export {
   type Devices,
+  type EventSubscriptions,
   ManagementClient,
   type ReservedDomains,
   type ShareLinks,
@@ -51,6 +52,18 @@ export type { Device, DeviceUpdate } from './resources/device.ts';
 export type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
 export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
 export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
+export type {
+  EventDestination,
+  EventDestinationCreate,
+  EventDestinationUpdate,
+  EventTarget,
+} from './resources/event-destination.ts';
+export type {
+  EventSource,
+  EventSubscription,
+  EventSubscriptionCreate,
+  EventSubscriptionUpdate,
+} from './resources/event-subscription.ts';
 export type {
   IpPolicy,
   IpPolicyCreate,

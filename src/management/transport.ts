@@ -32,6 +32,8 @@ export interface ManagementClientOptions {
 export interface Call {
   /** Fills `{id}` in the operation's path. */
   id?: string;
+  /** Fills `{type}`. */
+  type?: string;
   query?: URLSearchParams;
   body?: unknown;
   signal?: AbortSignal | undefined;
@@ -114,9 +116,9 @@ export class Transport {
     }
   }
 
-  async #attempt(operation: Operation, { id, query, body, signal }: Call): Promise<unknown> {
+  async #attempt(operation: Operation, { id, type, query, body, signal }: Call): Promise<unknown> {
     const { baseUrl, timeoutMs, clock } = this.#options;
-    const url = `${baseUrl}${fillId(operation.path, id)}${query?.size ? `?${query}` : ''}`;
+    const url = `${baseUrl}${filled(operation.path, { id, type })}${query?.size ? `?${query}` : ''}`;
     const name = `${operation.method} ${operation.path}`;
     const fetch = await this.#fetch;
     const exchange = async (limit: AbortSignal) => {
@@ -161,11 +163,14 @@ function checkBaseUrl(text: string): string {
   return url.protocol;
 }
 
-function fillId(path: string, id: string | undefined): string {
-  if (!path.includes('{id}')) return path;
-  // An empty id would address the collection, dots its parent.
-  if (!id || id === '.' || id === '..') throw new TypeError(`${JSON.stringify(id)} is not a valid id`);
-  return path.replace('{id}', () => encodeURIComponent(id));
+function filled(path: string, parts: Readonly<Record<string, string | undefined>>): string {
+  return path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = parts[name];
+    // An empty part would address the collection, dots its parent.
+    if (!value || value === '.' || value === '..')
+      throw new TypeError(`${JSON.stringify(value)} is not a valid ${name}`);
+    return encodeURIComponent(value);
+  });
 }
 
 /**

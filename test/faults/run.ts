@@ -9,7 +9,12 @@ import { networkFaultTools } from '../support/network.ts';
 
 /** Where faults are provoked, with each connector. Writing files has nothing to do with it. */
 const TESTS = {
-  sdk: ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'],
+  sdk: [
+    'test/faults',
+    'test/agent/tunnels/durable-file',
+    'test/gateway/store/crash',
+    'test/gateway/events/event-kills',
+  ],
   native: ['test/faults'],
 };
 /** Without the project of `npm test` that runs some of them with the native connector. */

@@ -14,10 +14,13 @@ const PROGRAM = './steps';
 /** Operations of earlier versions of the API, which this client has no more. */
 const EARLIER = /^endpointConfigurations\.|\.detachHttps?EndpointConfiguration$/;
 
+/** The client knows none of the gateway's targets of events. */
+const OTHER_TARGETS = /^eventDestinations\.(?:create|get|update|delete)$/;
+
 /** A case for each operation of the API that no step called. */
 function untried(cases: readonly Case[]): Case[] {
   const tried = new Set(cases.map(({ name }) => name));
-  const missing = allOperations().filter(({ id }) => !EARLIER.test(id) && !tried.has(id));
+  const missing = allOperations().filter(({ id }) => !EARLIER.test(id) && !OTHER_TARGETS.test(id) && !tried.has(id));
   return missing.map(({ id }) => ({ name: id, status: 'failed', output: 'no step called it' }));
 }
 

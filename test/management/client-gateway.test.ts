@@ -37,7 +37,9 @@ beforeEach(async () => {
 const recordSuccess: typeof fetch = async (input, init) => {
   const before = latestChange();
   const answer = await fetch(input, init);
-  const path = new URL(String(input)).pathname.replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}');
+  const path = new URL(String(input)).pathname
+    .replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}')
+    .replace(/[a-z_]+\.v0$/, '{type}');
   if (!answer.ok) return answer;
   succeeded.add(`${init?.method} ${path}`);
   if (init?.method !== 'GET' && latestChange() === before) unrecorded.add(`${init?.method} ${path}`);
@@ -129,6 +131,22 @@ const workflows = {
     const all: string[] = [];
     for await (const { type } of client.auditEvents.all({ limit: 1, filters: { object_id: bot.id } })) all.push(type);
     expect(all).toEqual(['bot_user_updated.v0', 'bot_user_created.v0']);
+  },
+
+  async 'subscribes destinations to events'() {
+    const target = { webhook: { url: 'https://events.example.com/hook' } };
+    await crud(client.eventDestinations, { target }, { description: 'second' });
+    const destination = await client.eventDestinations.create({ target });
+    const sources = [{ type: 'domain_created.v0' }];
+    await crud(client.eventSubscriptions, { sources, destination_ids: [destination.id] }, { description: 'second' });
+    const { id } = await client.eventSubscriptions.create({ sources });
+    await client.eventSubscriptions.addSource(id, 'domain_deleted.v0');
+    await client.eventSubscriptions.updateSource(id, 'domain_deleted.v0');
+    await client.eventSubscriptions.removeSource(id, 'domain_created.v0');
+    expect(await client.eventSubscriptions.getSources(id)).toMatchObject([{ type: 'domain_deleted.v0' }]);
+    expect(await client.eventSubscriptions.getSource(id, 'domain_deleted.v0')).toMatchObject({
+      uri: expect.stringContaining(`/event_subscriptions/${id}/sources/domain_deleted.v0`),
+    });
   },
 
   async 'detaches policy, certificate and configurations of a domain'() {

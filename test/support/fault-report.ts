@@ -12,7 +12,7 @@ export interface Run {
 
 /** The report's chapters: a title, and the test files with its findings. */
 const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
-  ['Power', ['kill', 'power', 'crash', 'durable-file']],
+  ['Power', ['kill', 'event-kills', 'power', 'crash', 'durable-file']],
   ['Disks', ['disk']],
   ['Networks', ['outage', 'long-outage', 'network', 'start']],
   ['A fleet', ['fleet']],

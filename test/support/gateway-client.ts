@@ -15,8 +15,8 @@ export interface ApiAnswer {
 
 /** A client of a gateway's management API and public TLS port. */
 export class GatewayClient {
-  private constructor(
-    private readonly gateway: Gateway,
+  constructor(
+    private readonly gateway: Pick<Gateway, 'apiUrl' | 'httpsPort' | 'sessionCa'>,
     private readonly address: string,
     private readonly apiKey: string,
   ) {}

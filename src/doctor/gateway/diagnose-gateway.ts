@@ -9,7 +9,7 @@ import { misspeltSetting, settingsProblems } from '../diagnose.ts';
 import { type Check, check, type Finding, ok, type Result } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
 import { runChecks } from '../run-checks.ts';
-import { certificateResults, companionResults, databaseResults } from './gateway-data.ts';
+import { certificateResults, companionResults, databaseResults, eventResults } from './gateway-data.ts';
 import { findNames } from './gateway-names.ts';
 import { addressResults, isRunning, portResults, type Recognition } from './gateway-ports.ts';
 import { type AskHost, outsideResults } from './ports-from-outside.ts';
@@ -73,6 +73,7 @@ async function checksFor(
     }),
     ...(await networkChecks(settings, surroundings)),
     check('certificates', 'Certificates', async () => certificateResults(settings, now())),
+    check('events', 'Events', async () => eventResults(settings)),
   ];
 }
 

@@ -89,6 +89,26 @@ function judge({ domain, certificate_id, job, policy }: ManagedDomainRow, store:
   return failed(`${domain}: the certificate ${when} at ${ends}`, advice);
 }
 
+/** Judges the destinations of events by what their last deliveries have come to. */
+export function eventResults(location: StoreLocation): Result | Result[] {
+  return withGateway(location, () => {
+    const store = openGatewayStore(location, 'refuse');
+    try {
+      const rows = store.eventDestinations.where('id > ?', ['']);
+      if (rows.length === 0) return ok('no destinations');
+      const results = rows.map(({ id, address }) => {
+        const { failing_since: since = null, error = null } = store.eventDeliveries.get(id) ?? {};
+        if (since === null) return ok(address);
+        const advice = `fix the receiver, or change the target of ${id}; events wait until then`;
+        return failed(`${address} has acknowledged no event since ${since}: ${error}`, advice);
+      });
+      return summarize(results, (count) => `${count} ${count === 1 ? 'destination gets' : 'destinations get'} events`);
+    } finally {
+      store.database.close();
+    }
+  });
+}
+
 /** Opens what is there: a doctor must not create a gateway. */
 function withGateway<T extends Result | Result[]>(location: StoreLocation, work: () => T): T | Result {
   try {

@@ -44,6 +44,8 @@ export type ActionsOf<Family> = {
             id: string,
             body: BodyOf<Family[Name]>,
             caller: ApiCaller,
+            /** `{type}` of the path; empty without one. */
+            type: string,
           ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
 };
 
@@ -67,7 +69,9 @@ export function operationRouter<Family extends Readonly<Record<string, Operation
     const action = actions[name] as (...input: unknown[]) => unknown;
     const handler =
       listKey === null ? perform(operation, action, context) : list(operation, listKey, action, context.links);
-    router.route(path.replace('{id}', ':id'))[method.toLowerCase() as Lowercase<typeof method>](...guard, handler);
+    router
+      .route(path.replaceAll(/\{(\w+)\}/g, ':$1'))
+      [method.toLowerCase() as Lowercase<typeof method>](...guard, handler);
   }
   return router;
 }
@@ -81,7 +85,7 @@ function perform(
     const input = body ? readBody(body, method, sent) : undefined;
     const keyId = String(res.locals.apiKeyId);
     const caller: ApiCaller = { keyId, by: keyHolder(store, keyId), from: ip ?? null };
-    const result = await action(...ofOne(path, params.id), input, caller);
+    const result = await action(...ofOne(path, params.id), input, caller, params.type ?? '');
     res.status(status);
     if (answer === null) res.end();
     else res.json(result);

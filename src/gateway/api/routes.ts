@@ -10,6 +10,7 @@ import { certificateAuthorityActions, tlsCertificateActions } from './actions/ce
 import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
 import { deviceActions, enrolmentKeyActions } from './actions/device-actions.ts';
 import { endpointActions } from './actions/endpoint-actions.ts';
+import { eventDestinationActions, eventSubscriptionActions } from './actions/event-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
 import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
@@ -60,6 +61,8 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.applicationUsers, applicationUserActions(context)),
     serve(OPERATIONS.applicationSessions, applicationSessionActions(context)),
     serve(OPERATIONS.auditEvents, auditEventActions(context)),
+    serve(OPERATIONS.eventDestinations, eventDestinationActions(context)),
+    serve(OPERATIONS.eventSubscriptions, eventSubscriptionActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),

@@ -14,8 +14,6 @@ const KINDS: Readonly<Record<string, string | null>> = {
   '/backends/weighted': 'backends',
   '/edges/https': 'https_edges',
   '/edges/tcp': 'tcp_edges',
-  '/event_destinations': 'event_destinations',
-  '/event_subscriptions': 'event_subscriptions',
   '/kubernetes_operators': 'operators',
   '/ssh_certificate_authorities': 'ssh_certificate_authorities',
   '/ssh_credentials': 'ssh_credentials',

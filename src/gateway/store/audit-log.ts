@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Caller, Database, RowChange } from './sql/database.ts';
-import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { END, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 /** Stands for a device that joins or leaves, where the id of an API key would be. */
 export const BY_DEVICE = 'device';
@@ -46,6 +46,8 @@ const NAMES: Readonly<Record<string, string>> = {
   ended_sign_ins: 'ended_sign_ins',
   endpoint_configurations: 'endpoint_configuration',
   enrolment_keys: 'enrolment_key',
+  event_destinations: 'event_destination',
+  event_subscriptions: 'event_subscription',
   http_response_backends: 'http_response_backend',
   ip_policies: 'ip_policy',
   ip_policy_rules: 'ip_policy_rule',
@@ -64,6 +66,11 @@ const NAMES: Readonly<Record<string, string>> = {
   vaults: 'vault',
 };
 
+/** All types of events about changes. */
+export const CHANGE_TYPES: readonly string[] = Object.values(NAMES)
+  .flatMap((name) => ['created', 'updated', 'deleted'].map((what) => `${name}_${what}.v0`))
+  .sort();
+
 /** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
 const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
 const KEEP_MS = 90 * 86_400_000;
@@ -72,6 +79,8 @@ const DELETED_AT_ONCE = 20;
 
 /** Who has changed what, with the change in one transaction; for 90 days. */
 export class AuditLog extends Table<typeof columns> {
+  #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
+
   constructor(
     database: Database,
     private readonly ids: () => IdSource,
@@ -89,6 +98,33 @@ export class AuditLog extends Table<typeof columns> {
     return this.where(`${conditions} ORDER BY id DESC LIMIT ?`, [before ?? '~', ...values, limit]);
   }
 
+  /** Calls the listener for each row that is deleted because it is old, in that transaction. */
+  onForgotten(listener: (row: Pick<AuditRow, 'id' | 'type'>) => void): void {
+    this.#onForgotten = listener;
+  }
+
+  /** The id of the newest row, or of the newest before one; empty without one. Rows are added in the order of their ids. */
+  latestId(before = END): string {
+    return String(this.database.values('SELECT MAX(id) FROM audit_log WHERE id < ?', [before])?.[0] ?? '');
+  }
+
+  /**
+   * The rows after one, oldest first.
+   *
+   * @param types of these types only; null: of all
+   */
+  after(id: string, types: readonly string[] | null, limit: number): AuditRow[] {
+    if (types === null) return this.where('id > ? ORDER BY id LIMIT ?', [id, limit]);
+    const sql = 'SELECT id FROM audit_log WHERE type = ? AND id > ? ORDER BY id LIMIT ?';
+    const ids = types.flatMap((type) =>
+      this.database.allValues(sql, [type, id, limit]).map(([found]) => String(found)),
+    );
+    return ids
+      .sort()
+      .slice(0, limit)
+      .flatMap((found) => this.get(found) ?? []);
+  }
+
   #record({ by, from }: Caller, { table, before, after }: RowChange): void {
     const name = NAMES[table];
     if (name === undefined) return;
@@ -97,18 +133,22 @@ export class AuditLog extends Table<typeof columns> {
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
     const created_at = this.now();
     this.insert({
-      id: this.ids().next('evt'),
+      // Commands beside the gateway, and other gateways, add rows as well.
+      id: this.ids().next('evt', this.latestId()),
       created_at,
       type: `${name}_${what}.v0`,
       object_id: String((after ?? before)?.id),
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
     const kept = new Date(Date.parse(created_at) - KEEP_MS).toISOString();
-    const oldest = this.database.all<{ id: string; created_at: string }>(
-      'SELECT id, created_at FROM audit_log ORDER BY id LIMIT ?',
+    const oldest = this.database.all<Pick<AuditRow, 'id' | 'type' | 'created_at'>>(
+      'SELECT id, type, created_at FROM audit_log ORDER BY id LIMIT ?',
       [DELETED_AT_ONCE],
     );
-    for (const { id, created_at: at } of oldest) if (at < kept) this.delete(id);
+    for (const row of oldest.filter(({ created_at: at }) => at < kept)) {
+      this.delete(row.id);
+      this.#onForgotten(row);
+    }
   }
 }
 

@@ -11,6 +11,7 @@ import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
+import { EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { Passkeys, People, PersonLinks } from './people.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
@@ -23,6 +24,7 @@ import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
   auditLog: AuditLog;
+  eventDeliveries: EventDeliveries;
   database: Database;
   /** Encrypts the secrets in the database and in files beside it. */
   box: SecretsBox;
@@ -53,7 +55,8 @@ export function openStore(
 /** The store of an open database. */
 export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
   const now = () => timestamp(wallClock());
-  const tables = { ...createTables(database, box), auditLog: new AuditLog(database, () => ids, now) };
+  const auditLog = new AuditLog(database, () => ids, now);
+  const tables = { ...createTables(database, box), auditLog };
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
@@ -62,6 +65,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     database,
     box,
     ...tables,
+    eventDeliveries: new EventDeliveries(database, auditLog, tables.eventSubscriptions),
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids,
@@ -84,6 +88,8 @@ function createTables(database: Database, box: SecretsBox) {
     endedSignIns: new EndedSignIns(database),
     endpointConfigurations: endpointConfigurations(database),
     enrolmentKeys: new EnrolmentKeys(database),
+    eventDestinations: new EventDestinations(database, box),
+    eventSubscriptions: new EventSubscriptions(database),
     httpResponseBackends: httpResponseBackends(database),
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),

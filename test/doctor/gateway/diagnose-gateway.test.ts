@@ -154,3 +154,20 @@ it('failing and expiring certificates are named', async () => {
     'failed: api.gw.test: DNS_ERROR: The DNS record is missing.',
   ]);
 });
+
+it('a destination that gets no events is named', async () => {
+  const dataDir = temporaryFolder();
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
+  const { database, eventDestinations: rows, eventDeliveries } = store;
+  const target = { kind: 'webhook', url: 'https://siem.example.com/hook', signingSecret: 'whsec_' } as const;
+  const row = { id: 'ed_1', created_at: store.now(), description: null, metadata: null };
+  await database.write(() => {
+    rows.insert({ ...row, ...rows.sealed(target, row.id) });
+    eventDeliveries.begin({ ...row, ...rows.sealed(target, row.id) });
+    eventDeliveries.failed(row.id, '2026-11-26T20:00:00Z', 'connection refused');
+  });
+  database.close();
+  expect((await examine({ DATA_DIR: dataDir }))('events')).toEqual([
+    'failed: https://siem.example.com has acknowledged no event since 2026-11-26T20:00:00Z: connection refused',
+  ]);
+});

@@ -80,6 +80,16 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   shareLinks: { create: () => ({ url: SHARED.url, expires_in: 60 }) },
   applicationUsers: {},
   applicationSessions: {},
+  eventDestinations: {
+    create: () => ({ target: { webhook: { url: 'https://events.example.com/' } } }),
+    update: () => ({ description: 'second' }),
+  },
+  eventSubscriptions: {
+    create: () => ({ sources: [{ type: '*' }] }),
+    update: () => ({ description: 'second' }),
+    addSource: () => ({ type: 'domain_created.v0' }),
+    updateSource: () => ({}),
+  },
   endpoints: {
     create: ({ n }) => ({ url: `https://c${n}.${BASE_DOMAIN}`, traffic_policy: DENY }),
     update: () => ({ description: 'second' }),
@@ -102,6 +112,8 @@ const UNKNOWN_ID_CODES: Record<string, string> = {
   '/backends/tunnel_group': 'ERR_NGROK_6514',
   '/edges/tls': 'ERR_NGROK_7000',
   '/endpoint_configurations': 'ERR_NGROK_1600',
+  '/event_destinations': 'ERR_NGROK_5103',
+  '/event_subscriptions': 'ERR_NGROK_5123',
   '/ip_policies': 'ERR_NGROK_1402',
   '/ip_policy_rules': 'ERR_NGROK_1404',
 };
@@ -199,14 +211,15 @@ describe.each(operations.map((row) => ({ ...row, title: `${row.operation.method}
     const { id, operation } = row;
     const { method, path, status, listKey } = operation;
     const takesBody = operation.body !== null;
-    const pathOfUnknown = path.replace('{id}', 'unknown');
+    const withId = (item: string) => path.replace('{id}', item).replace('{type}', '*');
+    const pathOfUnknown = withId('unknown');
     const refusal = async (body: unknown, headers?: Record<string, string>, query = '') => {
       const answer = await server.call(method, pathOfUnknown + query, body, headers);
       return [answer.status, answer.body.error_code];
     };
 
     it(`answers ${status} to a valid request`, async () => {
-      const real = path.includes('{id}') ? path.replace('{id}', await itemFor(row)) : path;
+      const real = path.includes('{id}') ? withId(await itemFor(row)) : path;
       const answer = await server.call(method, real, validBody(id));
       expect([answer.status, answer.body.msg]).toEqual([status, undefined]);
       if (listKey)

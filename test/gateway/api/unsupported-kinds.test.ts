@@ -30,14 +30,14 @@ it('every list of ngrok’s TypeScript client answers', async () => {
 });
 
 it('a list of a kind that the gateway does not have is empty, with an API key', async () => {
-  const path = '/event_destinations?limit=10';
-  const uri = `${BASE_URL}/event_destinations`;
-  expect(await raw('GET', path)).toEqual({ status: 200, body: { event_destinations: [], uri, next_page_uri: null } });
+  const path = '/edges/https?limit=10';
+  const uri = `${BASE_URL}/edges/https`;
+  expect(await raw('GET', path)).toEqual({ status: 200, body: { https_edges: [], uri, next_page_uri: null } });
   expect((await raw('GET', path, KEY)).status).toBe(403);
 });
 
 it.each([
-  ['POST', '/event_destinations'],
+  ['POST', '/backends/static'],
   ['GET', '/edges/https/edghts_1'],
   ['PUT', '/edges/https/edghts_1/routes/edghtsrt_1/backend'],
   ['DELETE', '/ssh_credentials/sshcr_1'],

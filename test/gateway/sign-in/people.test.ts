@@ -304,7 +304,7 @@ describe('the page for sign-in', () => {
     const guess = (browser: WebClient, who: string) => send(browser, form, { email: who, password: 'a wrong guess' });
     const thief = browserAt();
     for (let n = 0; n < 20; n++) expect((await guess(thief, email)).status).toBe(403);
-    expect(await guess(thief, 'other@example.com')).toMatchObject({ status: 429, headers: { 'retry-after': '15' } });
+    expect(await guess(thief, 'other@example.com')).toMatchObject({ status: 429, headers: { 'retry-after': expect.stringMatching(/^\d+$/) } });
     expect((await guess(browserAt(), email)).status).toBe(429);
     expect((await send(home, form, { email, password: PASSWORD })).status).toBe(303);
   });

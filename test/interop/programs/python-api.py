@@ -5,6 +5,7 @@ import os
 import sys
 
 import ngrok
+from ngrok.datatypes import EventSourceReplace, EventTarget
 
 with open(sys.argv[1]) as file:
     given = json.load(file)
@@ -75,6 +76,12 @@ live("vaults", client.vaults, dict(described, name="python"), dict(changed, name
 vault = client.vaults.create(name="kept")
 secret = dict(described, name="a", value="hidden", vault_id=vault.id)
 live("secrets", client.secrets, secret, dict(changed, value="other"), both)
+hook = EventTarget(client, {"webhook": {"url": "https://events.example.com/"}})
+live("event_destinations", client.event_destinations, dict(described, format="json", target=hook), changed, both + ["format"])
+destination = client.event_destinations.create(target=hook)
+source = EventSourceReplace(client, {"type": "domain_created.v0"})
+subscription = dict(described, sources=[source], destination_ids=[destination.id])
+live("event_subscriptions", client.event_subscriptions, subscription, changed, both)
 denies = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}'
 endpoint = dict(described, type="cloud", url=f"https://python.{given['domain']}", traffic_policy=denies)
 live("endpoints", client.endpoints, endpoint, dict(changed, traffic_policy=denies + " "), both + ["traffic_policy"])
@@ -101,3 +108,15 @@ try:
 except Exception as error:
     failure = f"{type(error).__name__}: {error}"
 print(json.dumps({"name": "vaults: secrets of one", "failure": failure}), flush=True)
+failure = None
+try:
+    of = client.event_subscriptions.create(sources=[source]).id
+    added = "domain_deleted.v0"
+    assert client.event_sources.create(of, type=added).type == added
+    assert client.event_sources.get(of, added).type == added
+    assert client.event_sources.update(of, added).type == added
+    client.event_sources.delete(of, "domain_created.v0")
+    assert [one.type for one in client.event_sources.list(of).sources] == [added]
+except Exception as error:
+    failure = f"{type(error).__name__}: {error}"
+print(json.dumps({"name": "event_sources: create, get, update, delete, list", "failure": failure}), flush=True)

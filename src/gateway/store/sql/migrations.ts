@@ -513,4 +513,34 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX person_links_by_person ON person_links (person_id);
   `,
+  `
+  CREATE INDEX audit_log_by_type ON audit_log (type);
+  CREATE TABLE event_destinations (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    kind TEXT NOT NULL,
+    address TEXT NOT NULL,
+    -- Encrypted with a key outside the database.
+    target BLOB NOT NULL
+  ) STRICT;
+  CREATE TABLE event_subscriptions (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    sources TEXT NOT NULL,
+    destination_ids TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  -- How far destinations are.
+  CREATE TABLE event_deliveries (
+    id TEXT PRIMARY KEY NOT NULL REFERENCES event_destinations ON DELETE CASCADE,
+    created_at TEXT NOT NULL,
+    delivered TEXT NOT NULL,
+    skipped INTEGER NOT NULL,
+    failing_since TEXT,
+    error TEXT
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

@@ -35,7 +35,7 @@ export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Co
 export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 
 /** Greater than every identifier. */
-const END = '~';
+export const END = '~';
 
 /** A table of resources. Change it only inside {@link Database.write}. */
 export class Table<Columns extends Identified> {

@@ -23,6 +23,9 @@ import (
 	"github.com/ngrok/ngrok-api-go/v9/edge_modules/tls_edge_traffic_policy"
 	"github.com/ngrok/ngrok-api-go/v9/edges/tls"
 	"github.com/ngrok/ngrok-api-go/v9/endpoints"
+	"github.com/ngrok/ngrok-api-go/v9/event_destinations"
+	"github.com/ngrok/ngrok-api-go/v9/event_sources"
+	"github.com/ngrok/ngrok-api-go/v9/event_subscriptions"
 	"github.com/ngrok/ngrok-api-go/v9/ip_policies"
 	"github.com/ngrok/ngrok-api-go/v9/ip_policy_rules"
 	"github.com/ngrok/ngrok-api-go/v9/ip_restrictions"
@@ -312,6 +315,7 @@ func collections(config *ngrok.ClientConfig, prepared given) {
 		&ngrok.ReservedAddrUpdate{Description: description})
 	domains(config, prepared)
 	policies(config, prepared)
+	events(config)
 }
 
 // policies has what policies need: vaults with secrets, and endpoints that only they serve.
@@ -351,6 +355,46 @@ func policies(config *ngrok.ClientConfig, prepared given) {
 			return &ngrok.EndpointCreate{URL: url, Type: "cloud", TrafficPolicy: answers, Bindings: []string{"public"}}
 		},
 		&ngrok.EndpointUpdate{Description: description, TrafficPolicy: ngrok.String(answers + " ")})
+}
+
+// events subscribes to events. The client knows none of the gateway's destinations.
+func events(config *ngrok.ClientConfig) {
+	const added, first = "domain_deleted.v0", "domain_created.v0"
+	step("eventDestinations.list", func() error {
+		_, err := list(event_destinations.NewClient(config), "Limit", "1")
+		return err
+	})
+	client := event_subscriptions.NewClient(config)
+	of := []ngrok.EventSourceReplace{{Type: first}}
+	life("eventSubscriptions", client,
+		func(int) *ngrok.EventSubscriptionCreate {
+			return &ngrok.EventSubscriptionCreate{Description: "first", Metadata: `{"a":1}`}
+		},
+		&ngrok.EventSubscriptionUpdate{Description: description, Metadata: metadata})
+	kept, err := client.Create(ctx, &ngrok.EventSubscriptionCreate{Sources: of})
+	check(err)
+	sources := event_sources.NewClient(config)
+	item := func() *ngrok.EventSourceItem { return &ngrok.EventSourceItem{SubscriptionID: kept.ID, Type: added} }
+	step("eventSubscriptions.addSource", func() error {
+		_, err := sources.Create(ctx, &ngrok.EventSourceCreate{SubscriptionID: kept.ID, Type: added})
+		return err
+	})
+	step("eventSubscriptions.getSource", func() error {
+		_, err := sources.Get(ctx, item())
+		return err
+	})
+	step("eventSubscriptions.updateSource", func() error {
+		_, err := sources.Update(ctx, &ngrok.EventSourceUpdate{SubscriptionID: kept.ID, Type: added})
+		return err
+	})
+	step("eventSubscriptions.getSources", func() error {
+		listed, err := sources.List(ctx, kept.ID)
+		if err == nil && len(listed.Sources) != 2 {
+			return fmt.Errorf("%v", listed)
+		}
+		return err
+	})
+	step("eventSubscriptions.removeSource", func() error { return sources.Delete(ctx, item()) })
 }
 
 func certificate(prepared given) *ngrok.TLSCertificateCreate {

@@ -1,0 +1,182 @@
+import { randomBytes } from 'node:crypto';
+import type { z } from 'zod';
+import type { OPERATIONS } from '../../../management/operations.ts';
+import {
+  type EventDestination,
+  type EventDestinationCreate,
+  eventDestinations,
+} from '../../../management/resources/event-destination.ts';
+import {
+  type EventSource,
+  type EventSubscription,
+  eventSubscriptions,
+} from '../../../management/resources/event-subscription.ts';
+import { CHANGE_TYPES } from '../../store/audit-log.ts';
+import { ALL_TYPES, type EventDestinationRow, type EventSubscriptionRow, type Target } from '../../store/events.ts';
+import { changed } from '../../store/sql/table.ts';
+import type { ApiContext } from '../api-context.ts';
+import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { refuse } from '../request.ts';
+
+const MAX_DESTINATIONS = 20;
+const MAX_SUBSCRIPTIONS = 100;
+/** Of keys that the gateway makes. */
+const KEY_BYTES = 32;
+type SentTarget = z.output<typeof EventDestinationCreate>['target'];
+
+const TYPES: ReadonlySet<string> = new Set([...CHANGE_TYPES, ALL_TYPES]);
+
+export function eventDestinationActions(context: ApiContext): Actions<typeof eventDestinations> {
+  const { database, ids, now, ...store } = context.store;
+  const { eventDestinations: rows, eventDeliveries: deliveries, eventSubscriptions: subscriptions } = store;
+  const stored = (id: string) => found(rows.get(id), eventDestinations);
+  const shown = (row: EventDestinationRow) => showDestination(context, row, null);
+  return {
+    get: (id) => shown(stored(id)),
+    list: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null, target: sent }, caller) =>
+      database.write(() => {
+        if (rows.count('id > ?', ['']) >= MAX_DESTINATIONS)
+          throw refuse(400, 5102, `too many event destinations: ${MAX_DESTINATIONS} are allowed; delete one`);
+        const id = ids.next('ed');
+        const { target, made } = completed(sent, null);
+        const row = { id, created_at: now(), description, metadata, ...rows.sealed(target, id) };
+        rows.insert(row);
+        deliveries.begin(row);
+        return showDestination(context, row, made);
+      }, caller),
+    update: (id, { target: sent, format: _, ...body }, caller) =>
+      database.write(() => {
+        const before = stored(id);
+        const { target, made } = sent ? completed(sent, rows.target(before)) : { target: null, made: null };
+        const row = { ...changed(before, body), ...(target && rows.sealed(target, id)) };
+        rows.update(row);
+        return showDestination(context, row, made);
+      }, caller),
+    delete: (id, _body, caller) =>
+      database.write(() => {
+        const row = stored(id);
+        const [subscription] = subscriptions.naming(id);
+        if (subscription) throw refuse(400, 5112, `in use: the event subscription ${subscription.id} names it`);
+        rows.delete(row.id);
+      }, caller),
+  };
+}
+
+/** A target with its signing secret, and that secret if the gateway has made it. */
+function completed(sent: SentTarget, before: Target | null): { target: Target; made: string | null } {
+  const { kind, url, signing_secret: given = before?.signingSecret } = sent;
+  const signingSecret = given ?? `whsec_${randomBytes(KEY_BYTES).toString('base64')}`;
+  return { target: { kind, url, signingSecret }, made: given === undefined ? signingSecret : null };
+}
+
+/** @param made a secret that the gateway has made, which is shown once, like tokens */
+function showDestination(
+  { store, links }: ApiContext,
+  row: EventDestinationRow,
+  made: string | null,
+): EventDestination {
+  const { id, created_at, description, metadata } = row;
+  const target = store.eventDestinations.target(row);
+  const delivery = store.eventDeliveries.get(id);
+  return {
+    ...{ id, uri: links.of(eventDestinations, id), created_at, description, metadata },
+    format: 'json',
+    target: { webhook: target && { url: target.url, signing_secret: made } },
+    ...(delivery && {
+      delivery: {
+        failing_since: delivery.failing_since,
+        error: delivery.error,
+        waiting_since: store.eventDeliveries.waiting(delivery, 1)[0]?.created_at ?? null,
+        skipped: delivery.skipped,
+      },
+    }),
+  };
+}
+
+export function eventSubscriptionActions({
+  store,
+  links,
+}: ApiContext): ActionsOf<typeof OPERATIONS.eventSubscriptions> {
+  const { database, ids, now, eventSubscriptions: rows } = store;
+  const stored = (id: string) => found(rows.get(id), eventSubscriptions);
+  const showSource = (id: string, type: string): EventSource => ({
+    type,
+    uri: `${links.of(eventSubscriptions, id)}/sources/${encodeURIComponent(type)}`,
+  });
+  const shown = ({ sources, destination_ids, ...row }: EventSubscriptionRow): EventSubscription => ({
+    ...row,
+    uri: links.of(eventSubscriptions, row.id),
+    sources: sources.map((type) => showSource(row.id, type)),
+    destinations: destination_ids.map((id) => links.ref(eventDestinations, id)),
+  });
+  const checkReferences = (sources: readonly string[], destinations: readonly string[]) => {
+    if (!sources.every((type) => TYPES.has(type)))
+      throw refuse(400, 238, 'sources: not a type of events of this gateway; docs/events.md lists them');
+    if (!destinations.every((id) => store.eventDestinations.get(id)))
+      throw refuse(400, 5103, 'destination_ids: no event destination has this id');
+  };
+  /** Writes a new row, or a changed one. */
+  const put = (row: EventSubscriptionRow, before: EventSubscriptionRow | null) => {
+    for (const id of new Set([...row.destination_ids, ...(before?.destination_ids ?? [])]))
+      store.eventDeliveries.passOver(id);
+    if (before) rows.update(row);
+    else rows.insert(row);
+    return row;
+  };
+  const changeSources = (id: string, caller: ApiCaller, change: (sources: readonly string[]) => string[]) =>
+    database.write(() => {
+      const row = stored(id);
+      return put({ ...row, sources: change(row.sources) }, row);
+    }, caller);
+  const known = (sources: readonly string[], type: string) => {
+    if (!sources.includes(type)) throw refuse(404, 5125, 'the event subscription has no source with this type');
+    return type;
+  };
+  return {
+    get: (id) => shown(stored(id)),
+    list: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null, sources, destination_ids: sent }, caller) =>
+      database.write(() => {
+        if (rows.count('id > ?', ['']) >= MAX_SUBSCRIPTIONS)
+          throw refuse(400, 5131, `too many event subscriptions: ${MAX_SUBSCRIPTIONS} are allowed; delete one`);
+        const types = sources.map(({ type }) => type);
+        const destination_ids = [...new Set(sent)];
+        checkReferences(types, destination_ids);
+        const common = { id: ids.next('esb'), created_at: now(), description, metadata };
+        return shown(put({ ...common, sources: types, destination_ids }, null));
+      }, caller),
+    update: (id, { sources, destination_ids: sent, ...body }, caller) =>
+      database.write(() => {
+        const before = stored(id);
+        const types = sources?.map(({ type }) => type) ?? before.sources;
+        const destination_ids = [...new Set(sent ?? before.destination_ids)];
+        checkReferences(types, destination_ids);
+        return shown(put({ ...changed(before, body), sources: types, destination_ids }, before));
+      }, caller),
+    delete: (id, _body, caller) =>
+      database.write(() => {
+        rows.delete(stored(id).id);
+      }, caller),
+    getSources: (id) => ({
+      sources: stored(id).sources.map((type) => showSource(id, type)),
+      uri: `${links.of(eventSubscriptions, id)}/sources`,
+    }),
+    getSource: (id, _body, _caller, type) => showSource(id, known(stored(id).sources, type)),
+    addSource: async (id, { type }, caller) => {
+      await changeSources(id, caller, (sources) => {
+        checkReferences([type], []);
+        if (sources.includes(type)) throw refuse(400, 5127, 'type: the event subscription has it already');
+        return [...sources, type];
+      });
+      return showSource(id, type);
+    },
+    updateSource: async (id, _body, caller, type) => {
+      await changeSources(id, caller, (sources) => [...sources.filter((each) => each !== known(sources, type)), type]);
+      return showSource(id, type);
+    },
+    removeSource: async (id, _body, caller, type) => {
+      await changeSources(id, caller, (sources) => sources.filter((each) => each !== known(sources, type)));
+    },
+  };
+}

@@ -1,0 +1,27 @@
+import type { AuditRow } from '../store/audit-log.ts';
+
+/** What takes a destination's events. */
+export interface EventSink {
+  /** How many events it takes at a time, at most. */
+  readonly batch: number;
+  /**
+   * Sends events in their order.
+   *
+   * @returns once the destination has acknowledged all of them
+   * @throws Error that says what has failed, without secrets
+   */
+  send(events: readonly AuditRow[], signal: AbortSignal): Promise<void>;
+}
+
+/** An event as destinations get it: ngrok's four members, and who has made the change. */
+export function messageOf({ id, created_at, type, before, after, by, from_address }: AuditRow): string {
+  return JSON.stringify({
+    event_id: id,
+    event_type: type,
+    event_timestamp: created_at,
+    object: after ?? before,
+    before: after && before,
+    by,
+    from_address,
+  });
+}

@@ -1,0 +1,136 @@
+import type { SecretsBox } from '../../lib/secrets-box.ts';
+import type { AuditLog } from './audit-log.ts';
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, blob, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+
+/** Where a destination's events go, with its secrets. */
+export interface WebhookTarget {
+  kind: 'webhook';
+  url: string;
+  /** `whsec_` and the key in base64. */
+  signingSecret: string;
+}
+
+export type Target = WebhookTarget;
+
+const destinationColumns = {
+  ...annotatedColumns,
+  kind: text,
+  /** What the audit log may show of the target, without secrets. */
+  address: text,
+  target: blob,
+};
+
+export type EventDestinationRow = RowOf<typeof destinationColumns>;
+
+/** Where events are sent. Targets are encrypted at rest: URLs of webhooks often have secrets in them. */
+export class EventDestinations extends Table<typeof destinationColumns> {
+  constructor(
+    database: Database,
+    private readonly box: SecretsBox,
+  ) {
+    super(database, 'event_destinations', destinationColumns);
+  }
+
+  /** The columns of a target. */
+  sealed(target: Target, id: string): Pick<EventDestinationRow, 'kind' | 'address' | 'target'> {
+    const sealed = this.box.seal(JSON.stringify(target), id);
+    return { kind: target.kind, address: new URL(target.url).origin, target: sealed };
+  }
+
+  /** @returns null when it cannot be decrypted */
+  target({ id, target }: EventDestinationRow): Target | null {
+    return this.box.opens(target, id) ? (JSON.parse(this.box.open(target, id)) as Target) : null;
+  }
+}
+
+const subscriptionColumns = {
+  ...annotatedColumns,
+  /** Types of events; `*` for all. */
+  sources: json<string[]>(),
+  destination_ids: json<string[]>(),
+};
+
+export type EventSubscriptionRow = RowOf<typeof subscriptionColumns>;
+
+/** Which events are sent to which destinations. */
+export class EventSubscriptions extends Table<typeof subscriptionColumns> {
+  constructor(database: Database) {
+    super(database, 'event_subscriptions', subscriptionColumns);
+  }
+
+  naming(destinationId: string): EventSubscriptionRow[] {
+    return this.where('id > ?', ['']).filter(({ destination_ids }) => destination_ids.includes(destinationId));
+  }
+
+  /** The types of events that a destination gets; null: all. */
+  typesFor(destinationId: string): readonly string[] | null {
+    const types = new Set(this.naming(destinationId).flatMap(({ sources }) => sources));
+    return types.has(ALL_TYPES) ? null : [...types];
+  }
+}
+
+/** Stands for all types of events. */
+export const ALL_TYPES = '*';
+
+const deliveryColumns = {
+  id: text,
+  created_at: text,
+  /** The id of the event up to which everything is delivered, or was not wanted. */
+  delivered: text,
+  skipped: integer,
+  failing_since: nullable(text),
+  error: nullable(text),
+};
+
+export type EventDeliveryRow = RowOf<typeof deliveryColumns>;
+
+/** How far each destination is, by the id of the destination. Change it only inside {@link Database.write}. */
+export class EventDeliveries extends Table<typeof deliveryColumns> {
+  constructor(
+    database: Database,
+    private readonly log: AuditLog,
+    private readonly subscriptions: EventSubscriptions,
+  ) {
+    super(database, 'event_deliveries', deliveryColumns);
+    log.onForgotten(({ id, type }) => this.#skip(id, type));
+  }
+
+  /** Begins with the events from now on. */
+  begin({ id, created_at }: EventDestinationRow): void {
+    this.insert({ id, created_at, delivered: this.log.latestId(), skipped: 0, failing_since: null, error: null });
+  }
+
+  /** The destination has acknowledged an event. */
+  acknowledged(id: string, eventId: string): void {
+    const row = this.get(id);
+    // Another gateway may have gone on with it.
+    if (row && row.delivered < eventId) this.update({ ...row, delivered: eventId, failing_since: null, error: null });
+  }
+
+  failed(id: string, since: string, error: string): void {
+    const row = this.get(id);
+    // A gateway that was restarted, or has taken over, goes on with an outage.
+    if (row) this.update({ ...row, failing_since: row.failing_since ?? since, error });
+  }
+
+  /** Before its subscriptions change: events that it did not want then are not sent later. */
+  passOver(destinationId: string): void {
+    const row = this.get(destinationId);
+    if (!row) return;
+    const delivered = this.log.latestId(this.waiting(row, 1)[0]?.id);
+    if (delivered > row.delivered) this.update({ ...row, delivered });
+  }
+
+  /** The next events that a destination has to get, oldest first. */
+  waiting({ id, delivered }: EventDeliveryRow, limit: number) {
+    return this.log.after(delivered, this.subscriptions.typesFor(id), limit);
+  }
+
+  #skip(eventId: string, type: string): void {
+    for (const row of this.where('delivered < ?', [eventId])) {
+      const types = this.subscriptions.typesFor(row.id);
+      if (types === null || types.includes(type)) this.update({ ...row, skipped: row.skipped + 1 });
+    }
+  }
+}

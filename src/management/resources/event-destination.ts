@@ -1,0 +1,105 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, text } from './members.ts';
+import { refused } from './refusal.ts';
+
+const NO_TARGET = 5100;
+const URL_BYTES = 2048;
+
+/** ngrok's targets that the gateway does not have. */
+const elsewhere = z
+  .record(z.string(), z.unknown())
+  .refine(() => false, refused(NO_TARGET, 'not a target of this gateway; use webhook'))
+  .optional()
+  .meta({ description: 'Not supported.' });
+
+const webhook = body({
+  url: text(URL_BYTES, NO_TARGET).refine(
+    isWebhookUrl,
+    refused(NO_TARGET, 'must be an https:// URL without credentials'),
+  ),
+  signing_secret: z
+    .string()
+    .regex(
+      /^whsec_(?:[A-Za-z0-9+/]{4}){8,21}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
+      refused(NO_TARGET, 'must be whsec_ and 24 to 64 random bytes in base64'),
+    )
+    .optional(),
+});
+
+function isWebhookUrl(value: string): boolean {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  return url?.protocol === 'https:' && url.username === '' && url.password === '';
+}
+
+/** Exactly one of its members is sent. */
+const target = body({
+  webhook: webhook.optional(),
+  firehose: elsewhere,
+  kinesis: elsewhere,
+  cloudwatch_logs: elsewhere,
+  datadog: elsewhere,
+  azure_logs_ingestion: elsewhere,
+}).transform(({ webhook: sent }, ctx) => {
+  const [first, ...more] = sent ? [{ kind: 'webhook' as const, ...sent }] : [];
+  if (first && more.length === 0) return first;
+  const message = first ? refused(5115, 'must have one member only') : refused(NO_TARGET, 'must have a webhook');
+  ctx.issues.push({ code: 'custom', message, input: sent });
+  return z.NEVER;
+});
+
+/** ngrok's clients send it in both cases, or empty. */
+const format = z.string().regex(/^(?:json)?$/i, refused(235, 'must be json'));
+
+export const EventDestinationCreate = body({ ...annotations(), format: format.optional(), target });
+export interface EventDestinationCreate extends z.input<typeof EventDestinationCreate> {
+  /** `json`, the only one and the default. */
+  format?: string | undefined;
+  /** Where events are sent: one of `webhook`. */
+  target: z.input<typeof target>;
+}
+
+export const EventDestinationUpdate = body({ ...annotations(), format: format.optional(), target: target.optional() });
+export interface EventDestinationUpdate extends z.input<typeof EventDestinationUpdate> {
+  /** Of the same kind as before. Without `signing_secret`, a webhook keeps its own. */
+  target?: z.input<typeof target> | undefined;
+}
+
+/** What is left out of a target of another kind is null. */
+export const EventTarget = z.object({
+  webhook: orNull(z.object({ url: z.string(), signing_secret: orNull(z.string()) })),
+});
+export interface EventTarget extends z.output<typeof EventTarget> {}
+
+/** How a destination is getting its events. */
+export const EventDelivery = z.object({
+  failing_since: orNull(z.string()),
+  error: orNull(z.string()),
+  waiting_since: orNull(z.string()),
+  skipped: z.int(),
+});
+
+/** Where events are sent. */
+export const EventDestination = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  format: z.string(),
+  target: EventTarget,
+  delivery: EventDelivery.optional(),
+});
+export interface EventDestination extends z.output<typeof EventDestination> {
+  /** The `signing_secret` of a webhook is returned once, when the gateway has made it. */
+  target: EventTarget;
+  /** Since when it fails and why, since when its oldest event waits, and how many were skipped because they became too old. Not in ngrok's API. */
+  delivery?: z.output<typeof EventDelivery> | undefined;
+}
+
+export const eventDestinations = {
+  name: 'event destination',
+  path: '/event_destinations',
+  idPrefix: 'ed_',
+  listKey: 'event_destinations',
+  unknownIdCode: 5103,
+  create: EventDestinationCreate,
+  update: EventDestinationUpdate,
+  answer: EventDestination,
+};

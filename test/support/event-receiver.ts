@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+
+export interface ReceivedEvent {
+  readonly id: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** A status; `hang` answers nothing; `die` ends the connection; `forget` takes the event, but ends the connection. */
+export type Reaction = number | 'hang' | 'die' | 'forget';
+
+/** A server that webhooks are sent to. */
+export class EventReceiver {
+  /** Events that it has acknowledged, repeated ones included. */
+  readonly acknowledged: ReceivedEvent[] = [];
+  /** What it does with the next event. */
+  react: (event: ReceivedEvent) => Reaction = () => 204;
+  #port = 0;
+  readonly #server: Server;
+
+  /** @param pair for TLS; left out: without */
+  constructor(pair?: { cert: string; key: string }) {
+    this.#server = pair ? createTlsServer(pair) : createServer();
+    this.#server.on('request', async (req, res) => {
+      const body = await text(req).catch(() => null);
+      if (body === null) return;
+      const event = { id: String(req.headers['webhook-id']), headers: req.headers, body };
+      const reaction = this.react(event);
+      if (reaction === 'hang') return;
+      if (reaction === 'forget' || Number(reaction) < 300) this.acknowledged.push(event);
+      if (typeof reaction === 'number') res.writeHead(reaction).end();
+      else req.socket.destroy();
+    });
+  }
+
+  /** The gateway takes no other URL, whether or not there is TLS. */
+  get url(): string {
+    return `https://127.0.0.1:${this.#port}/`;
+  }
+
+  get ids(): string[] {
+    return this.acknowledged.map(({ id }) => id);
+  }
+
+  /** Listens, at the same port as before. */
+  async listen(): Promise<void> {
+    this.#server.listen(this.#port, '127.0.0.1');
+    await once(this.#server, 'listening');
+    this.#port = (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Ends all connections, also those that hang. */
+  reset(): void {
+    this.#server.closeAllConnections();
+  }
+
+  /** Refuses connections until it listens again. */
+  async refuse(): Promise<void> {
+    this.#server.close();
+    this.reset();
+    await once(this.#server, 'close');
+  }
+}
