@@ -220,7 +220,7 @@ async function startParts(start: Start) {
   };
   const { sessions, sessionPort } = await startSessions(
     options,
-    { ...start, policies, restricted, addresses, relays },
+    { ...start, policies, restricted, addresses, relays, cloudEndpoints },
     onStop,
   );
   agents.open(sessions);

@@ -3,6 +3,7 @@ import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import type { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
+import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import type { Cluster } from './cluster/cluster.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
@@ -38,6 +39,7 @@ interface SessionParts {
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
   relays: Relays | null;
+  cloudEndpoints: OnlineCloudEndpoints;
 }
 
 /** @throws the system's error when it cannot listen on the port for agents */
@@ -56,6 +58,7 @@ export async function startSessions(
     counters,
     cluster,
     relays,
+    cloudEndpoints,
   }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
@@ -84,7 +87,7 @@ export async function startSessions(
       addresses,
       tcpPorts: openTcpPorts(
         options,
-        { endpoints, store, shares, balancers, counters, cluster, restricted, relays },
+        { endpoints, store, shares, balancers, counters, cluster, restricted, relays, cloudEndpoints },
         onStop,
       ),
       leases,
@@ -118,10 +121,14 @@ function openTcpPorts(
     cluster,
     restricted,
     relays,
+    cloudEndpoints,
   }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'addresses'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
-  if (range === null) return null;
+  if (range === null) {
+    cloudEndpoints.openPorts(null);
+    return null;
+  }
   const { tcpConnections: connections } = shares;
   const opener = new TcpListeners({
     host,
@@ -138,5 +145,6 @@ function openTcpPorts(
   onStop(async () => opener.stop());
   if (relays) relays.accept.tcp = (client, port) => opener.accept(client, port);
   cluster?.openPorts(opener);
+  cloudEndpoints.openPorts(opener);
   return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
 }

@@ -1,20 +1,26 @@
 import { once } from 'node:events';
 import { Agent, createServer, type ServerResponse } from 'node:http';
+import { connect, createServer as createTcpServer } from 'node:net';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import type { PortRange } from '../../src/lib/network/port-range.ts';
 import { enrolmentKey, installKey } from '../support/enrolment.ts';
+import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, makeDataDir, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { GatewayClient } from '../support/gateway-client.ts';
 import { ask } from '../support/http-request.ts';
 import { listening } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { recordingLog } from '../support/silent-log.ts';
 
 let gateway: TestGateway;
 let api: GatewayClient;
 let session: Session;
+let tcpPorts: PortRange;
 beforeAll(async () => {
-  gateway = await startTestGateway();
+  tcpPorts = await freePorts(4);
+  gateway = await startTestGateway({ tcpPorts });
   api = await GatewayClient.of(gateway);
   session = await agentSession(gateway).connect();
 });
@@ -196,6 +202,96 @@ describe('a cloud endpoint', () => {
   });
 });
 
+describe('a public tcp cloud endpoint', () => {
+  const onConnect = (...actions: Action[]) => JSON.stringify({ on_tcp_connect: [{ actions }] });
+  /** What a client gets at a port; null: nothing, it is closed. */
+  const bytesAt = async (port: number): Promise<string | null> => {
+    const socket = connect(port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    return Promise.race([
+      once(socket, 'data').then(([bytes]) => String(bytes)),
+      once(socket, 'close').then(() => null),
+    ]).catch(() => null);
+  };
+  let services = 0;
+  /** An internal tcp endpoint of the agent, whose upstream says its name. */
+  const service = async () => {
+    const host = `db${services++}.internal`;
+    const upstream = createTcpServer((socket) => socket.on('error', () => {}).end(host));
+    onTestFinished(() => void upstream.close());
+    const listener = await session.tcpEndpoint().remoteAddr(`${host}:1`).listen(false);
+    listener.forward(`127.0.0.1:${await listening(upstream)}`).catch(() => {});
+    return { host, policy: onConnect(forwardTo(`tcp://${host}:1`)) };
+  };
+  /** Removes it at the end of the test: the ports are few. */
+  const createTcp = async (url: string, policy: string) => {
+    const id = await create(url, policy);
+    onTestFinished(async () => void (await api.call('DELETE', `/endpoints/${id}`)));
+    const { body } = await api.call('GET', `/endpoints/${id}`);
+    return { id, body, port: Number(body.port) };
+  };
+
+  it('serves a port of the gateway’s choice by its policy, until it is deleted', async () => {
+    const { host, policy } = await service();
+    const { id, body, port } = await createTcp('tcp://', policy);
+    expect(body).toMatchObject({ url: `tcp://localhost:${port}`, proto: 'tcp', bindings: ['public'] });
+    expect(await bytesAt(port)).toBe(host);
+    await api.call('PATCH', `/endpoints/${id}`, { traffic_policy: onConnect({ type: 'deny' }) });
+    expect(await bytesAt(port)).toBeNull();
+    await api.call('DELETE', `/endpoints/${id}`);
+    expect(await bytesAt(port)).toBeNull();
+  });
+
+  it('has a reserved address, and moves to another port', async () => {
+    const { body: reserved } = await api.call('POST', '/reserved_addrs', {});
+    onTestFinished(async () => void (await api.call('DELETE', `/reserved_addrs/${reserved.id}`)));
+    const { host, policy } = await service();
+    const { id, body, port } = await createTcp(`tcp://${reserved.addr}`, policy);
+    expect(body).toMatchObject({ hostport: reserved.addr, tcp_addr: { id: reserved.id } });
+    const next = port === tcpPorts.first ? tcpPorts.last : tcpPorts.first;
+    expect((await api.call('PATCH', `/endpoints/${id}`, { url: `tcp://localhost:${next}` })).status).toBe(200);
+    expect([await bytesAt(next), await bytesAt(port)]).toEqual([host, null]);
+  });
+
+  it('keeps its port from agents, and does not get theirs', async () => {
+    const { host, policy } = await service();
+    const { port } = await createTcp('tcp://', policy);
+    const listener = await session.tcpEndpoint().listen(false);
+    onTestFinished(() => listener.close());
+    const theirs = Number(new URL(listener.url() ?? '').port);
+    expect(theirs).not.toBe(port);
+    await expect(session.tcpEndpoint().remoteAddr(`localhost:${port}`).listen(false)).rejects.toThrow(
+      /cloud endpoint serves .*ERR_NGROK_334/s,
+    );
+    const refused = await api.call('POST', '/endpoints', {
+      url: `tcp://localhost:${theirs}`,
+      traffic_policy: policy,
+    });
+    expect(refused).toMatchObject({ status: 400, body: { error_code: 'ERR_NGROK_334' } });
+    expect(await bytesAt(port)).toBe(host);
+  });
+
+  it('is refused, or not served, on a gateway without ports for it, and served again after a restart with them', async () => {
+    const dataDir = await makeDataDir();
+    const ports = await freePorts(1);
+    const body = { url: 'tcp://', traffic_policy: onConnect({ type: 'log', config: { metadata: { seen: true } } }) };
+    const before = await startTestGateway({ dataDir, tcpPorts: ports });
+    expect((await (await GatewayClient.of(before)).call('POST', '/endpoints', body)).status).toBe(201);
+    await before.close();
+    const { log, lines } = recordingLog();
+    const without = await startTestGateway({ dataDir, log });
+    expect(lines).toContainEqual(expect.objectContaining({ msg: 'tcp port of a cloud endpoint not opened' }));
+    const refused = await (await GatewayClient.of(without)).call('POST', '/endpoints', body);
+    expect(refused).toMatchObject({ status: 400, body: { msg: expect.stringContaining('GATEWAY_TCP_PORTS is off') } });
+    await without.close();
+    const after = recordingLog();
+    const again = await startTestGateway({ dataDir, tcpPorts: ports, log: after.log });
+    onTestFinished(() => again.close());
+    expect(await bytesAt(ports.first)).toBeNull();
+    expect(after.lines).toContainEqual(expect.objectContaining({ msg: 'traffic policy log' }));
+  });
+});
+
 it('a device gets names below its site although a wildcard cloud endpoint serves the site', async () => {
   await api.call('POST', '/reserved_domains', { domain: '*.fleet.localhost' });
   await create('http://*.fleet.localhost', policyOf(answer('asleep')));
@@ -252,7 +348,9 @@ describe('a cloud endpoint is refused', () => {
     ['another scheme', { url: 'ftp://app.localhost' }, 'ERR_NGROK_332'],
     ['a path', { url: 'https://app.localhost/path' }, 'ERR_NGROK_9037'],
     ['another port', { url: 'https://app.localhost:8000' }, 'ERR_NGROK_9035'],
-    ['a public tcp address', { url: 'tcp://localhost:20000' }, 'ERR_NGROK_18022'],
+    ['a tcp address of another host', { url: 'tcp://tcp.localhost:20000' }, 'ERR_NGROK_307'],
+    ['a port that is not for tcp endpoints', { url: 'tcp://localhost:80', traffic_policy: '{}' }, 'ERR_NGROK_307'],
+    ['rules for requests at a tcp address', { url: 'tcp://' }, 'ERR_NGROK_2230'],
     ['an internal tcp endpoint without a port', { url: 'tcp://db.internal' }, 'ERR_NGROK_9035'],
     ['a binding that contradicts the URL', { bindings: ['internal'] }, 'ERR_NGROK_9029'],
     ['a binding that the gateway does not have', { bindings: ['kubernetes'] }, 'ERR_NGROK_15005'],

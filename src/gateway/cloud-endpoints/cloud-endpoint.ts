@@ -81,7 +81,9 @@ export class CloudEndpoint implements OnlineEndpoint {
   }
 
   get port(): number {
-    return this.internal ? this.row.port : this.ports[this.protocol === 'http' ? 'http' : 'https'];
+    return this.internal || this.protocol === 'tcp'
+      ? this.row.port
+      : this.ports[this.protocol === 'http' ? 'http' : 'https'];
   }
 
   get internal(): boolean {

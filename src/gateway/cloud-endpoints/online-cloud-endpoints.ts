@@ -4,6 +4,7 @@ import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
 import type { Store } from '../store/store.ts';
 import { CloudEndpoint, NOT_READY } from './cloud-endpoint.ts';
@@ -19,6 +20,9 @@ interface OnlineCloudEndpointsOptions {
   log: Log;
 }
 
+/** Whether its clients come to a port of its own, where they need no name. */
+const hasOwnPort = ({ protocol, internal }: CloudEndpoint): boolean => protocol === 'tcp' && !internal;
+
 const NO_FRAME = { before: {}, after: {} };
 
 /**
@@ -27,8 +31,10 @@ const NO_FRAME = { before: {}, after: {} };
  */
 export class OnlineCloudEndpoints {
   readonly #online = new Map<string, CloudEndpoint>();
+  /** Undefined before the gateway has one, or none. */
+  #opener: PortOpener | null | undefined;
   /** Policies are compiled one after another, so that the last change of a row is the last to take effect. */
-  #compiling: Promise<void> = Promise.resolve();
+  #settled: Promise<void> = Promise.resolve();
 
   constructor(private readonly options: OnlineCloudEndpointsOptions) {
     const { database, cloudEndpoints } = options.store;
@@ -39,9 +45,19 @@ export class OnlineCloudEndpoints {
     });
   }
 
+  /**
+   * From now on, ports of public tcp endpoints are open while endpoints have them.
+   *
+   * @param opener null: the gateway has no ports for them
+   */
+  openPorts(opener: PortOpener | null): void {
+    this.#opener = opener;
+    for (const endpoint of this.#online.values()) this.#openPort(endpoint);
+  }
+
   /** Resolves when what is committed has taken effect here. */
   settled(): Promise<void> {
-    return this.#compiling;
+    return this.#settled;
   }
 
   /** Whether an agent of a cluster has an address, or is about to. Ask in a transaction. */
@@ -59,6 +75,7 @@ export class OnlineCloudEndpoints {
     if (endpoint && endpoint.row.place !== row?.place) {
       this.#online.delete(id);
       endpoints.remove(endpoint);
+      if (hasOwnPort(endpoint)) this.#opener?.close(endpoint.port);
       endpoint = undefined;
     }
     if (row === null) return;
@@ -66,20 +83,34 @@ export class OnlineCloudEndpoints {
       endpoint = new CloudEndpoint(row, ports);
       this.#online.set(id, endpoint);
       endpoints.add(endpoint);
+      if (this.#opener !== undefined) this.#openPort(endpoint);
     } else if (endpoint.row.traffic_policy === row.traffic_policy) {
       endpoint.row = row;
       return;
     }
     endpoint.row = row;
     const changed = endpoint;
-    this.#compiling = this.#compiling.then(() => this.#compile(changed, row));
+    this.#settled = this.#settled.then(() => this.#compile(changed, row));
+  }
+
+  #openPort(endpoint: CloudEndpoint): void {
+    if (hasOwnPort(endpoint)) this.#settled = Promise.all([this.#settled, this.#opened(endpoint)]).then(() => {});
+  }
+
+  async #opened({ id, port }: CloudEndpoint): Promise<void> {
+    try {
+      if (this.#opener === null) throw new Error('tcp endpoints are disabled: GATEWAY_TCP_PORTS is off');
+      await this.#opener?.open(port);
+    } catch (error) {
+      this.options.log.error({ id, port, reason: messageOf(error) }, 'tcp port of a cloud endpoint not opened');
+    }
   }
 
   async #compile(endpoint: CloudEndpoint, { id, traffic_policy: text }: CloudEndpointRow): Promise<void> {
     const { policies, log } = this.options;
     const { protocol, internal, host } = endpoint;
     // Counters stay when the gateway gets other ports.
-    const url = internal ? endpoint.url : `${protocol}://${host}`;
+    const url = internal || protocol === 'tcp' ? endpoint.url : `${protocol}://${host}`;
     try {
       endpoint.policy = await policies.compile(text, { protocol, url, payer: id, internal, frame: NO_FRAME });
     } catch (error) {

@@ -40,17 +40,22 @@ export function wantedAddress(
   return readAddress(protocol, given, request.Extra.Bindings, settings);
 }
 
+/** The address of a cloud endpoint; the port is null where it leaves the choice to the gateway. */
+export interface CloudAddress extends Omit<EndpointAddress, 'port'> {
+  readonly port: number | null;
+}
+
 /**
  * The address that the URL of a cloud endpoint names.
  *
  * @throws {RpcError} when it is malformed, or the gateway does not offer it
  */
-export function addressOfUrl(url: string, bindings: readonly string[], settings: AddressSettings): EndpointAddress {
+export function addressOfUrl(url: string, bindings: readonly string[], settings: AddressSettings): CloudAddress {
   const [, scheme = ''] = URL_PARTS.exec(url) ?? [];
-  if (scheme === '') throw new RpcError('ERR_NGROK_18022', 'the URL has no scheme; use https://, http:// or tls://');
+  if (scheme === '')
+    throw new RpcError('ERR_NGROK_18022', 'the URL has no scheme; use https://, http://, tls:// or tcp://');
   const { protocol, internal, host, port } = readAddress(protocolOf(scheme.toLowerCase()), url, bindings, settings);
   if (host === null) throw new RpcError('ERR_NGROK_18001', 'the URL has no host');
-  if (port === null) throw new RpcError('ERR_NGROK_18003', 'the URL has no port, which tcp endpoints need');
   return { protocol, internal, host, port };
 }
 

@@ -80,7 +80,7 @@ export class EndpointClaims {
     const isUseful = ({ port }: OnlineEndpoint) => ranges.length === 0 || isWithin(port, ranges);
     const online = this.options.endpoints
       .list()
-      .filter((each) => each.protocol === 'tcp' && !each.internal && isUseful(each));
+      .filter((each) => each.protocol === 'tcp' && !each.internal && !each.isCloud && isUseful(each));
     const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
     const reason = 'tcp port limit reached: its authtoken has more tcp endpoints than any other';
     newest?.owner.stopListener(newest, reason, NO_TCP_PORT);

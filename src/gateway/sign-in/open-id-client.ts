@@ -57,11 +57,17 @@ export async function connectToProvider(client: SignInClient, send: Send): Promi
     configuration[customFetch] = fetchWith(send, asStandard);
     return new OpenIdClient(client, configuration, send);
   }
-  try {
-    const configuration = await discovery(new URL(place.issuer), clientId, METADATA, authentication, {
+  const describe = (issuer: string) =>
+    discovery(new URL(issuer), clientId, METADATA, authentication, {
       [customFetch]: fetchWith(send),
       // Signatures are checked also where TLS alone would do.
       execute: [enableNonRepudiationChecks],
+    });
+  try {
+    const configuration = await describe(place.issuer).catch((error: unknown) => {
+      if (!isClientError(error, 'OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED')) throw error;
+      // The document is at the same URL, with and without a slash at the end of the issuer.
+      return describe(place.issuer.endsWith('/') ? place.issuer.slice(0, -1) : `${place.issuer}/`);
     });
     return new OpenIdClient(client, configuration, send);
   } catch (error) {
@@ -243,32 +249,39 @@ function withoutEmpty(tokens: Tokens): Partial<Tokens> {
 }
 
 /** What openid-client calls answers that are not what they have to be, so that nobody is signed in by them. */
-const UNVERIFIED: ReadonlySet<string> = new Set([
+const UNVERIFIED = [
   'OAUTH_INVALID_RESPONSE',
   'OAUTH_JWT_CLAIM_COMPARISON_FAILED',
   'OAUTH_JWT_TIMESTAMP_CHECK_FAILED',
   'OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED',
   'OAUTH_KEY_SELECTION_FAILED',
-]);
+];
+
+function isClientError(error: unknown, ...codes: readonly string[]): boolean {
+  return error instanceof ClientError && codes.includes(error.code ?? '');
+}
 
 function failureOf(error: unknown, issuer: string): SignInFailed {
   if (error instanceof SignInFailed) return error;
   const fail = (status: number, code: string, message: string, detail = detailOf(error, issuer)) =>
     new SignInFailed(status, code, message, detail, { cause: error });
+  const refusedClient = (word: string) =>
+    fail(502, 'ERR_NGROK_3125', `The identity provider refuses this endpoint's client: ${wordOf(word)}.`);
   if (error instanceof AuthorizationResponseError) {
     if (error.error === 'access_denied') return fail(403, 'ERR_NGROK_3114', 'Signing in was declined.', '');
     return fail(403, 'ERR_NGROK_3112', `The identity provider has refused: ${wordOf(error.error)}.`);
   }
   if (error instanceof WWWAuthenticateChallengeError) {
+    if (error.cause.every(({ scheme }) => scheme !== 'bearer')) return refusedClient('invalid_client');
     return fail(403, 'ERR_NGROK_3151', 'The identity provider has ended this session. Sign in again.');
   }
   if (error instanceof ResponseBodyError && error.status < 500) {
     if (error.error === 'invalid_grant' || error.error === 'bad_verification_code') {
       return fail(400, 'ERR_NGROK_3122', "The identity provider's code has expired, or was used before. Start again.");
     }
-    return fail(502, 'ERR_NGROK_3125', `The identity provider refuses this endpoint's client: ${wordOf(error.error)}.`);
+    return refusedClient(error.error);
   }
-  if (error instanceof ClientError && UNVERIFIED.has(error.code ?? '')) {
+  if (isClientError(error, ...UNVERIFIED)) {
     return fail(403, 'ERR_NGROK_5204', "The identity provider's response cannot be verified. Try again.");
   }
   return outage('ERR_NGROK_3160', issuer, error);

@@ -11,7 +11,7 @@ const columns = {
   place: text,
   proto: text,
   host: text,
-  /** Only of internal ones: the others are at the ports that the gateway has now. */
+  /** Only of internal and tcp ones: the others are at the ports that the gateway has now. */
   port: integer,
   internal: flag,
   pooling_enabled: flag,

@@ -138,7 +138,10 @@ class UsedTcpPorts implements PortMemory {
   }
 
   reserved(): number[] {
-    return this.database.all<{ port: number }>('SELECT port FROM reserved_addrs').map(({ port }) => port);
+    const cloud = "SELECT port FROM cloud_endpoints WHERE proto = 'tcp' AND internal = 0";
+    return this.database
+      .all<{ port: number }>(`SELECT port FROM reserved_addrs UNION ${cloud}`)
+      .map(({ port }) => port);
   }
 
   /** Writes once a day at most: agents reconnect often, and disks wear out. */

@@ -20,7 +20,7 @@ export const EndpointCreate = body({
 export interface EndpointCreate extends z.input<typeof EndpointCreate> {
   /** Default: `cloud`. */
   type?: 'cloud' | undefined;
-  /** For example `https://app.example.com`, `https://*.example.com` or `https://app.internal`. */
+  /** For example `https://app.example.com`, `https://*.example.com`, `https://app.internal` or `tcp://`, which gets a free port. */
   url: string;
   /** `["public"]` or `["internal"]`. Default: what the URL says. */
   bindings?: string[] | undefined;

@@ -486,6 +486,10 @@ it('every gateway serves cloud endpoints, whose URLs no agent has anywhere', { t
   await api.call('PATCH', `/endpoints/${body.id}`, { traffic_policy: policyOf('two') });
   expect(await bodies()).toEqual(['two', 'two']);
   await expect(agents.httpEndpoint().domain('cloud.localhost').listen()).rejects.toThrow(/cloud endpoint serves/);
+  const rejects = JSON.stringify({ on_tcp_connect: [{ actions: [{ type: 'deny' }] }] });
+  const tcp = await api.call('POST', '/endpoints', { url: 'tcp://', traffic_policy: rejects });
+  const { host } = new URL(String(tcp.body.url));
+  await expect(agents.tcpEndpoint().remoteAddr(host).listen()).rejects.toThrow(/cloud endpoint serves/);
   await agents.httpEndpoint().domain('agent.localhost').listen();
   expect(await create('agent.localhost')).toMatchObject({ status: 400, body: { error_code: 'ERR_NGROK_334' } });
   await api.call('DELETE', `/endpoints/${body.id}`);

@@ -1,5 +1,6 @@
 import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
+import { isWithin } from '../../../lib/network/port-range.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
@@ -7,8 +8,8 @@ import { reservedDomains } from '../../../management/resources/reserved-domain.t
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointAddress, EndpointProtocol } from '../../endpoints/endpoint.ts';
-import { addressOfUrl, placeOf } from '../../endpoints/endpoint-address.ts';
+import type { EndpointProtocol } from '../../endpoints/endpoint.ts';
+import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
 import { changed } from '../../store/sql/table.ts';
@@ -17,6 +18,7 @@ import { type Actions, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { policyRefusal } from './policy-check.ts';
+import { freeTcpPort } from './reserved-addr-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
 export function endpointActions(context: ApiContext): Actions<typeof endpoints> {
@@ -49,7 +51,7 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         const row = {
           ...{ id: store.ids.next('ep'), created_at: now, updated_at: now },
           ...{ ...sent, description: sent.description ?? null, metadata: sent.metadata ?? null },
-          ...addressColumns(address),
+          ...addressColumns({ ...address, port: address.port ?? freeTcpPort(context) }),
         };
         checkAddress(context, row);
         rows.insert(row);
@@ -67,7 +69,9 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         await checkPolicy(context, sent.traffic_policy, address ?? addressOf(known));
       }
       await database.write(() => {
-        const row = { ...changed(stored(id), sent), ...(address && addressColumns(address)), updated_at: store.now() };
+        const before = stored(id);
+        const columns = address && addressColumns({ ...address, port: address.port ?? before.port });
+        const row = { ...changed(before, sent), ...columns, updated_at: store.now() };
         checkAddress(context, row);
         rows.update(row);
       }, caller);
@@ -88,28 +92,25 @@ function checkBindings({ internal }: CloudEndpointRow, bindings: readonly string
   throw refuse(400, 18014, `bindings: the URL needs the binding ${own}; send another URL with another binding`);
 }
 
-function schemeChanged({ protocol }: EndpointAddress): ApiError {
+function schemeChanged({ protocol }: CloudAddress): ApiError {
   return refuse(400, 18005, `url: the scheme cannot be changed; create another endpoint for ${protocol}`);
 }
 
-function addressOf({ proto, host, port, internal }: CloudEndpointRow): EndpointAddress {
+function addressOf({ proto, host, port, internal }: CloudEndpointRow): CloudAddress {
   return { protocol: proto as EndpointProtocol, host, port, internal };
 }
 
 /** @throws {ApiError} */
-function readUrl({ addresses }: ApiContext, url: string, bindings: readonly string[]): EndpointAddress {
-  let address: EndpointAddress;
+function readUrl({ addresses }: ApiContext, url: string, bindings: readonly string[]): CloudAddress {
   try {
-    address = addressOfUrl(url, bindings, addresses);
+    return addressOfUrl(url, bindings, addresses);
   } catch (error) {
     if (error instanceof RpcError) throw new ApiError(400, error.code, `url: ${error.message}`);
     throw error;
   }
-  if (address.protocol !== 'tcp' || address.internal) return address;
-  throw refuse(400, 18022, 'url: public tcp cloud endpoints are not supported; use an agent, or a name in .internal');
 }
 
-async function checkPolicy(context: ApiContext, text: string, { protocol, internal }: EndpointAddress): Promise<void> {
+async function checkPolicy(context: ApiContext, text: string, { protocol, internal }: CloudAddress): Promise<void> {
   if (text.trim() === '') throw refuse(400, 18011, 'traffic_policy: is empty; a cloud endpoint serves by its policy');
   const { ipPolicies, store } = context;
   const hasCertificateAuthority = (id: string) => store.certificateAuthorities.get(id) !== null;
@@ -120,7 +121,8 @@ async function checkPolicy(context: ApiContext, text: string, { protocol, intern
 /** Checks in the transaction of the change whether an endpoint can have its address. */
 function checkAddress(context: ApiContext, row: CloudEndpointRow): void {
   const { store, live, cloudEndpoints } = context;
-  if (!row.internal) checkName(context, row);
+  if (!row.internal && row.proto === 'tcp') checkPort(context, row);
+  else if (!row.internal) checkName(context, row);
   for (const other of store.cloudEndpoints.at(row.place)) if (other.id !== row.id) checkPool(row, other);
   const isBoundHere = live
     .endpoints()
@@ -128,6 +130,14 @@ function checkAddress(context: ApiContext, row: CloudEndpointRow): void {
   if (isBoundHere || cloudEndpoints.isLeased(row.place)) {
     throw refuse(400, 334, 'url: an agent has bound it; stop that endpoint, or bind it as an internal one');
   }
+}
+
+function checkPort({ tcpPorts }: ApiContext, { port }: CloudEndpointRow): void {
+  if (tcpPorts === null)
+    throw refuse(400, 18022, 'url: tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
+  if (isWithin(port, [tcpPorts])) return;
+  const { first, last } = tcpPorts;
+  throw refuse(400, 307, `url: port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
 }
 
 function checkName({ store, domains, addresses }: ApiContext, { host, proto }: CloudEndpointRow): void {

@@ -10,7 +10,7 @@ import { activeOwner } from './credential-actions.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
 export function reservedAddrActions(context: ApiContext): Actions<typeof reservedAddrs> {
-  const { store, links, addresses, live } = context;
+  const { store, links, addresses } = context;
   const stored: Stored<typeof reservedAddrs, ReservedAddrRow> = {
     resource: reservedAddrs,
     rows: store.reservedAddrs,
@@ -21,27 +21,29 @@ export function reservedAddrActions(context: ApiContext): Actions<typeof reserve
       region: '',
     }),
   };
-  /** A port that is in no use, and that no invitation promises to devices. */
-  const freePort = (): number => {
-    const { tcpPorts } = context;
-    if (tcpPorts === null)
-      throw refuse(400, 503, 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
-    const online = live.endpoints().filter(({ proto, internal }) => proto === 'tcp' && !internal);
-    const taken = new Set([...store.tcpPorts.reserved(), ...online.map(({ port }) => port)]);
-    const promised = store.enrolmentKeys.where('tcp_ports IS NOT NULL', []).flatMap((key) => key.tcp_ports ?? []);
-    const port = portsInOrder(tcpPorts, store.tcpPorts.used()).find(
-      (each) => !taken.has(each) && !isWithin(each, promised),
-    );
-    if (port !== undefined) return port;
-    throw refuse(400, 503, 'no tcp port is free: widen GATEWAY_TCP_PORTS, or delete reserved addresses');
-  };
   return {
     ...storedActions(store.database, stored),
     create: ({ owner_id, ...sent }, caller) =>
       createRow(store, stored, sent, caller, (common) => ({
         ...common,
-        port: freePort(),
+        port: freeTcpPort(context),
         owner_id: activeOwner(context, owner_id),
       })),
   };
+}
+
+/**
+ * A port that is in no use, and that no invitation promises to devices. Ask in the transaction that takes it.
+ *
+ * @throws {ApiError} when there is none
+ */
+export function freeTcpPort({ store, live, tcpPorts }: Pick<ApiContext, 'store' | 'live' | 'tcpPorts'>): number {
+  if (tcpPorts === null) throw refuse(400, 503, 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
+  const online = live.endpoints().filter(({ proto, internal }) => proto === 'tcp' && !internal);
+  const taken = new Set([...store.tcpPorts.reserved(), ...online.map(({ port }) => port)]);
+  const promised = store.enrolmentKeys.where('tcp_ports IS NOT NULL', []).flatMap((key) => key.tcp_ports ?? []);
+  const isFree = (port: number) => !taken.has(port) && !isWithin(port, promised);
+  const port = portsInOrder(tcpPorts, store.tcpPorts.used()).find(isFree);
+  if (port !== undefined) return port;
+  throw refuse(400, 503, 'no tcp port is free: widen GATEWAY_TCP_PORTS, or delete reserved addresses');
 }

@@ -21,7 +21,7 @@ const FIELDS: readonly FormField[] = [
   {
     name: 'url',
     label: 'URL',
-    hint: 'Such as https://app.example.com, https://*.example.com or https://app.internal.',
+    hint: 'Such as https://app.example.com, https://*.example.com, https://app.internal, or tcp:// for a free port.',
     kind: 'text',
     required: 'Enter a URL, such as https://app.example.com.',
   },
