@@ -50,6 +50,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/devices',
     'gateway/endpoints',
     'gateway/metrics',
+    'gateway/sign-in',
     'gateway/store',
     'agent-protocol',
     'management',

@@ -11,6 +11,7 @@ import { endpointActions } from './actions/endpoint-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
 import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
+import { personActions } from './actions/person-actions.ts';
 import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
@@ -52,6 +53,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.devices, deviceActions(context)),
     serve(OPERATIONS.vaults, vaultActions(context)),
     serve(OPERATIONS.secrets, secretActions(context)),
+    serve(OPERATIONS.people, personActions(context)),
     serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
     serve(OPERATIONS.endpoints, endpointActions(context)),
     serve(OPERATIONS.tunnels, tunnelActions(context)),
