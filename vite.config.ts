@@ -7,6 +7,8 @@ import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
 
 const root = import.meta.dirname;
 const here = join(root, 'src/web');
+/** The pages of the gateway's sign-in are without a build; they have one script. */
+const SIGN_IN = 'sign-in';
 /** Each folder with an index.html is a page; what pages share becomes a file of its own. */
 const pages = readdirSync(here)
   .map((name) => [name, join(here, name, 'index.html')] as const)
@@ -27,8 +29,11 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     rolldownOptions: {
-      input: Object.fromEntries(pages),
-      output: { entryFileNames: 'assets/[name]-[hash].js', chunkFileNames: 'assets/[name]-[hash].js' },
+      input: { ...Object.fromEntries(pages), [SIGN_IN]: join(here, SIGN_IN, 'passkeys.ts') },
+      output: {
+        entryFileNames: ({ name }) => `assets/${name}${name === SIGN_IN ? '' : '-[hash]'}.js`,
+        chunkFileNames: 'assets/[name]-[hash].js',
+      },
     },
   },
   plugins: [thirdPartyLicenses(root), billOfMaterials(root, 'bundled'), compressedCopies()],

@@ -119,7 +119,7 @@ const ARROWS: Record<string, string[]> = {
   [`${EDGE}/http`]: ['gateway/endpoints'],
   'gateway/certificates': ['gateway/store', 'gateway/endpoints', 'management', 'settings', '.'],
   'gateway/events': ['gateway/store', 'traffic-policy'],
-  'gateway/sign-in': ['gateway/store', 'traffic-policy'],
+  'gateway/sign-in': ['gateway/store', 'traffic-policy', '.'],
   'gateway/share-links': ['gateway/endpoints', 'gateway/sign-in', 'gateway/store', 'management', 'traffic-policy'],
   'gateway/store': ['gateway/endpoints'],
   'gateway/endpoint-options': ['agent-protocol', 'traffic-policy'],

@@ -54,6 +54,7 @@ import type {
   IpPolicyUpdate,
 } from './resources/ip-policy.ts';
 import type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
+import type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
 import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
@@ -140,6 +141,8 @@ export class ManagementClient {
   readonly vaults: Vaults;
   /** The secrets of all vaults; their values are never returned. */
   readonly secrets: Collection<SecretCreate, SecretUpdate, Secret>;
+  /** Who can sign in at tunnels without an identity provider. ngrok's API does not have them. */
+  readonly people: People;
   /** TCP addresses that agents get only by asking for them. */
   readonly reservedAddrs: Collection<ReservedAddrCreate, ReservedAddrUpdate, ReservedAddr>;
   /** Links that let browsers in at an endpoint; only the response to `create` contains `link`. */
@@ -182,6 +185,7 @@ export class ManagementClient {
     this.devices = new Devices(transport, OPERATIONS.devices);
     this.vaults = new Vaults(transport, OPERATIONS.vaults);
     this.secrets = new Collection(transport, OPERATIONS.secrets);
+    this.people = new People(transport, OPERATIONS.people);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
     this.shareLinks = new ShareLinks(transport, OPERATIONS.shareLinks);
     this.auditEvents = new ReadableCollection(transport, OPERATIONS.auditEvents);
@@ -299,6 +303,19 @@ export class EventSubscriptions extends Collection<
   /** Removes a type of events. */
   async removeSource(id: string, type: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.eventSubscriptions.removeSource, { id, type, signal });
+  }
+}
+
+/** People of this gateway. */
+export class People extends Collection<PersonCreate, PersonUpdate, Person> {
+  /** Creates a link by which the person chooses a password or passkey, once. Earlier links end. */
+  createLink(id: string, { signal }: CallOptions = {}): Promise<PersonLink> {
+    return call(this.transport, OPERATIONS.people.createLink, { id, signal });
+  }
+
+  /** Ends all sign-ins of the person, at all tunnels and in all browsers. */
+  async signOut(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(OPERATIONS.people.signOut, { id, signal });
   }
 }
 

@@ -19,6 +19,7 @@ import {
 } from './resources/event-subscription.ts';
 import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
 import { ipRestrictions } from './resources/ip-restriction.ts';
+import { PersonLink, people } from './resources/person.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
@@ -58,7 +59,7 @@ function get<A extends z.ZodType>(of: Collection, below: string, summary: string
   return { method: 'GET', ...at(of, below), summary, body: null, answer, status: 200, listKey: null };
 }
 
-function change<B extends z.ZodType, A extends z.ZodType>(
+function change<B extends z.ZodType | null, A extends z.ZodType>(
   method: 'POST' | 'PATCH' | 'PUT',
   of: Collection,
   below: string,
@@ -188,6 +189,18 @@ export const OPERATIONS = {
     },
   },
   secrets: writable(secrets),
+  people: {
+    ...writable(people),
+    createLink: change(
+      'POST',
+      people,
+      '/{id}/link',
+      'Create a link by which a person chooses a password or passkey, once; earlier links end',
+      null,
+      PersonLink,
+    ),
+    signOut: { ...remove(people, '/{id}/sign_out', 'End all sign-ins of a person'), method: 'POST' as const },
+  },
   reservedAddrs: writable(reservedAddrs),
   shareLinks: {
     ...readable(shareLinks),

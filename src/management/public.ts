@@ -74,6 +74,7 @@ export type {
 } from './resources/ip-policy.ts';
 export type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
 export type { Ref } from './resources/members.ts';
+export type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
 export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {
   CertificateJob,

@@ -149,6 +149,19 @@ const workflows = {
     });
   },
 
+  async 'manages the people of the gateway'() {
+    await crud(client.people, { email: 'Jo@Example.com', name: 'Jo' }, { groups: ['family'] });
+    const { id } = await client.people.create({ email: 'ann@example.com' });
+    const { url } = await client.people.createLink(id);
+    expect(new URL(url).host).toBe('sign-in.gateway.test');
+    await client.people.signOut(id);
+    expect(await client.people.get(id)).toMatchObject({
+      email: 'ann@example.com',
+      password_set_at: null,
+      passkeys: [],
+    });
+  },
+
   async 'detaches policy, certificate and configurations of a domain'() {
     const { id } = await client.reservedDomains.create({ domain: 'c.example.com', certificate_management_policy: {} });
     const http = await client.endpointConfigurations.create({ type: 'http' });

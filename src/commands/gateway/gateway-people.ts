@@ -42,7 +42,9 @@ export async function addGatewayPerson(
   const shown = shownLink(place, link);
   if (json) return void print(jsonText({ id, ...person, ...shown }));
   print(shown.link);
-  note(`Send it to ${person.email}, who then chooses a password. It works once, within ${LINK_HOURS} hours.`);
+  note(
+    `Send it to ${person.email}, who then chooses a password or passkey. It works once, within ${LINK_HOURS} hours.`,
+  );
 }
 
 /** Prints all people, newest first. */
@@ -89,7 +91,7 @@ export async function linkPerson(
   if (json) return void print(jsonText(shown));
   print(shown.link);
   note(
-    `Send it to ${email}. It works once, within ${LINK_HOURS} hours; earlier links no longer do. The old password stays valid until a new one is chosen.`,
+    `Send it to ${email}. It works once, within ${LINK_HOURS} hours; earlier links no longer do. The old password or passkey stays valid until a new one is chosen.`,
   );
 }
 

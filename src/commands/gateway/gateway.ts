@@ -223,7 +223,7 @@ function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettin
   const load = () => import('./gateway-people.ts');
   const personCommand = (name: string, description: string) =>
     people.command(name).description(description).argument('<email>', 'email address of the person');
-  personCommand('add', 'Add a person, and print the link by which they choose a password; sends nothing')
+  personCommand('add', 'Add a person, and print the link by which they choose a password or passkey; sends nothing')
     .option('-n, --name <name>', 'Name of the person')
     .option('-g, --group <group>', 'A group that policies can let in; can be repeated', repeated)
     .option('--json', 'Print JSON')

@@ -14,6 +14,7 @@ import { eventDestinationActions, eventSubscriptionActions } from './actions/eve
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
 import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
+import { personActions } from './actions/person-actions.ts';
 import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
 import { endpointConfigurationActions, reservedDomainActions } from './actions/reserved-domain-actions.ts';
 import { shareLinkActions } from './actions/share-link-actions.ts';
@@ -56,6 +57,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.devices, deviceActions(context)),
     serve(OPERATIONS.vaults, vaultActions(context)),
     serve(OPERATIONS.secrets, secretActions(context)),
+    serve(OPERATIONS.people, personActions(context)),
     serve(OPERATIONS.reservedAddrs, reservedAddrActions(context)),
     serve(OPERATIONS.shareLinks, shareLinkActions(context)),
     serve(OPERATIONS.applicationUsers, applicationUserActions(context)),

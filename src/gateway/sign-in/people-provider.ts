@@ -51,7 +51,7 @@ export class PeopleProvider implements GatewayPeople {
    */
   constructor(
     private readonly store: PeopleStore,
-    private readonly host: string,
+    readonly host: string,
     private readonly wallClock: () => number = Date.now,
   ) {
     this.issuer = issuerOf(host);

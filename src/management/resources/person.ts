@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { areDistinct, body, text } from './members.ts';
+import { areDistinct, body, COMMON_ANSWER, orNull, text } from './members.ts';
 import { refused, WRONG_VALUE } from './refusal.ts';
+import { UNKNOWN_ID } from './resource.ts';
 
 const MAX_GROUPS = 50;
 
@@ -29,3 +30,36 @@ export interface PersonCreate extends z.input<typeof PersonCreate> {
 
 export const PersonUpdate = body(members);
 export interface PersonUpdate extends z.input<typeof PersonUpdate> {}
+
+/** Somebody who signs in at this gateway. */
+export const Person = z.object({
+  ...COMMON_ANSWER,
+  email: z.string(),
+  name: z.string(),
+  groups: z.array(z.string()),
+  password_set_at: orNull(z.string()),
+  passkeys: z.array(z.object({ name: z.string(), created_at: z.string() })),
+});
+export interface Person extends z.output<typeof Person> {
+  email: string;
+  /** Null without a password. */
+  password_set_at: string | null;
+}
+
+/** A link by which a person chooses a password or a passkey, once. It is shown only in this answer. */
+export const PersonLink = z.object({
+  url: z.string(),
+  expires_at: z.string().meta({ description: 'RFC 3339, UTC.' }),
+});
+export interface PersonLink extends z.output<typeof PersonLink> {}
+
+export const people = {
+  name: 'person',
+  path: '/people',
+  idPrefix: 'prs_',
+  listKey: 'people',
+  unknownIdCode: UNKNOWN_ID,
+  create: PersonCreate,
+  update: PersonUpdate,
+  answer: Person,
+};

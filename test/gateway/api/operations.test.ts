@@ -76,6 +76,10 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     create: ({ vaultId, n }) => ({ vault_id: vaultId, name: `s${n}`, value: 'hidden' }),
     update: () => ({ value: 'other' }),
   },
+  people: {
+    create: ({ n }) => ({ email: `p${n}@example.com` }),
+    update: () => ({ name: 'second', groups: ['family'] }),
+  },
   reservedAddrs: { create: () => ({ region: 'eu' }), update: () => ({ description: 'second' }) },
   shareLinks: { create: () => ({ url: SHARED.url, expires_in: 60 }) },
   applicationUsers: {},

@@ -3,15 +3,20 @@ import { escapeHtml, htmlPage, type Notice, noticePage, PAGE_STYLE } from '../..
 import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
 import { LINK_HOURS } from '../people.ts';
+import type { PasskeyForm } from './passkey-forms.ts';
 
 const STYLE = `${PAGE_STYLE}
 label,input{display:block;width:100%;box-sizing:border-box}
 input,button{font:inherit;padding:.5em .75em;margin:.25em 0 1em}
 [role=alert]{border-left:.25em solid #c00;padding-left:.75em}
-p{overflow-wrap:anywhere}`;
+body{overflow-wrap:anywhere}
+button{max-width:100%}`;
 
 /** For the content security policy: of what the pages have in themselves. */
 export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash('sha256', style, 'base64')}'`);
+
+/** Where the page has its script. */
+export const PASSKEY_SCRIPT = '/passkeys.js';
 
 /** Where somebody is on the way to. */
 export interface Destination {
@@ -20,8 +25,17 @@ export interface Destination {
   readonly host: string;
 }
 
-/** @param problem why it is shown again */
-export function signInView(to: Destination | null, email = '', problem: string | null = null): string {
+/** What a form shows when it is shown again. */
+interface Again {
+  readonly email?: string;
+  readonly problem: string;
+}
+
+export function signInView(
+  to: Destination | null,
+  passkey: PasskeyForm,
+  { email = '', problem }: Partial<Again> = {},
+): string {
   return view(
     'Sign in',
     `${to === null ? '' : paragraph(`to continue to ${to.host}, which then sees your email address.`)}${alert(problem)}
@@ -30,6 +44,7 @@ export function signInView(to: Destination | null, email = '', problem: string |
 <label>Password <input name="password" type="password" autocomplete="current-password" required maxlength="${MAX_PASSWORD}"></label>
 <button>Sign in</button>
 </form>
+${passkeyForm(passkey, 'Sign in with a passkey', to)}
 <p><small>Forgotten? Ask the operator of this gateway for a new link.</small></p>
 `,
   );
@@ -57,17 +72,22 @@ export function accountView({ email, groups = [] }: Person): string {
   );
 }
 
-/** @param problem why it is shown again */
-export function chooseView({ email }: Person, token: string, problem: string | null = null): string {
+export function chooseView(
+  { email }: Person,
+  token: string,
+  passkey: PasskeyForm,
+  { problem }: Partial<Again> = {},
+): string {
   return view(
-    'Choose a password',
-    `${paragraph(`for ${email}. It replaces what you have signed in with before.`)}${alert(problem)}
+    'Choose how you sign in',
+    `${paragraph('It replaces what you have signed in with before.')}${alert(problem)}
 <form method="post" action="/link/${escapeHtml(token)}">
-<input name="email" type="email" autocomplete="username" value="${escapeHtml(email)}" hidden>
+<label>Email <input name="email" type="email" autocomplete="username" value="${escapeHtml(email)}" readonly></label>
 <label>Password <input name="password" type="password" autocomplete="new-password" required minlength="${MIN_PASSWORD}" maxlength="${MAX_PASSWORD}"></label>
 <button>Save the password</button>
 </form>
-<p><small>At least ${MIN_PASSWORD} characters, such as four words.</small></p>
+${passkeyForm(passkey, 'Use a passkey instead', null)}
+<p><small>A password has at least ${MIN_PASSWORD} characters, such as four words. A passkey is on your device, and needs your finger, face or PIN.</small></p>
 `,
   );
 }
@@ -75,6 +95,12 @@ export function chooseView({ email }: Person, token: string, problem: string | n
 export const LINK_GONE: Notice = {
   title: 'Link expired',
   text: `This link was used before, or is older than ${LINK_HOURS} hours. Ask the operator of this gateway for a new one.`,
+};
+
+export const FORM_GONE: Notice = {
+  title: 'Try again',
+  text: 'The passkey is unknown here, or this page was open for more than 15 minutes.',
+  link: { href: '/', text: 'Sign in' },
 };
 
 export const REQUEST_GONE: Notice = {
@@ -106,8 +132,18 @@ function paragraph(text: string): string {
   return `<p>${escapeHtml(text)}</p>`;
 }
 
-function alert(problem: string | null): string {
-  return problem === null ? '' : `\n<p role="alert">${escapeHtml(problem)}</p>`;
+/** Hidden from browsers without scripts or passkeys. */
+function passkeyForm({ kind, action, options, ticket }: PasskeyForm, text: string, to: Destination | null): string {
+  const fields = `<input name="ticket" type="hidden" value="${escapeHtml(ticket)}"><input name="response" type="hidden">`;
+  return `<form method="post" action="${escapeHtml(action)}" data-passkey="${kind}" data-options="${escapeHtml(JSON.stringify(options))}" hidden>
+${requestField(to)}${fields}<button type="button">${text}</button>
+<p role="alert" hidden>No passkey was used. Try again, or use a password.</p>
+</form>
+<script type="module" src="${PASSKEY_SCRIPT}"></script>`;
+}
+
+function alert(problem: string | undefined): string {
+  return problem === undefined ? '' : `\n<p role="alert">${escapeHtml(problem)}</p>`;
 }
 
 function requestField(to: Destination | null): string {

@@ -1,3 +1,5 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import express, {
   type ErrorRequestHandler,
   type Express,
@@ -15,11 +17,12 @@ import type { Log } from '../../../lib/log/log.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { systemClock } from '../../../lib/time/clock.ts';
 import { RequestRate } from '../../../lib/time/token-bucket.ts';
+import { PACKAGED_PAGES } from '../../../packaged.ts';
 import type { PersonRow } from '../../store/people.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
 import type { Store } from '../../store/store.ts';
 import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
-import { personOfLink, usePersonLink } from '../people.ts';
+import { type ChosenWay, personOfLink, usePersonLink } from '../people.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 import { endSignIns } from '../recorded-sign-ins.ts';
 import { agreed, hasAgreed, PageSessions } from './page-session.ts';
@@ -29,15 +32,20 @@ import {
   chooseView,
   continueView,
   type Destination,
+  FORM_GONE,
   LINK_GONE,
   noticeView,
+  PASSKEY_SCRIPT,
   REQUEST_GONE,
   SIGNED_OUT,
   STYLE_DIGESTS,
   signInView,
 } from './page-views.ts';
+import { PasskeyForms } from './passkey-forms.ts';
+import type { Expected } from './verify-passkey.ts';
 
-const BODY = { maxBytes: 8_192, timeoutMs: 10_000 };
+/** The responses of authenticators are longest. */
+const BODY = { maxBytes: 32_768, timeoutMs: 10_000 };
 const MINUTE_MS = 60_000;
 /** Forms of a client network. */
 const FORMS = { requests: 60, windowMs: MINUTE_MS };
@@ -51,7 +59,7 @@ const WRONG = 'The email address or the password is wrong.';
 
 const HEADERS = {
   // Without form-action: Chromium applies it to the redirects that follow a form, which lead to tunnels and on from there.
-  'Content-Security-Policy': `default-src 'none'; style-src ${STYLE_DIGESTS.join(' ')}; base-uri 'none'; frame-ancestors 'none'`,
+  'Content-Security-Policy': `default-src 'none'; script-src 'self'; style-src ${STYLE_DIGESTS.join(' ')}; base-uri 'none'; frame-ancestors 'none'`,
   'X-Frame-Options': 'DENY',
   'X-Content-Type-Options': 'nosniff',
   'Cross-Origin-Opener-Policy': 'same-origin',
@@ -73,7 +81,7 @@ export interface SignInPageDependencies {
 
 /**
  * The gateway's page at which its people sign in. Tunnels belong to others: passwords are typed here only, at a host of the
- * gateway. It needs no scripts.
+ * gateway. Only passkeys need its script.
  */
 export function createSignInPage(dependencies: SignInPageDependencies): Express {
   const page = new SignInPage(dependencies);
@@ -83,6 +91,7 @@ export function createSignInPage(dependencies: SignInPageDependencies): Express 
   app.use(page.guard);
   app.get('/', page.show);
   app.get('/link/:token', page.showLink);
+  app.get(PASSKEY_SCRIPT, page.script);
   const form = [
     page.guardForm,
     bodyParser({ ...BODY, parse: (bytes) => new URLSearchParams(bytes.toString()), unreadable }),
@@ -91,6 +100,8 @@ export function createSignInPage(dependencies: SignInPageDependencies): Express 
   app.post('/continue', ...form, page.continue);
   app.post('/sign-out', ...form, page.signOut);
   app.post('/link/:token', ...form, page.choosePassword);
+  app.post('/link/:token/passkey', ...form, page.choosePasskey);
+  app.post('/passkey', ...form, page.signInWithPasskey);
   app.use((_req, res) => notice(res, 404, { title: 'Not found', text: 'There is no such page.', link: HOME }));
   app.use(errorHandler(dependencies.log));
   return app;
@@ -100,18 +111,22 @@ const HOME = { href: '/', text: 'Sign in' };
 
 class SignInPage {
   readonly #sessions: PageSessions;
+  readonly #passkeys: PasskeyForms;
   readonly #passwords: Passwords;
   readonly #forms = new RequestRate(FORMS, systemClock.now);
   readonly #guesses = new RequestRate(GUESSES, systemClock.now);
   readonly #guessesAtPerson = new RequestRate(GUESSES_AT_PERSON, systemClock.now);
   readonly #familiar = new BoundedMap<string, true>(MAX_FAMILIAR);
   readonly #wallClock: () => number;
+  #script: Promise<Buffer> | null = null;
 
   constructor(private readonly dependencies: SignInPageDependencies) {
     const { store, people, passwords = new Passwords(), wallClock = Date.now } = dependencies;
     this.#passwords = passwords;
     this.#wallClock = wallClock;
-    this.#sessions = new PageSessions((purpose) => store.box.keyFor(purpose), people, wallClock);
+    const keyFor = (purpose: string) => store.box.keyFor(purpose);
+    this.#sessions = new PageSessions(keyFor, people, wallClock);
+    this.#passkeys = new PasskeyForms(keyFor, people.host, wallClock);
   }
 
   readonly guard: RequestHandler = (req, res, next) => {
@@ -136,10 +151,10 @@ class SignInPage {
     const session = this.#sessions.of(req);
     const person = session && this.dependencies.people.find(session.subject);
     const to = destinationOf(sealed, request);
-    if (session === null || person === null) return send(res, 200, signInView(to));
+    if (session === null || person === null) return send(res, 200, this.#signInView(to));
     if (request === null || to === null) return send(res, 200, accountView(person));
     const isOld = this.#wallClock() - session.signedInAt > request.maxAgeMs;
-    if (isOld || request.asksAgain || query.get('as') === 'other') return send(res, 200, signInView(to));
+    if (isOld || request.asksAgain || query.get('as') === 'other') return send(res, 200, this.#signInView(to));
     if (!hasAgreed(session, request.callback)) return send(res, 200, continueView(to, person));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
@@ -149,15 +164,37 @@ class SignInPage {
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
     const { email, password } = credentialsIn(req);
     const person = await this.#identify(email, password, networkOf(req));
-    if (person === null) return send(res, 403, signInView(destinationOf(sealed, request), email, WRONG));
-    this.#enter(req, res, person.id, request);
+    if (person !== null) return this.#enter(req, res, person.id, request);
+    const again = { email, problem: WRONG };
+    send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
+  };
+
+  readonly signInWithPasskey: RequestHandler = async (req, res) => {
+    const { store } = this.dependencies;
+    const { sealed, request } = this.#requestOf(req);
+    if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
+    const challenge = this.#passkeys.use(fieldsOf(req).get('ticket') ?? '');
+    if (challenge === null) return notice(res, 403, FORM_GONE);
+    const { usedPasskey } = await import('./verify-passkey.ts');
+    const passkey = await usedPasskey(responseIn(req), this.#expected(req, challenge), (id) =>
+      store.passkeys.byCredential(id),
+    );
+    if (passkey === null) return notice(res, 403, FORM_GONE);
+    const isThere = await store.database.write(() => {
+      // It may have been replaced meanwhile.
+      if (store.passkeys.get(passkey.id) === null) return false;
+      store.passkeys.update(passkey);
+      return true;
+    }, null);
+    if (isThere) this.#enter(req, res, passkey.person_id, request);
+    else notice(res, 403, FORM_GONE);
   };
 
   readonly continue: RequestHandler = (req, res) => {
     const { sealed, request } = this.#requestOf(req);
     if (sealed === null || request === null) return notice(res, 400, REQUEST_GONE);
     const session = this.#sessions.of(req);
-    if (session === null) return send(res, 200, signInView(destinationOf(sealed, request)));
+    if (session === null) return send(res, 200, this.#signInView(destinationOf(sealed, request)));
     this.#sessions.keep(res, agreed(session, request.callback));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
@@ -177,24 +214,63 @@ class SignInPage {
   readonly showLink: RequestHandler<{ token: string }> = ({ params: { token } }, res) => {
     const person = personOfLink(this.dependencies.store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
-    send(res, 200, chooseView(shown(person), token));
+    send(res, 200, this.#chooseView(person, token));
   };
 
   readonly choosePassword: RequestHandler<{ token: string }> = async (req, res) => {
-    const { store, people } = this.dependencies;
+    const { store } = this.dependencies;
     const { token } = req.params;
     const person = personOfLink(store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
     const { password } = credentialsIn(req);
     const problem = problemOf(password, person);
-    if (problem !== null) return send(res, 400, chooseView(shown(person), token, problem));
-    const way = { password_hash: await this.#passwords.hash(password) };
-    const use = () => usePersonLink(store, token, people.issuer, way);
-    // Another request may have used the link meanwhile.
-    const used = await store.database.write(use, callerOf(person.id, req));
-    if (used === null) return notice(res, 410, LINK_GONE);
-    this.#enter(req, res, person.id, null);
+    if (problem !== null) return send(res, 400, this.#chooseView(person, token, problem));
+    await this.#choose(req, res, person, { password_hash: await this.#passwords.hash(password) });
   };
+
+  readonly choosePasskey: RequestHandler<{ token: string }> = async (req, res) => {
+    const { token } = req.params;
+    const { store } = this.dependencies;
+    const person = personOfLink(store, token);
+    if (person === null) return notice(res, 410, LINK_GONE);
+    const challenge = this.#passkeys.use(fieldsOf(req).get('ticket') ?? '', person.id);
+    const { createdPasskey } = await import('./verify-passkey.ts');
+    const passkey = challenge && (await createdPasskey(responseIn(req), this.#expected(req, challenge)));
+    const owner = passkey && store.passkeys.byCredential(passkey.credential_id)?.person_id;
+    // Anyone with a link can claim the identifier of another person's passkey.
+    if (passkey && (owner === undefined || owner === person.id)) return this.#choose(req, res, person, { passkey });
+    send(res, 400, this.#chooseView(person, token, 'The passkey could not be saved. Try again, or choose a password.'));
+  };
+
+  readonly script: RequestHandler = async (_req, res) => {
+    this.#script ??= readFile(join(PACKAGED_PAGES, 'assets', 'sign-in.js'));
+    res
+      .type('text/javascript')
+      .set('Cache-Control', 'no-cache')
+      .send(await this.#script);
+  };
+
+  async #choose(req: Request<{ token: string }>, res: Response, { id }: PersonRow, way: ChosenWay): Promise<void> {
+    const { store, people } = this.dependencies;
+    const use = () => usePersonLink(store, req.params.token, people.issuer, way);
+    // Another request may have used the link meanwhile.
+    const used = await store.database.write(use, callerOf(id, req));
+    if (used === null) return notice(res, 410, LINK_GONE);
+    this.#enter(req, res, id, null);
+  }
+
+  #signInView(to: Destination | null): string {
+    return signInView(to, this.#passkeys.signIn());
+  }
+
+  #chooseView(row: PersonRow, token: string, problem?: string): string {
+    const person = shown(row);
+    return chooseView(person, token, this.#passkeys.choose(person, token), problem === undefined ? {} : { problem });
+  }
+
+  #expected({ headers }: Request, challenge: string): Expected {
+    return { challenge, origin: `https://${headers.host}`, host: this.dependencies.people.host };
+  }
 
   /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
   #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): void {
@@ -255,6 +331,10 @@ function credentialsIn(req: Request): { email: string; password: string } {
     email: (fields.get('email') ?? '').trim().toLowerCase().slice(0, 254),
     password: (fields.get('password') ?? '').slice(0, MAX_PASSWORD + 1),
   };
+}
+
+function responseIn(req: Request): string {
+  return fieldsOf(req).get('response') ?? '';
 }
 
 function networkOf({ ip = '' }: Request): string {

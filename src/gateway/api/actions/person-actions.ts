@@ -1,0 +1,50 @@
+import type { OPERATIONS } from '../../../management/operations.ts';
+import { people } from '../../../management/resources/person.ts';
+import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
+import { signInHost } from '../../endpoints/domain-names.ts';
+
+import { addPerson, issuePersonLink } from '../../sign-in/people.ts';
+import { issuerOf } from '../../sign-in/people-provider.ts';
+import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
+import type { PersonRow } from '../../store/people.ts';
+import { isConstraint } from '../../store/sql/database-problems.ts';
+import type { ApiContext } from '../api-context.ts';
+import { type ActionsOf, found } from '../operation-router.ts';
+import { refuse } from '../request.ts';
+import { type Stored, storedActions } from './stored-actions.ts';
+
+/** Actions on the people of this gateway. No answer contains a hash or a key. */
+export function personActions({ store, links, place, domains }: ApiContext): ActionsOf<typeof OPERATIONS.people> {
+  const { database, people: rows, passkeys } = store;
+  const stored: Stored<typeof people, PersonRow> = {
+    resource: people,
+    rows,
+    shown: ({ password_hash: _, ...row }) => ({
+      ...row,
+      uri: links.of(people, row.id),
+      passkeys: passkeys.ofPerson(row.id).map(({ name, created_at }) => ({ name, created_at })),
+    }),
+  };
+  return {
+    ...storedActions(database, stored),
+    create: (body, caller) =>
+      database.write(() => {
+        try {
+          return stored.shown(addPerson(store, body));
+        } catch (error) {
+          if (!isConstraint(error, 'UNIQUE')) throw error;
+          throw refuse(400, WRONG_VALUE, 'email: another person has this address');
+        }
+      }, caller),
+    createLink: (id, _body, caller) =>
+      database.write(() => {
+        const { path, expires_at } = issuePersonLink(store, found(rows.get(id), people).id);
+        return { url: place.signInOrigin + path, expires_at };
+      }, caller),
+    signOut: (id, _body, caller) =>
+      database.write(() => {
+        const subject = found(rows.get(id), people).id;
+        endSignIns(store, { issuer: issuerOf(signInHost(domains.baseDomain)), subject });
+      }, caller),
+  };
+}
