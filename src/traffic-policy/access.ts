@@ -86,6 +86,17 @@ export function withShareLinks(policy: Policy): Policy {
   return { ...base, [phase]: [{ actions: [share] }, ...rest] };
 }
 
+/** The same policy, where no share link lets anybody in: what it asks for besides is for all. */
+export function withoutShareLinks(policy: Policy): Policy {
+  const { base, phase, requests } = partsOf(policy);
+  const rest = requests.flatMap(({ expressions, ...rule }) => {
+    const actions = rule.actions.filter(({ type }) => type !== SHARE_LINKS);
+    const others = expressions?.filter((expression) => expression !== WITHOUT_LINK) ?? [];
+    return actions.length === 0 ? [] : [{ ...rule, ...(others.length > 0 && { expressions: others }), actions }];
+  });
+  return { ...base, [phase]: rest };
+}
+
 /**
  * The same policy with another way for clients to come in: an ordinary one, with the new rule first. Rules with expressions of
  * their own stay as they are, and so do all other actions.

@@ -92,6 +92,7 @@ export function stubTunnel(name: string, changes: Partial<FeedTunnel> = {}): Fee
     forwards_to: 'localhost:8001',
     domain: `${name}.example.com`,
     own_policy: false,
+    access: ['everyone'],
     status: 'online',
     since: NOW,
     last_error: null,

@@ -4,6 +4,7 @@ import {
   type AccessWay,
   accessOf,
   withAccess,
+  withoutShareLinks,
   withShareLinks,
 } from '../../src/traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../src/traffic-policy/document.ts';
@@ -105,9 +106,12 @@ describe('who may come in', () => {
         { name: 'n', ...rule(HEADER) },
       ),
     ],
-  ])('links let people in at %j with %j', (policy, expected) => {
+  ])('links let people in at %j with %j, and no longer', (policy, expected) => {
     const changed = withShareLinks(PolicyInput.parse(policy));
     expect(changed).toEqual(expected);
+    const before = accessOf(toTrafficPolicy(PolicyInput.parse(policy), 'http'));
+    const without = toTrafficPolicy(PolicyInput.parse(withoutShareLinks(changed)), 'http');
+    expect(accessOf(without)).toEqual(before.includes('link') ? ['everyone'] : before);
     compilePolicy(JSON.stringify(changed), 'https');
   });
 });

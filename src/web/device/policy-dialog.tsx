@@ -9,11 +9,22 @@ import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
+import { AccessForm } from './access-form.tsx';
 import { PolicyDraft, type Protocol } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
-/** Edits the policy of a tunnel in place. Asks for it first, as the live feed has none. */
-export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
+/**
+ * Edits the policy of a tunnel in place. Asks for it first, as the live feed has none.
+ *
+ * @param choosesAccess whether it begins with who may come in, in plain words
+ */
+export function PolicyDialog({
+  tunnel,
+  choosesAccess = false,
+}: {
+  tunnel: FeedTunnel;
+  choosesAccess?: boolean;
+}): JSX.Element {
   const protocol = tunnel.protocol as Protocol;
   const [draft] = useState(() => new PolicyDraft(() => protocol));
   const loading = useSubmission();
@@ -38,7 +49,7 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     if (failed && !isDefault) await draft.locate(failed);
   };
   return (
-    <Dialog title={`Policy of ${tunnel.url_part}`} onClose={goHome} wide>
+    <Dialog title={`${choosesAccess ? 'Who may come in:' : 'Policy of'} ${tunnel.url_part}`} onClose={goHome} wide>
       {problem && (
         <ProblemNotice
           title="The policy was not changed"
@@ -51,6 +62,7 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
       )}
       {loading.problem && <ProblemNotice title="The policy could not be loaded" problem={loading.problem} />}
       {loading.busy && <p class="with-spinner">Loading…</p>}
+      {ready.value && choosesAccess && <AccessForm draft={draft} present={tunnel.access} />}
       {ready.value && <PolicyEditor draft={draft} />}
       <p class="hint">Saving opens the tunnel again, so open connections end.</p>
       <div class="dialog-actions">

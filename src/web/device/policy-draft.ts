@@ -1,9 +1,14 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
+import type { AccessChoice, PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
 import { type ApiProblem, call } from '../ui/api.ts';
 
 export type Format = 'yaml' | 'json';
 export type Protocol = 'http' | 'tcp' | 'tls';
+/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
+export interface AccessRequest {
+  choice: AccessChoice | null;
+  links: boolean;
+}
 
 const POLICY_PLACE = /^(?:policy|inbound|outbound|on_\w+)\b/;
 const CHECK_AFTER_MS = 400;
@@ -55,6 +60,17 @@ export class PolicyDraft {
     await this.use(this.#format.value);
   }
 
+  /**
+   * Writes into the text who may come in.
+   *
+   * @returns the password in it, if a new one is; null also while the text cannot be read
+   */
+  async admit(access: AccessRequest): Promise<string | null> {
+    const { text, password } = await this.#ask({ format: this.#format.value, access });
+    if (text !== null) this.#text.value = text;
+    return password;
+  }
+
   /** Writes the text in another format, if it can be read. */
   async use(format: Format): Promise<void> {
     this.#format.value = format;
@@ -84,7 +100,9 @@ export class PolicyDraft {
     return this.#problems.value.length > 0 && POLICY_PLACE.test(place);
   }
 
-  async #ask(more: { format?: Format; details?: Record<string, string> } = {}): Promise<PolicyTextAnswer> {
+  async #ask(
+    more: { format?: Format; details?: Record<string, string>; access?: AccessRequest } = {},
+  ): Promise<PolicyTextAnswer> {
     window.clearTimeout(this.#timer);
     const request = ++this.#request;
     const text = this.#text.value;

@@ -38,7 +38,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const form = useRef<HTMLFormElement>(null);
   const allPorts = useSignal(false);
   const [draft] = useState(() => new PolicyDraft(() => protocol.value));
-  const suggestions = useSignal<PageSuggestions>({ ports: [], ending: null, hasOwnSite: false });
+  const suggestions = useSignal<Omit<PageSuggestions, 'access'>>({ ports: [], ending: null, hasOwnSite: false });
   useEffect(() => {
     call<PageSuggestions>('GET', '/page/suggestions').then(
       (found) => {
@@ -164,7 +164,11 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
 }
 
 /** What becomes of a domain. At a site, a single label is a name below it. */
-function domainHint(protocol: Protocol, domain: string, { ending, hasOwnSite }: PageSuggestions): string {
+function domainHint(
+  protocol: Protocol,
+  domain: string,
+  { ending, hasOwnSite }: Pick<PageSuggestions, 'ending' | 'hasOwnSite'>,
+): string {
   if (protocol === 'tcp') return 'Optional: host:port. Without it, the gateway chooses.';
   if (ending === null || domain.includes('.')) return 'Optional. Without it, the gateway chooses.';
   const whole = (domain || 'label') + ending;

@@ -10,6 +10,7 @@ import { QrCode } from '../ui/qr-code.tsx';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
 import { PolicyDialog } from './policy-dialog.tsx';
+import { ShareDialog } from './share-dialog.tsx';
 import { FORWARDS_TO_HINT } from './start-tunnel.tsx';
 
 export interface TunnelDialogsProps {
@@ -23,6 +24,8 @@ export interface TunnelDialogsProps {
 export function TunnelDialogs({ tunnel, action, forget }: TunnelDialogsProps): JSX.Element | null {
   if (action === 'qr') return <QrDialog tunnel={tunnel} />;
   if (action === 'policy') return <PolicyDialog tunnel={tunnel} />;
+  if (action === 'access') return <PolicyDialog tunnel={tunnel} choosesAccess />;
+  if (action === 'share') return <ShareDialog tunnel={tunnel} />;
   if (action === 'change') return <ChangeDialog tunnel={tunnel} />;
   if (action === 'delete') return <DeleteDialog tunnel={tunnel} forget={forget} />;
   return null;

@@ -1,11 +1,12 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
+import { accessText } from '../ui/access.ts';
 import { Address } from '../ui/address.tsx';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';
 import { TextField } from '../ui/field.tsx';
-import { ArrowIcon, ListIcon, PlusIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
+import { ArrowIcon, LinkIcon, ListIcon, PlusIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, type Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { ago, spanSince } from '../ui/time-span.ts';
@@ -121,6 +122,15 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
         <span>{UPSTREAM_STATES[tunnel.upstream.state]}</span>
       </p>
       <p class="hint">{[trafficText(tunnel), policyText].join(' · ')}</p>
+      <p class="access">
+        <ShieldIcon />
+        <span class="hint">Who may come in:</span>{' '}
+        {tunnel.protocol === 'http' ? (
+          <a href={linkTo('tunnels', id, 'access')}>{accessText(tunnel.access)}</a>
+        ) : (
+          accessText(tunnel.access)
+        )}
+      </p>
       {error && status !== 'online' && (
         <p class="reason">
           {errorText(error)} {status === 'failed' && 'The agent keeps trying.'}
@@ -135,6 +145,12 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
           <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'traffic')} label={`Traffic: ${name}`}>
             <ListIcon />
             Traffic
+          </ButtonLink>
+        )}
+        {url.startsWith('https:') && (
+          <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'share')} label={`Share: ${name}`}>
+            <LinkIcon />
+            Share
           </ButtonLink>
         )}
         <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'change')} label={`Change: ${name}`}>

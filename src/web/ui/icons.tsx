@@ -26,6 +26,9 @@ export const ShieldIcon = icon(<path d="M12 3 5 6v5c0 4.5 3 8 7 10 4-2 7-5.500 7
 export const PulseIcon = icon(<path d="M3 12h4l3-7 4 14 3-7h4" />);
 export const ArrowIcon = icon(<path d="M5 12h14M13 6l6 6-6 6" />);
 export const ListIcon = icon(<path d="M9 6h11M9 12h11M9 18h11M4.500 6h.01M4.500 12h.01M4.500 18h.01" />);
+export const LinkIcon = icon(
+  <path d="M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.700-5.700l-1.300 1.300M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.700 5.700l1.300-1.300" />,
+);
 export const BackIcon = icon(<path d="M19 12H5M11 6l-6 6 6 6" />);
 export const QrIcon = icon(
   <>

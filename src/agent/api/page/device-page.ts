@@ -6,6 +6,7 @@ import { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
 import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
+import { ACCESS_CHOICES, isSupported } from '../../../traffic-policy/access.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import type { Site } from '../../tunnels/site-names.ts';
 import { serve } from '../routes.ts';
@@ -66,7 +67,8 @@ export class DevicePage {
   async #suggestions(): Promise<PageSuggestions> {
     const { canForwardTo, site } = this.options;
     const ports = (await listeningPorts()).filter(canForwardTo);
-    return { ports, ending: site && `.${site.domain}`, hasOwnSite: site?.deviceName === null };
+    const access = ACCESS_CHOICES.filter(isSupported);
+    return { ports, ending: site && `.${site.domain}`, hasOwnSite: site?.deviceName === null, access };
   }
 
   /** One at a time: all pages that ask meanwhile get the same result. */

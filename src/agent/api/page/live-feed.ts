@@ -2,7 +2,10 @@ import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { LogTail } from '../../../lib/log/log-tail.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
+import { type AccessWay, accessOf } from '../../../traffic-policy/access.ts';
+import { PolicyInput, PolicyNotApplicable, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
+import type { Tunnel } from '../../tunnels/tunnel.ts';
 import { isAdmitted } from '../bearer-auth.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
 import { presentDetail } from '../tunnels-router.ts';
@@ -22,6 +25,8 @@ export class LiveFeed {
   readonly #pages: EventStreams;
   #sent = { status: '', tunnels: new Map<string, FeedTunnel>(), line: 0 };
   #lastEvent = 0;
+  /** By policy: looking at one again each second would cost more than all else. */
+  readonly #access = new WeakMap<object, readonly AccessWay[]>();
 
   constructor(private readonly source: Source) {
     this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update(), true);
@@ -57,7 +62,17 @@ export class LiveFeed {
   #present(view: Parameters<typeof presentDetail>[0]): FeedTunnel {
     const { policy: _, upstream, ...detail } = presentDetail(view, this.source.tunnels);
     const { checked_at: __, ...steady } = upstream;
-    return { id: view.tunnel.id, own_policy: view.tunnel.policy !== null, ...detail, upstream: steady };
+    const { id, policy } = view.tunnel;
+    return { id, own_policy: policy !== null, access: this.#accessOf(view.tunnel), ...detail, upstream: steady };
+  }
+
+  #accessOf(tunnel: Tunnel): readonly AccessWay[] {
+    const policy = this.source.tunnels.policies.on(tunnel);
+    const known = this.#access.get(policy);
+    if (known !== undefined) return known;
+    const access = accessOfPolicy(policy, tunnel.protocol);
+    this.#access.set(policy, access);
+    return access;
   }
 
   #update(): void {
@@ -85,6 +100,18 @@ export class LiveFeed {
       ...(removed.length > 0 && { removed }),
       ...(lines.length > 0 && { log: lines }),
     };
+  }
+}
+
+/** Of a stored policy that this version does not accept, nobody knows. */
+function accessOfPolicy(policy: object, protocol: string): readonly AccessWay[] {
+  const parsed = PolicyInput.safeParse(policy);
+  if (!parsed.success) return ['policy'];
+  try {
+    return accessOf(toTrafficPolicy(parsed.data, protocol === 'tcp' || protocol === 'tls' ? protocol : 'http'));
+  } catch (error) {
+    if (error instanceof PolicyNotApplicable) return ['policy'];
+    throw error;
   }
 }
 

@@ -1,10 +1,13 @@
 import { z } from 'zod';
 import type { TailLine } from '../../../lib/log/log-tail.ts';
+import { ACCESS_CHOICES, type AccessChoice, type AccessWay } from '../../../traffic-policy/access.ts';
 import type { PolicyInput } from '../../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
 import type { TunnelDetail } from '../operations.ts';
 import type { Route } from '../routes.ts';
 import type { StatusReport } from '../status-report.ts';
+
+export type { AccessChoice } from '../../../traffic-policy/access.ts';
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -38,6 +41,8 @@ export interface PageSuggestions {
   ending: string | null;
   /** Whether all names there are this device's own. */
   hasOwnSite: boolean;
+  /** Who may come in, as far as this version knows actions for it. */
+  access: AccessChoice[];
 }
 
 /** A result of the diagnosis, as `device-agent doctor --json` prints it. */
@@ -62,6 +67,8 @@ export interface PolicyTextAnswer {
   /** The policy in the format asked for; null without one, or while it cannot be read. */
   text: string | null;
   problems: PolicyTextProblem[];
+  /** The password in the policy that was just made; null: none was. */
+  password: string | null;
 }
 
 const PolicyTextRequest = z.strictObject({
@@ -71,6 +78,8 @@ const PolicyTextRequest = z.strictObject({
   format: z.enum(['yaml', 'json']).optional(),
   /** Problems that the API or the gateway found, by place: they get a line. */
   details: z.record(z.string(), z.string()).optional(),
+  /** Changes who may come in, before it is written in the format; null: only whether share links let people in. */
+  access: z.strictObject({ choice: z.enum(ACCESS_CHOICES).nullable(), links: z.boolean() }).optional(),
 });
 
 /** What only the page asks for. */
@@ -93,6 +102,8 @@ export const PAGE_ROUTES = {
 export interface FeedTunnel extends Omit<TunnelDetail, 'policy' | 'upstream'> {
   readonly upstream: Omit<TunnelDetail['upstream'], 'checked_at'>;
   readonly id: string;
+  /** Who may come in by its policy. */
+  readonly access: readonly AccessWay[];
   /** Whether it has a policy of its own rather than the default policies. */
   readonly own_policy: boolean;
 }

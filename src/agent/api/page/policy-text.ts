@@ -1,18 +1,23 @@
+import { randomBytes } from 'node:crypto';
 import { type Document, isMap, isScalar, isSeq, LineCounter, stringify } from 'yaml';
 import type { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { checkJson, JsonTextError } from '../../../lib/json-text.ts';
 import { formatPath, validationMessage } from '../../../lib/validation-messages.ts';
+import { withAccess, withoutShareLinks, withShareLinks } from '../../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
 import type { PAGE_ROUTES, PolicyTextAnswer, PolicyTextProblem } from './page-routes.ts';
 
 export type PolicyTextRequest = z.output<typeof PAGE_ROUTES.policy.body>;
 
+/** 128 bits. */
+const PASSWORD_BYTES = 16;
+
 type Path = readonly (string | number)[];
 
 /** Reads a policy that somebody types, in JSON or YAML, and finds the places of what is wrong with it. */
-export function readPolicyText({ text, protocol, format, details }: PolicyTextRequest): PolicyTextAnswer {
+export function readPolicyText({ text, protocol, format, details, access }: PolicyTextRequest): PolicyTextAnswer {
   const lines = new LineCounter();
   let document: Document.Parsed;
   try {
@@ -29,8 +34,15 @@ export function readPolicyText({ text, protocol, format, details }: PolicyTextRe
   } catch (error) {
     return refused([locate([], messageOf(error))]);
   }
-  const written = format === undefined ? null : write(value, format);
   const parsed = PolicyInput.safeParse(value, { error: validationMessage });
+  const password = access?.choice === 'password' ? randomBytes(PASSWORD_BYTES).toString('base64url') : null;
+  if (access !== undefined && parsed.success) {
+    const { choice, links } = access;
+    const chosen = choice === null ? withoutShareLinks(parsed.data) : withAccess(parsed.data, choice, password ?? '');
+    const policy = PolicyInput.parse(links ? withShareLinks(chosen) : chosen);
+    return { policy, text: write(policy, format ?? 'yaml'), problems: [], password };
+  }
+  const written = format === undefined ? null : write(value, format);
   const found = parsed.success
     ? [...protocolProblems(parsed.data, protocol), ...Object.entries(details ?? {})].map(([place, message]) =>
         locate(parsePlace(place), message),
@@ -40,11 +52,12 @@ export function readPolicyText({ text, protocol, format, details }: PolicyTextRe
         return locate(path, `${formatPath(path) || 'policy'}: ${issue.message}`);
       });
   const problems = found.sort((a, b) => a.line - b.line || a.column - b.column);
-  return { policy: parsed.success && problems.length === 0 ? parsed.data : null, text: written, problems };
+  const policy = parsed.success && problems.length === 0 ? parsed.data : null;
+  return { policy, text: written, problems, password: null };
 }
 
 function refused(problems: PolicyTextProblem[]): PolicyTextAnswer {
-  return { policy: null, text: null, problems };
+  return { policy: null, text: null, problems, password: null };
 }
 
 /** For text that begins as JSON does, errors of a JSON parser are clearer. */

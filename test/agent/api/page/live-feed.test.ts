@@ -69,7 +69,15 @@ describe('the live feed', () => {
     const snapshot: FeedSnapshot = page.events()[0]?.data;
     expect(snapshot).toMatchObject({
       status: { version: '1.2.3', session: { state: 'online' } },
-      tunnels: [{ id: tunnel.id, url: 'https://first.localhost:8443', status: 'online', own_policy: false }],
+      tunnels: [
+        {
+          id: tunnel.id,
+          url: 'https://first.localhost:8443',
+          status: 'online',
+          own_policy: false,
+          access: ['everyone'],
+        },
+      ],
       log: [],
     });
     expect(checks()).toBe(1);

@@ -15,7 +15,7 @@ describe('a policy that somebody types', () => {
     ['JSON', '{"on_http_request": [{"actions": [{"type": "deny"}]}]}'],
     ['YAML with braces', 'on_http_request: [{actions: [{type: deny}]}]'],
   ])('is read from %s', (_, text) => {
-    expect(read(text)).toEqual({ policy: DENYING, text: null, problems: [] });
+    expect(read(text)).toEqual({ policy: DENYING, text: null, problems: [], password: null });
   });
 
   it.each([
@@ -46,6 +46,16 @@ describe('a policy that somebody types', () => {
     expect(read(text, { details }).problems).toEqual([{ line: 3, column: 9, message: 'unknown variable req.nothing' }]);
   });
 
+  it('is written with another choice of who may come in, with a password of its own', () => {
+    const answer = read(JSON.stringify(DENYING), { format: 'yaml', access: { choice: 'password', links: true } });
+    expect(answer.password).toMatch(/^[\w-]{22}$/);
+    expect(answer.text).toContain(`guest:${answer.password}`);
+    expect(answer.policy?.on_http_request?.at(-1)).toEqual(DENYING.on_http_request[0]);
+    const again = read(answer.text ?? '', { format: 'yaml', access: { choice: null, links: false } });
+    expect(again.text).toContain(`guest:${answer.password}`);
+    expect(again.text).not.toContain('share');
+  });
+
   it('is written in the other format', () => {
     const json = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
     const yaml = read(json, { format: 'yaml' }).text ?? '';
@@ -67,6 +77,6 @@ describe('a policy that somebody types', () => {
 it('POST /page/policy reads a policy, and rejects what is no request', async () => {
   const { local } = await setUpApi();
   const good = await request(local).post('/page/policy').send({ text: '{}', protocol: 'http' });
-  expect([good.status, good.body]).toEqual([200, { policy: {}, text: null, problems: [] }]);
+  expect([good.status, good.body]).toEqual([200, { policy: {}, text: null, problems: [], password: null }]);
   expect((await request(local).post('/page/policy').send({ text: '{}' })).status).toBe(400);
 });
