@@ -157,7 +157,7 @@ const STANDALONE_GATEWAY = {
     { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
   ),
   GATEWAY_POLICY_NETWORKS: cidrs(
-    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`',
+    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`, and destinations of events',
     { otherwise: 'none; public addresses only', example: '10.0.0.7,10.2.0.0/16' },
   ),
   GATEWAY_GEO_DATABASE: text(
