@@ -100,7 +100,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const folder = join(dataDir, 'gateway');
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
-    { dataDir, encryptionKey, databaseUrl },
+    { ...options, encryptionKey, databaseUrl },
     { older: 'upgrade', log: options.log },
   );
   const { unwritable } = store.database;

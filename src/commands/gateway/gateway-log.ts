@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { AuditRow } from '../../gateway/store/audit-log.ts';
+import { messageOf } from '../../gateway/events/event-message.ts';
+import type { AuditLog, AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -10,6 +11,8 @@ export interface LogOptions {
   object?: string;
   by?: string;
   json?: boolean;
+  /** Lines as destinations of events get them. */
+  export?: boolean;
 }
 
 const PAGE = 500;
@@ -20,21 +23,39 @@ const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86
  *
  * @throws {OperatorError} exit code 2 when `since` is no time
  */
-export function showLog({ auditLog }: Store, { since = '90d', object, by, json }: LogOptions): void {
-  const from = startOf(since);
-  const rows: AuditRow[] = [];
-  for (let before: string | null = null; ; ) {
-    const page: AuditRow[] = auditLog.page(before, PAGE);
-    rows.push(...page.filter(({ created_at }) => created_at >= from));
-    before = page.at(-1)?.id ?? null;
-    if (page.length < PAGE || (page.at(-1)?.created_at ?? '') < from) break;
+export function showLog({ auditLog }: Store, options: LogOptions): void {
+  const wanted = wantedRows(auditLog, options);
+  if (options.json) return void print(jsonText([...wanted]));
+  let count = 0;
+  for (const row of wanted) {
+    count += 1;
+    print(options.export ? messageOf(row) : printable(lineOf(row)));
   }
-  const isWanted = (row: AuditRow) =>
-    (object === undefined || row.object_id === object) && (by === undefined || row.by === by);
-  const wanted = rows.filter(isWanted).reverse();
-  if (json) return void print(jsonText(wanted));
-  if (wanted.length === 0) note('No changes.');
-  for (const row of wanted) print(printable(lineOf(row)));
+  if (count === 0) note('No changes.');
+}
+
+/** Page by page: years of changes need not fit into memory. */
+function* wantedRows(auditLog: AuditLog, { since, object, by }: LogOptions): Generator<AuditRow> {
+  const from = since === undefined ? '' : startOf(since);
+  let page: AuditRow[];
+  for (let after = idBefore(auditLog, from); ; after = page.at(-1)?.id ?? '') {
+    page = auditLog.after(after, null, PAGE);
+    for (const row of page) {
+      const isOther = (object !== undefined && row.object_id !== object) || (by !== undefined && row.by !== by);
+      if (row.created_at >= from && !isOther) yield row;
+    }
+    if (page.length < PAGE) return;
+  }
+}
+
+/** The id of a row that is older, at most a page before the first one that is not. */
+function idBefore(auditLog: AuditLog, from: string): string {
+  if (from === '') return '';
+  for (let before: string | null = null; ; ) {
+    const last: AuditRow | undefined = auditLog.page(before, PAGE).at(-1);
+    if (last === undefined || last.created_at < from) return last?.id ?? '';
+    before = last.id;
+  }
 }
 
 function startOf(since: string): string {

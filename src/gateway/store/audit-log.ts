@@ -55,12 +55,13 @@ export const CHANGE_TYPES: readonly string[] = Object.values(NAMES)
 
 /** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
 const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
-const KEEP_MS = 90 * 86_400_000;
+const DAY_MS = 86_400_000;
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
 
-/** Who has changed what, with the change in one transaction; for 90 days. */
+/** Who has changed what, with the change in one transaction; for 90 days, or as {@link AuditLog.keepFor} says. */
 export class AuditLog extends Table<typeof columns> {
+  #keptMs = 90 * DAY_MS;
   #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
 
   constructor(
@@ -70,6 +71,10 @@ export class AuditLog extends Table<typeof columns> {
   ) {
     super(database, 'audit_log', columns);
     database.onChange((caller, change) => this.#record(caller, change));
+  }
+
+  keepFor(days: number): void {
+    this.#keptMs = days * DAY_MS;
   }
 
   /** Calls the listener for each row that is deleted because it is old, in that transaction. */
@@ -114,7 +119,7 @@ export class AuditLog extends Table<typeof columns> {
       object_id: String((after ?? before)?.id),
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
-    const kept = new Date(Date.parse(created_at) - KEEP_MS).toISOString();
+    const kept = new Date(Date.parse(created_at) - this.#keptMs).toISOString();
     const oldest = this.database.all<Pick<AuditRow, 'id' | 'type' | 'created_at'>>(
       'SELECT id, type, created_at FROM audit_log ORDER BY id LIMIT ?',
       [DELETED_AT_ONCE],
