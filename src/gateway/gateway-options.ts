@@ -37,6 +37,8 @@ export interface GatewayOptions {
   policyNetworks?: readonly Cidr[];
   /** Load balancers in front of the gateway; omitted: none. */
   balancers?: readonly Cidr[];
+  /** Days for which the audit log is kept; omitted: 90. */
+  auditLogDays?: number;
   /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */
   apiUrl?: string | null;
   /** The CA that certifies reserved domains; omitted: the gateway's own CA. */

@@ -14,7 +14,7 @@ import { PACKAGED_REPLACER, VERSION } from '../packaged.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
 import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
-import { publicRequest } from '../traffic-policy/public-request.ts';
+import { publicAddress, publicRequest } from '../traffic-policy/public-request.ts';
 import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
@@ -104,7 +104,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const folder = join(dataDir, 'gateway');
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
-    { dataDir, encryptionKey, databaseUrl },
+    { ...options, encryptionKey, databaseUrl },
     { older: 'upgrade', log: options.log },
   );
   const { unwritable } = store.database;
@@ -307,7 +307,9 @@ function createPolicies(
 function startEventDelivery({ options, store, cluster, log, onStop }: Start): void {
   if (store.database.unwritable !== null) return;
   const request: typeof publicRequest = (outbound, signal) => publicRequest(outbound, signal, options.policyNetworks);
-  const delivery = new EventDelivery({ store, request, clock: systemClock, log });
+  const resolve: typeof publicAddress = (host) => publicAddress(host, options.policyNetworks);
+  const folder = join(options.dataDir, 'gateway', 'events');
+  const delivery = new EventDelivery({ store, folder, request, resolve, clock: systemClock, log });
   const start = () => {
     delivery.start();
     return () => delivery.stop();

@@ -61,6 +61,8 @@ export interface GatewayServerSettings {
   databaseUrl: string | null;
   /** `host:port` at which other gateways of the shared database reach this one; null: it serves alone. */
   nodeAddress: string | null;
+  /** Days for which the audit log is kept. */
+  auditLogDays: number;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
   acme: AcmeSettings | null;
   /** DNS server for the challenges of wildcard domains; null: none. */
@@ -110,6 +112,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     encryptionKey,
     databaseUrl,
     nodeAddress: values.GATEWAY_NODE_ADDRESS,
+    auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS ?? 0,
     acme: acmeSettings(values, path, problems),
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),

@@ -157,7 +157,7 @@ const STANDALONE_GATEWAY = {
     { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
   ),
   GATEWAY_POLICY_NETWORKS: cidrs(
-    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`',
+    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`, and destinations of events',
     { otherwise: 'none; public addresses only', example: '10.0.0.7,10.2.0.0/16' },
   ),
   GATEWAY_GEO_DATABASE: text(
@@ -173,6 +173,12 @@ const STANDALONE_GATEWAY = {
   GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
     otherwise: '`https://api.<domain>` with the HTTPS port',
   }),
+  GATEWAY_AUDIT_LOG_DAYS: count(
+    'Days for which the gateway keeps who has changed what, and events wait for a destination',
+    90,
+    3650,
+    1,
+  ),
   GATEWAY_API_RATE_LIMIT: count('Management requests per minute and API key; `0`: no limit', 0, 1_000_000),
   GATEWAY_API_BODY_LIMIT: count('Bytes of a management request’s body', 1_048_576, 16_777_216, 1),
   GATEWAY_API_TIMEOUT: count('Seconds a management request may take to arrive', 30, 3600, 1),

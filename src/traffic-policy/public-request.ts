@@ -127,6 +127,25 @@ export function namedValues(headers: readonly string[]): Record<string, string[]
   return Object.fromEntries(named);
 }
 
+/**
+ * Resolves a name, or takes an address as it is.
+ *
+ * @returns an address on the public internet, or in the allowed networks
+ * @throws Error when there is none
+ */
+export async function publicAddress(host: string, allowed: readonly Cidr[] = []): Promise<string> {
+  if (isIP(host)) {
+    if (!isOpen(host, allowed)) throw new Error(`${host} is not on the public internet`);
+    return host;
+  }
+  return new Promise((resolve, reject) => {
+    lookupOf(allowed)(host, { all: false }, (error, address) => {
+      if (error) reject(error);
+      else resolve(String(address));
+    });
+  });
+}
+
 function lookupOf(allowed: readonly Cidr[]): LookupFunction {
   return (hostname, options, callback) => {
     systemLookup(hostname, { ...options, all: true }, (error, addresses) => {

@@ -1,5 +1,11 @@
 import { once } from 'node:events';
-import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -20,22 +26,10 @@ export class EventReceiver {
   /** What it does with the next event. */
   react: (event: ReceivedEvent) => Reaction = () => 204;
   #port = 0;
-  readonly #server: Server;
+  #server: Server | null = null;
 
   /** @param pair for TLS; left out: without */
-  constructor(pair?: { cert: string; key: string }) {
-    this.#server = pair ? createTlsServer(pair) : createServer();
-    this.#server.on('request', async (req, res) => {
-      const body = await text(req).catch(() => null);
-      if (body === null) return;
-      const event = { id: String(req.headers['webhook-id']), headers: req.headers, body };
-      const reaction = this.react(event);
-      if (reaction === 'hang') return;
-      if (reaction === 'forget' || Number(reaction) < 300) this.acknowledged.push(event);
-      if (typeof reaction === 'number') res.writeHead(reaction).end();
-      else req.socket.destroy();
-    });
-  }
+  constructor(private readonly pair?: { cert: string; key: string }) {}
 
   /** The gateway takes no other URL, whether or not there is TLS. */
   get url(): string {
@@ -48,20 +42,36 @@ export class EventReceiver {
 
   /** Listens, at the same port as before. */
   async listen(): Promise<void> {
-    this.#server.listen(this.#port, '127.0.0.1');
-    await once(this.#server, 'listening');
-    this.#port = (this.#server.address() as AddressInfo).port;
+    const server = this.pair ? createTlsServer(this.pair) : createServer();
+    server.on('request', (req, res) => this.#take(req, res));
+    server.listen(this.#port, '127.0.0.1');
+    await once(server, 'listening');
+    this.#port = (server.address() as AddressInfo).port;
+    this.#server = server;
   }
 
   /** Ends all connections, also those that hang. */
   reset(): void {
-    this.#server.closeAllConnections();
+    this.#server?.closeAllConnections();
   }
 
   /** Refuses connections until it listens again. */
   async refuse(): Promise<void> {
-    this.#server.close();
+    const server = this.#server;
+    if (server === null) return;
+    server.close();
     this.reset();
-    await once(this.#server, 'close');
+    await once(server, 'close');
+  }
+
+  async #take(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const body = await text(req).catch(() => null);
+    if (body === null) return;
+    const event = { id: String(req.headers['webhook-id']), headers: req.headers, body };
+    const reaction = this.react(event);
+    if (reaction === 'hang') return;
+    if (reaction === 'forget' || Number(reaction) < 300) this.acknowledged.push(event);
+    if (typeof reaction === 'number') res.writeHead(reaction).end();
+    else req.socket.destroy();
   }
 }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { AuditRow } from '../../gateway/store/audit-log.ts';
+import { messageOf } from '../../gateway/events/event-message.ts';
+import type { AuditLog, AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -11,6 +12,8 @@ export interface LogOptions {
   object?: string;
   by?: string;
   json?: boolean;
+  /** Lines as destinations of events get them. */
+  export?: boolean;
 }
 
 const PAGE = 500;
@@ -21,18 +24,27 @@ const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86
  *
  * @throws {OperatorError} exit code 2 when `since` is no time
  */
-export function showLog({ auditLog }: Store, { since = '90d', type, object, by, json }: LogOptions): void {
-  const filter = { since: startOf(since), type, object_id: object, by };
-  const wanted: AuditRow[] = [];
+export function showLog({ auditLog }: Store, options: LogOptions): void {
+  const wanted = wantedRows(auditLog, options);
+  if (options.json) return void print(jsonText([...wanted]));
+  let count = 0;
+  for (const row of wanted) {
+    count += 1;
+    print(options.export ? messageOf(row) : printable(lineOf(row)));
+  }
+  if (count === 0) note('No changes.');
+}
+
+/** Page by page: years of changes need not fit into memory. */
+function* wantedRows(auditLog: AuditLog, { since, type, object, by }: LogOptions): Generator<AuditRow> {
+  const filter = { since: since === undefined ? undefined : startOf(since), type, object_id: object, by };
   let page: AuditRow[];
+  let after = '';
   do {
-    page = auditLog.find(filter, wanted.at(-1)?.id ?? null, PAGE);
-    wanted.push(...page);
+    page = auditLog.find(filter, { after }, PAGE);
+    yield* page;
+    after = page.at(-1)?.id ?? '';
   } while (page.length === PAGE);
-  wanted.reverse();
-  if (json) return void print(jsonText(wanted));
-  if (wanted.length === 0) note('No changes.');
-  for (const row of wanted) print(printable(lineOf(row)));
 }
 
 function startOf(since: string): string {

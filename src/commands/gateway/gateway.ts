@@ -160,12 +160,15 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
 function addLogCommand(gateway: Command, settings: () => GatewayServerSettings): void {
   gateway
     .command('log')
-    .description('Show who has changed what in the last 90 days, by the management API, the dashboard or commands')
+    .description(
+      'Show who has changed what, by the management API, the dashboard or commands; kept for GATEWAY_AUDIT_LOG_DAYS',
+    )
     .option('--since <time>', 'A duration such as 24h, or a time such as 2026-11-26')
     .option('--type <type>', 'Changes of a type such as domain_created.v0, or of a kind such as domain')
     .option('--object <id>', 'Changes of one object')
     .option('--by <id>', 'Changes by one API key; gateway: by commands; device: by devices that join')
     .option('--json', 'Print JSON, with the members before and after; secrets are left out')
+    .option('--export', 'Print a line of JSON for each change, as files of events have them')
     .action(async (options: LogOptions) => {
       const { showLog } = await import('./gateway-log.ts');
       await withStore(settings(), async (store) => showLog(store, options));

@@ -1,9 +1,12 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import type { publicRequest } from '../../traffic-policy/public-request.ts';
-import type { EventDestinationRow } from '../store/events.ts';
+import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
+import type { EventDestinationRow, Target } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
 import { DestinationWorker } from './destination-worker.ts';
+import { fileSink } from './event-file.ts';
+import type { EventSink } from './event-message.ts';
+import { syslogSink } from './syslog.ts';
 import { webhookSink } from './webhook.ts';
 
 /** How often changes are looked for that commands have made. */
@@ -13,7 +16,10 @@ const MAX_DESTINATIONS = 100;
 
 interface EventDeliveryOptions {
   store: Store;
+  /** Has the files of destinations. */
+  folder: string;
   request: typeof publicRequest;
+  resolve: typeof publicAddress;
   clock: Clock;
   log: Log;
 }
@@ -65,9 +71,15 @@ export class EventDelivery {
   }
 
   #begin(destination: EventDestinationRow): DestinationWorker {
-    const { store, request, clock, log } = this.options;
+    const { store, clock, log } = this.options;
     const target = store.eventDestinations.target(destination);
-    return new DestinationWorker({ store, destination, sink: target && webhookSink(target, request), clock, log });
+    return new DestinationWorker({ store, destination, sink: target && this.#sinkOf(target), clock, log });
+  }
+
+  #sinkOf(target: Target): EventSink {
+    const { folder, request, resolve } = this.options;
+    if (target.kind === 'webhook') return webhookSink(target, request);
+    return target.kind === 'file' ? fileSink(target, folder) : syslogSink(target, resolve);
   }
 
   #stop(id: string): void {

@@ -73,12 +73,13 @@ export const CHANGE_TYPES: readonly string[] = Object.values(NAMES)
 
 /** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
 const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
-const KEEP_MS = 90 * 86_400_000;
+const DAY_MS = 86_400_000;
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
 
-/** Who has changed what, with the change in one transaction; for 90 days. */
+/** Who has changed what, with the change in one transaction; for 90 days, or as {@link AuditLog.keepFor} says. */
 export class AuditLog extends Table<typeof columns> {
+  #keptMs = 90 * DAY_MS;
   #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
 
   constructor(
@@ -90,12 +91,17 @@ export class AuditLog extends Table<typeof columns> {
     database.onChange((caller, change) => this.#record(caller, change));
   }
 
-  /** A page of the changes that a filter lets through, newest first: those older than `before`. */
-  find(filter: AuditFilter, before: string | null, limit: number): AuditRow[] {
+  /** A page of the changes that a filter lets through: those before a row, newest first, or those after one, oldest first. */
+  find(filter: AuditFilter, from: { before: string | null } | { after: string }, limit: number): AuditRow[] {
+    const [place, order, id] = 'after' in from ? ['id > ?', 'ASC', from.after] : ['id < ?', 'DESC', from.before ?? END];
     const wanted = FILTERS.filter((name) => filter[name] !== undefined);
-    const conditions = ['id < ?', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
+    const conditions = [place, ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
     const values = wanted.map((name) => filter[name] ?? '');
-    return this.where(`${conditions} ORDER BY id DESC LIMIT ?`, [before ?? '~', ...values, limit]);
+    return this.where(`${conditions} ORDER BY id ${order} LIMIT ?`, [id, ...values, limit]);
+  }
+
+  keepFor(days: number): void {
+    this.#keptMs = days * DAY_MS;
   }
 
   /** Calls the listener for each row that is deleted because it is old, in that transaction. */
@@ -140,7 +146,7 @@ export class AuditLog extends Table<typeof columns> {
       object_id: String((after ?? before)?.id),
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
-    const kept = new Date(Date.parse(created_at) - KEEP_MS).toISOString();
+    const kept = new Date(Date.parse(created_at) - this.#keptMs).toISOString();
     const oldest = this.database.all<Pick<AuditRow, 'id' | 'type' | 'created_at'>>(
       'SELECT id, type, created_at FROM audit_log ORDER BY id LIMIT ?',
       [DELETED_AT_ONCE],

@@ -1,3 +1,4 @@
+import { hostPort } from '../../lib/network/ip-address.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { AuditLog } from './audit-log.ts';
 import type { Database } from './sql/database.ts';
@@ -11,7 +12,20 @@ export interface WebhookTarget {
   signingSecret: string;
 }
 
-export type Target = WebhookTarget;
+export interface FileTarget {
+  kind: 'file';
+  /** Without folder and ending. */
+  name: string;
+}
+
+export interface SyslogTarget {
+  kind: 'syslog';
+  host: string;
+  port: number;
+  transport: 'tcp' | 'tls' | 'udp';
+}
+
+export type Target = WebhookTarget | FileTarget | SyslogTarget;
 
 const destinationColumns = {
   ...annotatedColumns,
@@ -35,13 +49,19 @@ export class EventDestinations extends Table<typeof destinationColumns> {
   /** The columns of a target. */
   sealed(target: Target, id: string): Pick<EventDestinationRow, 'kind' | 'address' | 'target'> {
     const sealed = this.box.seal(JSON.stringify(target), id);
-    return { kind: target.kind, address: new URL(target.url).origin, target: sealed };
+    return { kind: target.kind, address: addressOf(target), target: sealed };
   }
 
   /** @returns null when it cannot be decrypted */
   target({ id, target }: EventDestinationRow): Target | null {
     return this.box.opens(target, id) ? (JSON.parse(this.box.open(target, id)) as Target) : null;
   }
+}
+
+function addressOf(target: Target): string {
+  if (target.kind === 'webhook') return new URL(target.url).origin;
+  if (target.kind === 'file') return `${target.name}.jsonl`;
+  return `${target.transport}://${hostPort(target.host, target.port)}`;
 }
 
 const subscriptionColumns = {

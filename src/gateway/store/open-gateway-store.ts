@@ -16,6 +16,8 @@ export interface StoreLocation {
   encryptionKey: string | null;
   /** Of the shared database, of which the one in the folder is a copy; null: it is a database of its own. */
   databaseUrl?: string | null;
+  /** Days for which the audit log is kept; left out: 90. */
+  auditLogDays?: number;
 }
 
 /**
@@ -54,6 +56,7 @@ export async function openForChanges(
   try {
     shared = await shareDatabase(database, location.databaseUrl ?? null, { moves, log });
     const store = storeOn(database, box);
+    if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
     if (shared !== null) await checkEncryptionKey(store);
     return { store, shared, close: () => closed(database, shared) };
   } catch (error) {

@@ -8,7 +8,7 @@ const URL_BYTES = 2048;
 /** ngrok's targets that the gateway does not have. */
 const elsewhere = z
   .record(z.string(), z.unknown())
-  .refine(() => false, refused(NO_TARGET, 'not a target of this gateway; use webhook'))
+  .refine(() => false, refused(NO_TARGET, 'not a target of this gateway; use webhook, file or syslog'))
   .optional()
   .meta({ description: 'Not supported.' });
 
@@ -31,18 +31,39 @@ function isWebhookUrl(value: string): boolean {
   return url?.protocol === 'https:' && url.username === '' && url.password === '';
 }
 
+const FILE_NAME = /^[a-z0-9][a-z0-9_-]{0,63}$/;
+const file = body({
+  name: z.string().regex(FILE_NAME, refused(NO_TARGET, 'can have a-z, 0-9, _ and - only, at most 64; it is no path')),
+});
+
+const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/;
+const syslog = body({
+  host: z.string().regex(HOST, refused(NO_TARGET, 'must be a hostname or an IP address, without port')),
+  port: z.int().min(1).max(65_535),
+  transport: z.enum(['tcp', 'tls', 'udp']).default('tcp'),
+});
+
 /** Exactly one of its members is sent. */
 const target = body({
   webhook: webhook.optional(),
+  file: file.optional(),
+  syslog: syslog.optional(),
   firehose: elsewhere,
   kinesis: elsewhere,
   cloudwatch_logs: elsewhere,
   datadog: elsewhere,
   azure_logs_ingestion: elsewhere,
-}).transform(({ webhook: sent }, ctx) => {
-  const [first, ...more] = sent ? [{ kind: 'webhook' as const, ...sent }] : [];
+}).transform((sent, ctx) => {
+  const given = [
+    ...(sent.webhook ? [{ kind: 'webhook' as const, ...sent.webhook }] : []),
+    ...(sent.file ? [{ kind: 'file' as const, ...sent.file }] : []),
+    ...(sent.syslog ? [{ kind: 'syslog' as const, ...sent.syslog }] : []),
+  ];
+  const [first, ...more] = given;
   if (first && more.length === 0) return first;
-  const message = first ? refused(5115, 'must have one member only') : refused(NO_TARGET, 'must have a webhook');
+  const message = first
+    ? refused(5115, 'must have one member only')
+    : refused(NO_TARGET, 'must have a webhook, a file or a syslog');
   ctx.issues.push({ code: 'custom', message, input: sent });
   return z.NEVER;
 });
@@ -54,7 +75,7 @@ export const EventDestinationCreate = body({ ...annotations(), format: format.op
 export interface EventDestinationCreate extends z.input<typeof EventDestinationCreate> {
   /** `json`, the only one and the default. */
   format?: string | undefined;
-  /** Where events are sent: one of `webhook`. */
+  /** Where events are sent: one of `webhook`, `file` and `syslog`. */
   target: z.input<typeof target>;
 }
 
@@ -67,6 +88,8 @@ export interface EventDestinationUpdate extends z.input<typeof EventDestinationU
 /** What is left out of a target of another kind is null. */
 export const EventTarget = z.object({
   webhook: orNull(z.object({ url: z.string(), signing_secret: orNull(z.string()) })),
+  file: orNull(z.object({ name: z.string() })),
+  syslog: orNull(z.object({ host: z.string(), port: z.int(), transport: z.string() })),
 });
 export interface EventTarget extends z.output<typeof EventTarget> {}
 

@@ -25,6 +25,7 @@ beforeEach(() => {
   dataDir = mkdtempSync(join(tmpdir(), 'gateway-command-'));
   printed = '';
   runs = 0;
+  env = {};
   vi.spyOn(process.stderr, 'write').mockReturnValue(true);
   vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
     printed += String(text);
@@ -36,13 +37,16 @@ afterEach(() => {
   rmSync(dataDir, { recursive: true });
 });
 
+/** Further settings. */
+let env: Record<string, string>;
+
 function run(...args: string[]): Promise<unknown> {
   const program = new Command().exitOverride();
   addGatewayCommand(program, {
     run: async () => {
       runs += 1;
     },
-    settings: () => loadGatewayServerSettings({ DATA_DIR: dataDir }, dataDir),
+    settings: () => loadGatewayServerSettings({ DATA_DIR: dataDir, ...env }, dataDir),
   });
   return program.parseAsync(['gateway', ...args], { from: 'user' });
 }
@@ -117,6 +121,30 @@ it('gateway log shows who has changed what, by commands too', async () => {
   ]);
   await run('log', '--since', '2100-01-01');
   await expect(run('log', '--since', 'yesterday')).rejects.toMatchObject({ exitCode: 2 });
+  running.database.close();
+});
+
+it('gateway log --export prints lines of JSON, and GATEWAY_AUDIT_LOG_DAYS says how old they can be', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('api-key', 'create', '--description', 'laptop');
+  const [row] = running.auditLog.page(null, 1);
+  if (!row) throw new Error('nothing was recorded');
+  const created_at = new Date(Date.now() - 8 * 86_400_000).toISOString();
+  await running.database.write(() => running.auditLog.update({ ...row, created_at }));
+  printed = '';
+  await run('log', '--export');
+  expect(JSON.parse(printed)).toMatchObject({ event_type: 'api_key_created.v0', object: { description: 'laptop' } });
+  for (const [days, kept] of [
+    ['9', 2],
+    ['7', 2],
+  ] as const) {
+    env = { GATEWAY_AUDIT_LOG_DAYS: days };
+    await run('sign-ins', 'end', '--host', 'cam.example.com');
+    printed = '';
+    await run('log', '--export');
+    expect(printed.trimEnd().split('\n')).toHaveLength(kept);
+  }
+  expect(printed).not.toContain('laptop');
   running.database.close();
 });
 

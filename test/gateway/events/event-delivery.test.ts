@@ -5,7 +5,7 @@ import { EventDelivery } from '../../../src/gateway/events/event-delivery.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { cidrList } from '../../../src/lib/network/cidr.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
-import { publicRequest } from '../../../src/traffic-policy/public-request.ts';
+import { publicAddress, publicRequest } from '../../../src/traffic-policy/public-request.ts';
 import { EventReceiver } from '../../support/event-receiver.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { until } from '../../support/until.ts';
@@ -39,7 +39,14 @@ function deliver(): EventDelivery {
   } as unknown as ConstructorParameters<typeof EventDelivery>[0]['log'];
   const request: typeof publicRequest = ({ url, ...outbound }, signal) =>
     publicRequest({ ...outbound, url: new URL(url.href.replace('https:', 'http:')) }, signal, LOOPBACK);
-  const started = new EventDelivery({ store: server.store, request, clock, log });
+  const started = new EventDelivery({
+    store: server.store,
+    folder: join(server.folder, 'events'),
+    request,
+    resolve: (host) => publicAddress(host, LOOPBACK),
+    clock,
+    log,
+  });
   started.start();
   return started;
 }
@@ -158,6 +165,20 @@ it('tries a new target at once, and another destination does not wait for one th
   await isReceived('first', 'first');
   expect(new Set(receiver.ids).size).toBe(1);
   await slow.refuse();
+});
+
+it('writes to a file as well', async () => {
+  const destination = await create('/event_destinations', { target: { file: { name: 'audit' } } });
+  await create('/event_subscriptions', { sources: [{ type: '*' }], destination_ids: [destination] });
+  const id = await policy('first');
+  await recorded(destination);
+  const lines = readFileSync(join(server.folder, 'events', 'audit.jsonl'), 'utf8')
+    .trimEnd()
+    .split('\n');
+  expect(lines.map((line) => (JSON.parse(line) as { object: { id: string } }).object.id)).toEqual([
+    expect.stringMatching(/^esb_/),
+    id,
+  ]);
 });
 
 it('counts events that have become too old', async () => {

@@ -8,7 +8,7 @@ export function auditEventActions({ store: { auditLog }, links }: Pick<ApiContex
   return {
     get: (id: string) => showEvent(links, found(auditLog.get(id), auditEvents)),
     list: (before: string | null, limit: number, filter: AuditFilter = {}) =>
-      auditLog.find(filter, before, limit).map((row) => showEvent(links, row)),
+      auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row)),
   };
 }
 

@@ -14,6 +14,7 @@ import {
 import { CHANGE_TYPES } from '../../store/audit-log.ts';
 import { ALL_TYPES, type EventDestinationRow, type EventSubscriptionRow, type Target } from '../../store/events.ts';
 import { changed } from '../../store/sql/table.ts';
+import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -41,6 +42,7 @@ export function eventDestinationActions(context: ApiContext): Actions<typeof eve
         const id = ids.next('ed');
         const { target, made } = completed(sent, null);
         const row = { id, created_at: now(), description, metadata, ...rows.sealed(target, id) };
+        refuseSharedFile(rows, row);
         rows.insert(row);
         deliveries.begin(row);
         return showDestination(context, row, made);
@@ -50,6 +52,7 @@ export function eventDestinationActions(context: ApiContext): Actions<typeof eve
         const before = stored(id);
         const { target, made } = sent ? completed(sent, rows.target(before)) : { target: null, made: null };
         const row = { ...changed(before, body), ...(target && rows.sealed(target, id)) };
+        refuseSharedFile(rows, row);
         rows.update(row);
         return showDestination(context, row, made);
       }, caller),
@@ -63,11 +66,29 @@ export function eventDestinationActions(context: ApiContext): Actions<typeof eve
   };
 }
 
+/** Two destinations would write into each other's lines. */
+function refuseSharedFile(rows: Store['eventDestinations'], { id, kind, address }: EventDestinationRow): void {
+  const [other] = rows.where('kind = ? AND address = ? AND id <> ?', [kind, address, id]);
+  if (kind === 'file' && other) throw refuse(400, 5100, `target.file.name: the destination ${other.id} has this file`);
+}
+
 /** A target with its signing secret, and that secret if the gateway has made it. */
 function completed(sent: SentTarget, before: Target | null): { target: Target; made: string | null } {
-  const { kind, url, signing_secret: given = before?.signingSecret } = sent;
+  if (before && before.kind !== sent.kind)
+    throw refuse(400, 5108, `target: it is a ${before.kind}; create another destination for a ${sent.kind}`);
+  if (sent.kind !== 'webhook') return { target: sent, made: null };
+  const { kind, url, signing_secret: given = before?.kind === 'webhook' ? before.signingSecret : undefined } = sent;
   const signingSecret = given ?? `whsec_${randomBytes(KEY_BYTES).toString('base64')}`;
   return { target: { kind, url, signingSecret }, made: given === undefined ? signingSecret : null };
+}
+
+function showTarget(target: Target | null, made: string | null): EventDestination['target'] {
+  const none = { webhook: null, file: null, syslog: null };
+  if (target?.kind === 'webhook') return { ...none, webhook: { url: target.url, signing_secret: made } };
+  if (target?.kind === 'file') return { ...none, file: { name: target.name } };
+  if (target?.kind !== 'syslog') return none;
+  const { host, port, transport } = target;
+  return { ...none, syslog: { host, port, transport } };
 }
 
 /** @param made a secret that the gateway has made, which is shown once, like tokens */
@@ -77,12 +98,11 @@ function showDestination(
   made: string | null,
 ): EventDestination {
   const { id, created_at, description, metadata } = row;
-  const target = store.eventDestinations.target(row);
   const delivery = store.eventDeliveries.get(id);
   return {
     ...{ id, uri: links.of(eventDestinations, id), created_at, description, metadata },
     format: 'json',
-    target: { webhook: target && { url: target.url, signing_secret: made } },
+    target: showTarget(store.eventDestinations.target(row), made),
     ...(delivery && {
       delivery: {
         failing_since: delivery.failing_since,

@@ -50,7 +50,7 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
   let page: AuditRow[];
   let before: string | null = null;
   do {
-    page = auditLog.find(filter, before, AUDIT_PAGE);
+    page = auditLog.find(filter, { before }, AUDIT_PAGE);
     before = page.at(-1)?.id ?? null;
     yield page.map((row) => `${JSON.stringify(row)}\n`).join('');
   } while (page.length === AUDIT_PAGE);
