@@ -24,10 +24,11 @@ export class EndedSignIns extends Table<typeof columns> {
    */
   end(row: EndedSignInsRow, keepMs: number): void {
     const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();
-    const same = 'host IS ? AND issuer IS ? AND subject IS ?';
-    const replaced = this.where(`created_at < ? OR (${same})`, [oldest, row.host, row.issuer, row.subject]);
-    for (const { id } of replaced) this.delete(id);
-    this.insert(row);
+    const same = this.where('host IS ? AND issuer IS ? AND subject IS ?', [row.host, row.issuer, row.subject]);
+    for (const { id } of [...this.where('created_at < ?', [oldest]), ...same]) this.delete(id);
+    // Sign-ins may have begun since the end before, in the same second.
+    const next = same.map(({ created_at }) => timeAfter(created_at));
+    this.insert({ ...row, created_at: [row.created_at, ...next].reduce((one, other) => (one > other ? one : other)) });
   }
 
   /** Sign-ins that began before this, in milliseconds since 1970, have ended; 0 when none have. */
@@ -46,6 +47,11 @@ export class EndedSignIns extends Table<typeof columns> {
       this.#before.set(key, Date.parse(created_at) + 1000);
     }
   }
+}
+
+/** A second later, as stored times are whole seconds. */
+function timeAfter(created_at: string): string {
+  return `${new Date(Date.parse(created_at) + 1000).toISOString().slice(0, 19)}Z`;
 }
 
 const hostKey = (host: string) => `host ${host}`;
