@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
+import { addPerson } from '../../src/gateway/sign-in/people.ts';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
@@ -36,6 +37,7 @@ export type Filled = Record<
   | 'responses'
   | 'ip-policies'
   | 'authorities'
+  | 'people'
   | 'bot-users'
   | 'authtokens'
   | 'api-keys',
@@ -115,6 +117,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     store.ipPolicyRules.insert({ ...row('ipr'), ip_policy_id: policy.id, cidr: '203.0.113.0/24', action: 'allow' });
     const response = { ...row('bkdhr'), body: text, headers: { 'x-note': 'closed' }, status_code: 503 };
     store.httpResponseBackends.insert(response);
+    const person = addPerson(store, { email: 'jo@example.com', name: text, groups: [text] });
     const group = { ...row('bkdtg'), labels: { app: 'camera', place: text } };
     store.tunnelGroupBackends.insert(group);
     const edge = {
@@ -177,6 +180,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       responses: response.id,
       'ip-policies': policy.id,
       authorities: authority.id,
+      people: person.id,
       'bot-users': bot.id,
       authtokens: authtoken.id,
       'api-keys': key.id,

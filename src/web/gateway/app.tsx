@@ -18,6 +18,7 @@ import { endpointsSection } from './sections/endpoints.tsx';
 import { invitesSection } from './sections/enrolment-keys.tsx';
 import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
+import { peopleSection } from './sections/people.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
@@ -51,6 +52,7 @@ const SECTIONS = Object.fromEntries(
     responsesSection,
     ipPoliciesSection,
     authoritiesSection,
+    peopleSection,
     botUsersSection,
     authtokensSection,
     apiKeysSection,

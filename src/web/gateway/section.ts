@@ -18,6 +18,7 @@ export const SECTION_TITLES = {
   responses: 'Fixed responses',
   'ip-policies': 'IP policies',
   authorities: 'Client CAs',
+  people: 'People',
   'bot-users': 'Bot users',
   authtokens: 'Authtokens',
   'api-keys': 'API keys',
