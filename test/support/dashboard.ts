@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
+import { addPerson } from '../../src/gateway/sign-in/people.ts';
 import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';
@@ -44,6 +45,7 @@ export type Filled = Record<
   | 'endpoints'
   | 'audit-log'
   | 'authorities'
+  | 'people'
   | 'bot-users'
   | 'authtokens'
   | 'api-keys',
@@ -139,6 +141,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     store.auditLog.insert(change);
     const response = { ...row('bkdhr'), body: text, headers: { 'x-note': 'closed' }, status_code: 503 };
     store.httpResponseBackends.insert(response);
+    const person = addPerson(store, { email: 'jo@example.com', name: text, groups: [text] });
     const group = { ...row('bkdtg'), labels: { app: 'camera', place: text } };
     store.tunnelGroupBackends.insert(group);
     const edge = {
@@ -206,6 +209,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       endpoints: cloud.id,
       'audit-log': change.id,
       authorities: authority.id,
+      people: person.id,
       'bot-users': bot.id,
       authtokens: authtoken.id,
       'api-keys': key.id,

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { addPerson } from '../../src/gateway/sign-in/people.ts';
 import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
 import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';
@@ -62,6 +63,7 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
     const row = existing(authorities, id);
     authorities.insert({ ...row, id: ids.next('ca'), facts: { ...row.facts, subject_common_name: FRESH } });
   },
+  people: (store) => void addPerson(store, { email: `${FRESH}@example.com` }),
   'bot-users': ({ botUsers, ids }, { 'bot-users': id }) =>
     botUsers.insert({ ...existing(botUsers, id), id: ids.next('bot'), name: FRESH }),
   authtokens: (store) => void issueCredential(store, { description: FRESH, acl: [] }),

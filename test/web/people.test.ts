@@ -3,6 +3,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { addPerson, issuePersonLink } from '../../src/gateway/sign-in/people.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
+import { openDashboard } from '../support/dashboard.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { listening } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
@@ -139,6 +140,34 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
     await tab.waitForURL(page('cam'));
     await second.goto(page('door'));
     expect(await textOf(second)).toContain('guest@example.com may not open this page');
+  });
+
+  it('are managed in the dashboard, which shows a new link once', async () => {
+    const { page: tab } = await openDashboard(browser, gateway, 'people/new');
+    await tab.getByLabel('Email').fill('Max@Example.com');
+    await tab.getByLabel('Groups').fill('family\nstaff');
+    await tab.getByRole('dialog').getByRole('button', { name: 'Add person' }).click();
+    await tab.getByRole('heading', { name: 'max@example.com' }).waitFor();
+    await tab.getByText('Has not chosen yet').last().waitFor();
+    await tab.getByRole('link', { name: 'New link' }).click();
+    await tab.getByRole('button', { name: 'Create link' }).click();
+    await tab.getByText('It works once, until').waitFor();
+    const { page: person } = await openPage(browser, await tab.locator('.with-copy pre').innerText());
+    await choosePassword(person);
+    await tab.getByRole('button', { name: 'Done' }).click();
+    await tab.getByText('Password', { exact: true }).last().waitFor();
+    await tab.getByRole('link', { name: 'Sign out', exact: true }).click();
+    await tab.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await tab.getByRole('dialog').waitFor({ state: 'detached' });
+    const askedAgain = async () => {
+      await person.goto(page('sign-in'));
+      return person.getByLabel('Password').count();
+    };
+    await expect.poll(askedAgain).toBe(1);
+    await tab.getByRole('link', { name: 'Remove', exact: true }).click();
+    await tab.getByRole('button', { name: 'Remove person' }).click();
+    await tab.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(gateway.store.people.byEmail('max@example.com')).toBeNull();
   });
 
   it('see pages that fit a narrow phone, and that all can use', async () => {

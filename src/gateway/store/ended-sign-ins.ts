@@ -31,11 +31,13 @@ export class EndedSignIns extends Table<typeof columns> {
    */
   end(row: EndedSignInsRow, keepMs: number): void {
     const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();
-    const same = 'host IS ? AND issuer IS ? AND subject IS ? AND session_id IS ?';
-    const { host, issuer, subject, session_id } = row;
-    const replaced = this.where(`created_at < ? OR (${same})`, [oldest, host, issuer, subject, session_id]);
-    for (const { id } of replaced) this.delete(id);
-    this.insert(row);
+    for (const { id } of this.where('created_at < ?', [oldest])) this.delete(id);
+    const condition = 'host IS ? AND issuer IS ? AND subject IS ? AND session_id IS ?';
+    const [same] = this.where(condition, [row.host, row.issuer, row.subject, row.session_id]);
+    if (same === undefined) return this.insert(row);
+    // Sign-ins may have begun since the end before, in the same second.
+    const next = timeAfter(same.created_at);
+    this.update({ ...same, created_at: row.created_at > next ? row.created_at : next });
   }
 
   /** Sign-ins that began before this, in milliseconds since 1970, have ended; 0 when none have. */
@@ -56,6 +58,11 @@ export class EndedSignIns extends Table<typeof columns> {
       else this.#before.set(sessionKey(session), Number.POSITIVE_INFINITY);
     }
   }
+}
+
+/** A second later, as stored times are whole seconds. */
+function timeAfter(created_at: string): string {
+  return `${new Date(Date.parse(created_at) + 1000).toISOString().slice(0, 19)}Z`;
 }
 
 const hostKey = (host: string) => `host ${host}`;

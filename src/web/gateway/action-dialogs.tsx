@@ -78,7 +78,7 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
   );
 }
 
-function OnceDialog({ text, qr, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
+function OnceDialog({ text, qr, note, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
   return (
     <Dialog title="Copy it now" onClose={onClose}>
       <Notice tone="warning">It is shown only once: the gateway stores no copy.</Notice>
@@ -86,6 +86,7 @@ function OnceDialog({ text, qr, onClose }: ShownOnce & { onClose: () => void }):
         <pre>{text}</pre>
         <CopyButton text={text} what="the secret" />
       </div>
+      {note !== undefined && <p>{note}</p>}
       {qr !== undefined && <QrCode text={qr} label="QR code" />}
       <div class="dialog-actions">
         <Button kind="primary" onClick={onClose}>

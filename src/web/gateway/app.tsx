@@ -20,6 +20,7 @@ import { invitesSection } from './sections/enrolment-keys.tsx';
 import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
 import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
+import { peopleSection } from './sections/people.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
@@ -58,6 +59,7 @@ const SECTIONS = Object.fromEntries(
     tcpAddressesSection,
     vaultsSection,
     authoritiesSection,
+    peopleSection,
     botUsersSection,
     authtokensSection,
     apiKeysSection,

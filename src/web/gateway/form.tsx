@@ -46,6 +46,8 @@ export interface ShownOnce {
   text: string;
   /** What a QR code has. */
   qr?: string;
+  /** What to do with it. */
+  note?: string;
 }
 
 /** A form whose values become the body of a request. */

@@ -21,6 +21,7 @@ export const SECTION_TITLES = {
   'tcp-addresses': 'TCP addresses',
   vaults: 'Vaults',
   authorities: 'Client CAs',
+  people: 'People',
   'bot-users': 'Bot users',
   authtokens: 'Authtokens',
   'api-keys': 'API keys',

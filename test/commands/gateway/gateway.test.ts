@@ -139,7 +139,7 @@ it('gateway log --export prints lines of JSON, and GATEWAY_AUDIT_LOG_DAYS says h
     ['7', 2],
   ] as const) {
     env = { GATEWAY_AUDIT_LOG_DAYS: days };
-    await run('sign-ins', 'end', '--host', 'cam.example.com');
+    await run('sign-ins', 'end', '--host', `cam${days}.example.com`);
     printed = '';
     await run('log', '--export');
     expect(printed.trimEnd().split('\n')).toHaveLength(kept);
@@ -238,8 +238,11 @@ it('of ended sign-ins, the latest of each host is kept for as long as a session 
   await end('esi_2', '2026-03-01T00:00:00Z', 'a');
   await end('esi_3', '2026-03-01T00:00:00Z', 'b');
   await end('esi_4', '2026-04-10T00:00:00Z', 'a');
-  expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_4', 'esi_3']);
+  expect(endedSignIns.page(null, 10).map(({ id }) => id)).toEqual(['esi_3', 'esi_2']);
   expect(endedSignIns.before('a', '', '', '')).toBe(Date.parse('2026-04-10T00:00:01Z'));
+  // Another one in the same second ends sign-ins that have begun since.
+  await end('esi_5', '2026-04-10T00:00:00Z', 'a');
+  expect(endedSignIns.before('a', '', '', '')).toBe(Date.parse('2026-04-10T00:00:02Z'));
   database.close();
 });
 

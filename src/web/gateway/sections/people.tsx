@@ -1,0 +1,101 @@
+import type { Person } from '../../../management/resources/person.ts';
+import { Badge } from '../../ui/notice.tsx';
+import { confirmed, edited } from '../action-dialogs.tsx';
+import { Ago, dateOf, Named, optional } from '../cells.tsx';
+import { type FormField, filled, linesOf, type ShownOnce } from '../form.tsx';
+import { CREATED, resource } from '../resource.tsx';
+import type { Action } from '../section.ts';
+import { api } from '../session.ts';
+
+const FIELDS: readonly FormField[] = [
+  { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' },
+  { name: 'groups', label: 'Groups', hint: 'Optional, one on each line. Policies let groups in.', kind: 'lines' },
+];
+
+const waysOf = ({ password_set_at, passkeys }: Person): string[] => [
+  ...(password_set_at === null ? [] : ['Password']),
+  ...(passkeys.length === 0 ? [] : ['Passkey']),
+];
+const wayText = (person: Person): string => waysOf(person).join(', ') || 'Has not chosen yet';
+const way = (person: Person) => (
+  <Badge tone={waysOf(person).length === 0 ? 'warning' : 'good'}>{wayText(person)}</Badge>
+);
+
+export const peopleSection = resource<Person>({
+  name: 'people',
+  path: '/people',
+  tables: ['people', 'passkeys'],
+  nameOf: ({ email }) => email,
+  columns: [
+    { head: 'Person', cell: ({ email, name }) => <Named name={email} below={name} /> },
+    { head: 'Groups', cell: ({ groups }) => groups.join(', ') || '–' },
+    { head: 'Signs in with', cell: way },
+    CREATED,
+  ],
+  searchTexts: (person) => [person.id, person.email, person.name, ...person.groups, wayText(person)],
+  empty: {
+    title: 'No people yet',
+    text: 'People sign in at tunnels whose policies have the action gateway-sign-in. Add a person, then send them a link.',
+  },
+  create: {
+    label: 'Add person',
+    fields: [{ name: 'email', label: 'Email', kind: 'text', required: 'Enter an email address.' }, ...FIELDS],
+    body: ({ groups, ...texts }) => ({ ...filled(texts), groups: linesOf(groups) }),
+  },
+  facts: (person) => [
+    ...optional('Name', person.name),
+    ...optional('Groups', person.groups.join(', ')),
+    { label: 'Signs in with', value: way(person) },
+    ...optional('Password since', person.password_set_at && <Ago moment={person.password_set_at} />),
+    ...person.passkeys.map(({ name, created_at }) => ({
+      label: 'Passkey',
+      value: (
+        <>
+          {name}, <Ago moment={created_at} />
+        </>
+      ),
+    })),
+  ],
+  edit: {
+    label: 'Edit person',
+    fields: FIELDS,
+    values: ({ name, groups }) => ({ name, groups: groups.join('\n') }),
+    body: ({ name = '', groups }) => ({ name: name.trim(), groups: linesOf(groups) }),
+  },
+  remove: ({ email }) => ({
+    title: `Remove ${email}?`,
+    label: 'Remove',
+    effects: ['All sessions of the person end.'],
+    submit: 'Remove person',
+  }),
+  actions: (person, { edit, remove }) => [newLink(person), ...edit, signOut(person), ...remove],
+});
+
+function newLink({ id }: Person): Action {
+  return edited({
+    name: 'link',
+    label: 'New link',
+    method: 'POST',
+    path: `/people/${id}/link`,
+    form: { label: 'Create link', fields: [], body: () => ({}), once: linkIn },
+  });
+}
+
+/** The link for a person, from the answer to its creation. */
+function linkIn({ url, expires_at }: Readonly<Record<string, unknown>>): ShownOnce | null {
+  if (typeof url !== 'string' || typeof expires_at !== 'string') return null;
+  const note = `Send it to the person, who then chooses a password or passkey. It works once, until ${dateOf(expires_at)}.`;
+  return { text: url, qr: url, note };
+}
+
+function signOut({ id, email }: Person): Action {
+  return confirmed({
+    name: 'sign-out',
+    label: 'Sign out',
+    title: `Sign ${email} out?`,
+    effects: ['All sessions of the person end, at all tunnels and in all browsers. They can sign in again.'],
+    submit: 'Sign out everywhere',
+    isDestructive: true,
+    run: () => api('POST', `/people/${id}/sign_out`),
+  });
+}
