@@ -18,6 +18,7 @@ import { endpointsSection } from './sections/endpoints.tsx';
 import { invitesSection } from './sections/enrolment-keys.tsx';
 import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
+import { shareLinksSection } from './sections/share-links.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
@@ -54,6 +55,7 @@ const SECTIONS = Object.fromEntries(
     botUsersSection,
     authtokensSection,
     apiKeysSection,
+    shareLinksSection,
   ].map((section) => [section.name, section as unknown as Section]),
 ) as Record<SectionName, Section>;
 

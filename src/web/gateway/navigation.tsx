@@ -10,7 +10,7 @@ const GROUPS: readonly { name: string | null; title?: string; views: readonly Vi
   { name: 'fleet', title: 'Fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
   { name: 'names', title: 'Names', views: ['domains', 'certificates'] },
   { name: 'traffic', title: 'Traffic', views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'authorities'] },
-  { name: 'access', title: 'Access', views: ['bot-users', 'authtokens', 'api-keys'] },
+  { name: 'access', title: 'Access', views: ['bot-users', 'authtokens', 'api-keys', 'share-links'] },
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */

@@ -1,10 +1,13 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
+import { accessText, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
+import { edited } from '../action-dialogs.tsx';
 import { commonFacts, For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { SECTION_TITLES, type Section } from '../section.ts';
+import { shareForm } from './share-links.tsx';
 
 const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
@@ -31,6 +34,7 @@ export const endpointsSection: Section<Endpoint> = {
       ),
     },
     { head: 'Device', cell: ({ device }) => device?.name ?? '–' },
+    { head: 'Who may come in', cell: ({ access }) => (access ? accessText(access) : '–') },
     { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
     ...FIGURES.map(({ figure, label }) => ({
       head: label,
@@ -52,6 +56,7 @@ export const endpointsSection: Section<Endpoint> = {
     ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
+    ...optional('Who may come in', endpoint.access && accessText(endpoint.access)),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
     ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
@@ -63,5 +68,8 @@ export const endpointsSection: Section<Endpoint> = {
     ...commonFacts(endpoint),
   ],
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
-  actions: () => [],
+  actions: ({ access = [], url }) =>
+    takesLinks(access) && url
+      ? [edited({ name: 'share', label: 'Share', method: 'POST', path: '/share_links', form: shareForm(url) })]
+      : [],
 };
