@@ -72,8 +72,9 @@ export function accessOf(rules: RulesByPhase<Rule>): AccessWay[] {
   return ACCESS_WAYS.filter((way) => found.has(way));
 }
 
-export function takesShareLinks(rules: RulesByPhase<Rule>): boolean {
-  return accessOf(rules).some((way) => way === 'link' || way === 'or-link');
+/** Whether share links let somebody in. */
+export function takesShareLinks(ways: readonly string[]): boolean {
+  return ways.includes('link') || ways.includes('or-link');
 }
 
 /** The same policy, where a share link lets in whoever has it; unchanged when links do so already. */

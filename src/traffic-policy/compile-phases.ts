@@ -1,6 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
 import { Repeats } from '../lib/log/repeats.ts';
 import type { Stepwise } from '../lib/stepwise.ts';
+import { accessOf } from './access.ts';
 import { type PolicyContext, type ReportTrouble, scopeOf } from './action-context.ts';
 import { traitsOf } from './action-types.ts';
 import { forgetBytes } from './actions/changed-body.ts';
@@ -120,7 +121,7 @@ export function* compilePhases(
     shouldYield: isMeteredResponse ? () => metering.time.shouldYield : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
-    takesShareLinks: types.has('gateway-share-links'),
+    access: accessOf(rules),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
     memory: policy.memory,
   };

@@ -1,4 +1,5 @@
 import type { NoticeLink } from '../lib/http/notice-page.ts';
+import type { AccessWay } from './access.ts';
 import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
@@ -20,8 +21,8 @@ export interface CompiledPolicy {
   readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
   /** Whether it has the action terminate-tls: the edge then terminates TLS for a tls endpoint. */
   readonly terminatesTls: boolean;
-  /** Whether it has the action gateway-share-links. */
-  readonly takesShareLinks: boolean;
+  /** How it lets clients in. */
+  readonly access: readonly AccessWay[];
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;
@@ -35,7 +36,7 @@ export const NO_POLICY: CompiledPolicy = {
   shouldYield: null,
   onUpstreamDone: null,
   terminatesTls: false,
-  takesShareLinks: false,
+  access: ['everyone'],
   mayExpire: false,
   memory: 0,
 };
@@ -45,10 +46,10 @@ export function compiledLater(
   compile: () => CompiledPolicy,
   {
     terminatesTls,
-    takesShareLinks,
+    access,
     mayExpire,
     memory,
-  }: Pick<CompiledPolicy, 'terminatesTls' | 'takesShareLinks' | 'mayExpire' | 'memory'>,
+  }: Pick<CompiledPolicy, 'terminatesTls' | 'access' | 'mayExpire' | 'memory'>,
 ): CompiledPolicy {
   let made: CompiledPolicy | null = null;
   const policy = () => {
@@ -75,7 +76,7 @@ export function compiledLater(
       return policy().onUpstreamDone;
     },
     terminatesTls,
-    takesShareLinks,
+    access,
     mayExpire,
     memory,
   };

@@ -48,7 +48,8 @@ export type Filled = Record<
   | 'people'
   | 'bot-users'
   | 'authtokens'
-  | 'api-keys',
+  | 'api-keys'
+  | 'share-links',
   string
 >;
 
@@ -194,6 +195,12 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     const offline = device('cabinet-7', new Date(Date.now() - 3 * DAY_MS).toISOString(), 'enrolled');
     store.devices.insert(offline);
     store.devices.insert(device('cabinet-8', null, 'pending'));
+    const link = {
+      ...row('sl'),
+      ...{ host: 'cam.site.example.com', owner: bot.id, secret_hash: randomBytes(32), created_by: text },
+      ...{ expires_at: retries_at, max_uses: 2, uses: 1, last_used_at: now },
+    };
+    store.shareLinks.insert(link);
     return {
       devices: offline.id,
       invites: invite.id,
@@ -213,6 +220,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       'bot-users': bot.id,
       authtokens: authtoken.id,
       'api-keys': key.id,
+      'share-links': link.id,
     };
   });
 }

@@ -68,6 +68,8 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
     botUsers.insert({ ...existing(botUsers, id), id: ids.next('bot'), name: FRESH }),
   authtokens: (store) => void issueCredential(store, { description: FRESH, acl: [] }),
   'api-keys': (store) => void issueApiKey(store, { description: FRESH }),
+  'share-links': ({ shareLinks, ids }, { 'share-links': id }) =>
+    shareLinks.insert({ ...existing(shareLinks, id), id: ids.next('sl'), description: FRESH }),
 };
 
 function existing<Row>(table: { get(id: string): Row | null }, id: string): Row {

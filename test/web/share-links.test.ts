@@ -2,7 +2,11 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
+import { openDashboard } from '../support/dashboard.ts';
+import { startTestGateway } from '../support/gateway.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
 import { startHttpService } from '../support/http-service.ts';
+import { exchange } from '../support/https-exchange.ts';
 import { unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
@@ -89,6 +93,40 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     await page.getByRole('button', { name: 'Revoke: Jo' }).click();
     await page.getByRole('button', { name: 'Revoke: Jo' }).waitFor({ state: 'detached' });
     expect((await client.goto(address))?.status()).toBe(403);
+    expect(troubles).toEqual([]);
+  });
+});
+
+describe('share links in the dashboard', unless(NO_CHROMIUM), () => {
+  it('are made on the page of an endpoint, whose access it says, then listed and revoked', async () => {
+    const [browser, gateway] = [await launchBrowser(), await startTestGateway()];
+    onTestFinished(async () => {
+      await browser.close();
+      await gateway.close();
+    });
+    const url = 'https://cloud.localhost';
+    const actions = [{ type: 'gateway-share-links' }, { type: 'custom-response', config: { body: 'hello' } }];
+    const api = await GatewayClient.of(gateway);
+    await api.call('POST', '/endpoints', { url, traffic_policy: JSON.stringify({ on_http_request: [{ actions }] }) });
+    const { page, troubles } = await openDashboard(browser, gateway, 'endpoints', PHONE);
+    await page.getByText('A link', { exact: true }).waitFor();
+    await page.getByRole('link', { name: url }).first().click();
+    await page.getByRole('link', { name: 'Share', exact: true }).click();
+    await page.getByLabel('Description').fill('Jo');
+    expect(await seriousProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Share', exact: true }).click();
+    const link = String(await page.locator('dialog pre').textContent());
+    expect((await exchange(link)).status).toBe(200);
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.goto(`${gateway.apiUrl}/#/share-links`);
+    await page.getByText('0 of 1').waitFor();
+    expect((await exchange(link, { method: 'POST' })).status).toBe(303);
+    await page.getByText('1 of 1').waitFor();
+    await page.getByRole('link', { name: url }).first().click();
+    await page.getByRole('link', { name: 'Revoke' }).click();
+    await page.getByRole('button', { name: 'Revoke link' }).click();
+    await page.getByText('No share links', { exact: true }).waitFor();
+    expect((await exchange(link)).status).toBe(403);
     expect(troubles).toEqual([]);
   });
 });

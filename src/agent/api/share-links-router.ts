@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Router } from 'express';
-import { takesShareLinks, withShareLinks } from '../../traffic-policy/access.ts';
+import { accessOf, takesShareLinks, withShareLinks } from '../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
@@ -46,7 +46,7 @@ async function protectedFor(view: TunnelView, protect: boolean, tunnels: TunnelM
     throw new AgentError('ERR_AGENT_NO_SHARE_LINKS', `only tunnels for HTTP have share links, unlike ${view.url}`);
   }
   const policy = PolicyInput.parse(tunnels.policies.on(tunnel));
-  if (takesShareLinks(toTrafficPolicy(policy, 'http'))) return true;
+  if (takesShareLinks(accessOf(toTrafficPolicy(policy, 'http')))) return true;
   if (!protect) {
     throw new AgentError(
       'ERR_AGENT_NO_SHARE_LINKS',

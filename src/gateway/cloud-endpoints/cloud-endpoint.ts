@@ -18,7 +18,12 @@ import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
 const close = () => ({ kind: 'close' }) as const;
 
 /** Without the policy nobody may pass: every connection is closed. */
-export const NOT_READY: CompiledPolicy = { ...NO_POLICY, onTcpConnect: close, onHttpRequest: close };
+export const NOT_READY: CompiledPolicy = {
+  ...NO_POLICY,
+  onTcpConnect: close,
+  onHttpRequest: close,
+  access: ['policy'],
+};
 
 /** No agent. All cloud endpoints have it, so that they share addresses with each other, and with no agent's endpoint. */
 const NO_AGENT: EndpointOwner = {
@@ -136,7 +141,7 @@ export class CloudEndpoint implements OnlineEndpoint {
       poolingEnabled: row.pooling_enabled,
       internal: row.internal,
       trafficPolicy: row.traffic_policy,
-      ...(this.policy.takesShareLinks && { takesShareLinks: true }),
+      access: this.policy.access,
       traffic: this.traffic,
     };
   }

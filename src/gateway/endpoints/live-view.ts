@@ -1,3 +1,4 @@
+import type { AccessWay } from '../../traffic-policy/access.ts';
 import type { EndpointTraffic } from './endpoint.ts';
 
 /** What is online, as the management API shows and controls it. */
@@ -85,8 +86,8 @@ export interface LiveEndpoint {
   trafficPolicy?: string;
   /** Whether its requests need a connection whose handshake named it; left out: no. */
   needsOwnConnection?: true;
-  /** Whether its policy has the action gateway-share-links; left out: no. */
-  takesShareLinks?: true;
+  /** How it lets clients in; left out: nobody knows. */
+  access?: readonly AccessWay[];
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }

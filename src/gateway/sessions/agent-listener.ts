@@ -5,6 +5,7 @@ import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import { hostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
+import type { AccessWay } from '../../traffic-policy/access.ts';
 import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
@@ -226,9 +227,16 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       poolingEnabled: this.pooled,
       internal: this.internal,
       ...(demandsHandshake(this) && { needsOwnConnection: true }),
-      ...(this.policy.takesShareLinks && { takesShareLinks: true }),
+      access: this.#access,
       traffic: this.traffic,
     };
+  }
+
+  /** Its options can ask for a certificate, too. */
+  get #access(): readonly AccessWay[] {
+    const { access } = this.policy;
+    if (!this.tls?.clientAuthorities.length || access.includes('certificate')) return access;
+    return ['certificate', ...access.filter((way) => way !== 'everyone')];
   }
 
   /** Undefined: only edges have a type (`EdgeType` 0 in ngrok's Go SDK). */

@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import { createToken } from '../../lib/ids.ts';
 import type { ShareLinkCreate } from '../../management/resources/share-link.ts';
+import { takesShareLinks } from '../../traffic-policy/access.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
@@ -38,7 +39,7 @@ export async function makeShareLink(
   if (endpoint === null) {
     throw new ApiError(404, 'ERR_GATEWAY_NOT_ONLINE', `url: no tunnel is online at https://${host}; start it first`);
   }
-  if (endpoint.takesShareLinks !== true) {
+  if (!takesShareLinks(endpoint.access ?? [])) {
     throw new ApiError(
       409,
       'ERR_GATEWAY_NO_SHARE_LINKS',
@@ -113,7 +114,7 @@ export function endpointAt(
   const name = names.find((each) => serving.some((endpoint) => endpoint.host === each));
   const members = serving.filter((endpoint) => endpoint.host === name);
   const own = credentialId === null ? members : members.filter((endpoint) => endpoint.credentialId === credentialId);
-  return own.find(({ takesShareLinks }) => takesShareLinks) ?? own[0] ?? null;
+  return own.find(({ access }) => takesShareLinks(access ?? [])) ?? own[0] ?? null;
 }
 
 /** @throws {ApiError} 400 */

@@ -34,10 +34,10 @@ export class EndedSignIns extends Table<typeof columns> {
     for (const { id } of this.where('created_at < ?', [oldest])) this.delete(id);
     const condition = 'host IS ? AND issuer IS ? AND subject IS ? AND session_id IS ?';
     const [same] = this.where(condition, [row.host, row.issuer, row.subject, row.session_id]);
-    if (same === undefined) return this.insert(row);
     // Sign-ins may have begun since the end before, in the same second.
-    const next = timeAfter(same.created_at);
-    this.update({ ...same, created_at: row.created_at > next ? row.created_at : next });
+    const next = same === undefined ? '' : timeAfter(same.created_at);
+    if (same === undefined) this.insert(row);
+    else this.update({ ...same, created_at: row.created_at > next ? row.created_at : next });
   }
 
   /** Sign-ins that began before this, in milliseconds since 1970, have ended; 0 when none have. */

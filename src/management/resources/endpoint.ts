@@ -73,6 +73,7 @@ export const Endpoint = z.object({
   upstream_url: z.string().optional(),
   pooling_enabled: z.boolean().optional(),
   traffic_policy: z.string().optional(),
+  access: z.array(z.string()).optional(),
 });
 export interface Endpoint extends z.output<typeof Endpoint> {
   /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
@@ -84,6 +85,11 @@ export interface Endpoint extends z.output<typeof Endpoint> {
   device?: z.output<typeof DeviceRef> | undefined;
   /** Of cloud endpoints. */
   traffic_policy?: string | undefined;
+  /**
+   * How clients come in, each way in turn: `everyone`, `addresses`, `certificate`, `password`, `sign-in`, `token`, `link`;
+   * `or-link`: a share link instead of those; `policy`: rules with expressions decide. Not in ngrok's API.
+   */
+  access?: string[] | undefined;
 }
 
 export const endpoints = {

@@ -21,6 +21,7 @@ import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
 import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
 import { peopleSection } from './sections/people.tsx';
+import { shareLinksSection } from './sections/share-links.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
@@ -64,6 +65,7 @@ const SECTIONS = Object.fromEntries(
     authtokensSection,
     apiKeysSection,
     auditLogSection,
+    shareLinksSection,
   ].map((section) => [section.name, section as unknown as Section]),
 ) as Record<SectionName, Section>;
 

@@ -14,7 +14,11 @@ const GROUPS: readonly { name: string | null; title?: string; views: readonly Vi
     title: 'Traffic',
     views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'ip-restrictions', 'authorities', 'vaults'],
   },
-  { name: 'access', title: 'Access', views: ['people', 'bot-users', 'authtokens', 'api-keys', 'audit-log'] },
+  {
+    name: 'access',
+    title: 'Access',
+    views: ['people', 'bot-users', 'authtokens', 'api-keys', 'share-links', 'audit-log'],
+  },
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */

@@ -9,6 +9,7 @@ export const SECTION_TITLES = {
   'add-site': 'Add a site',
   devices: 'Devices',
   invites: 'Invites',
+  'share-links': 'Share links',
   agents: 'Agents',
   endpoints: 'Endpoints',
   domains: 'Domains',

@@ -104,7 +104,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
 };
 
 const SHARED = {
-  ...{ ...ENDPOINT, id: 'ep_shared', proto: 'https', host: 'shared.example.com', takesShareLinks: true as const },
+  ...{ ...ENDPOINT, id: 'ep_shared', proto: 'https', host: 'shared.example.com', access: ['link'] as const },
   url: 'https://shared.example.com',
 };
 

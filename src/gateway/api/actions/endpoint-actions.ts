@@ -198,5 +198,6 @@ function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
     ...(endpoint.trafficPolicy !== undefined && { traffic_policy: endpoint.trafficPolicy }),
     ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
     pooling_enabled: endpoint.poolingEnabled,
+    ...(endpoint.access && { access: [...endpoint.access] }),
   };
 }

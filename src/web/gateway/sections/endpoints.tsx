@@ -1,12 +1,15 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
+import { accessText, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
+import { edited } from '../action-dialogs.tsx';
 import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import type { FormField, FormValues } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, resource } from '../resource.tsx';
-import { SECTION_TITLES } from '../section.ts';
+import { type Action, SECTION_TITLES } from '../section.ts';
+import { shareForm } from './share-links.tsx';
 
 const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
@@ -67,6 +70,7 @@ export const endpointsSection = resource<Endpoint>({
       ),
     },
     { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
+    { head: 'Who may come in', cell: ({ access }) => (access ? accessText(access) : '–') },
     { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
     ...FIGURES.map(({ figure, label }) => ({
       head: label,
@@ -99,6 +103,7 @@ export const endpointsSection = resource<Endpoint>({
     ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
+    ...optional('Who may come in', endpoint.access && accessText(endpoint.access)),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
     ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
@@ -114,5 +119,10 @@ export const endpointsSection = resource<Endpoint>({
     submit: 'Delete cloud endpoint',
   }),
   // What an agent or a TLS edge has brought is changed there.
-  actions: (endpoint, { edit, remove }) => (isCloud(endpoint) ? [...edit, ...remove] : []),
+  actions: (endpoint, { edit, remove }) => [...shareable(endpoint), ...(isCloud(endpoint) ? [...edit, ...remove] : [])],
 });
+
+function shareable({ access = [], url }: Endpoint): Action[] {
+  if (!takesLinks(access) || !url) return [];
+  return [edited({ name: 'share', label: 'Share', method: 'POST', path: '/share_links', form: shareForm(url) })];
+}
