@@ -2,8 +2,10 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { recordSignIns } from '../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import { beginning } from '../support/begun-sign-in.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { NameServer } from '../support/name-server.ts';
 import { firstOf, type Missing, NO_LINUX, programMissing } from '../support/requirements.ts';
@@ -63,6 +65,8 @@ export async function startLab(folder: string): Promise<Lab> {
       ports: { GATEWAY_HTTPS_PORT: '443', GATEWAY_HTTP_PORT: '80' },
       prepare: (store) => {
         apiKey = issueApiKey(store, { description: 'interop' }).token;
+        const record = recordSignIns(store);
+        for (const subject of ['jo', 'ann']) void record(beginning({ subject }), '').written;
       },
     },
   );

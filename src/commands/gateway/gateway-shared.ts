@@ -3,26 +3,28 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
 import { shownState } from '../../gateway/cluster/nodes.ts';
+import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
-import { Postgres } from '../../gateway/store/shared/postgres.ts';
+import { type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
+import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
-import { becomeOwnerOf } from '../settings-place.ts';
+import { becomeOwnerOf, withStore } from '../settings-place.ts';
 import { table } from '../table.ts';
 
 /**
  * Moves a stopped gateway's data into an empty shared database, or back. It can be repeated when it was interrupted.
  *
- * @param options.to the URL of the shared database, or `sqlite`
+ * @param options.to the URL of the shared database, or `sqlite`; left out: the one of the settings
  * @param options.lost whether to go on without the shared database
  * @throws {OperatorError} when the gateway runs, or what it moves to is in use
  */
 export async function migrateGateway(
   settings: GatewayServerSettings,
-  { to, lost = false }: { to: string; lost?: boolean },
+  { to, lost = false }: { to?: string; lost?: boolean },
 ): Promise<void> {
   expectGateway(settings);
   becomeOwnerOf(settings.dataDir);
@@ -30,16 +32,17 @@ export async function migrateGateway(
   try {
     if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
     if (to === 'sqlite') await moveBack(settings, lost);
-    else await moveTo(settings, to);
+    else await moveTo(settings, to ?? settings.databaseUrl);
   } finally {
     await folder.release();
   }
 }
 
-async function moveTo(settings: GatewayServerSettings, url: string): Promise<void> {
+async function moveTo(settings: GatewayServerSettings, url: string | null): Promise<void> {
   const { dataDir, databaseUrl, encryptionKey } = settings;
-  if (databaseUrl !== null)
-    throw new OperatorError('GATEWAY_DATABASE_URL is set: this gateway’s data is shared already', 2);
+  if (url === null) throw new OperatorError('set GATEWAY_DATABASE_URL, or name the shared database with --to', 2);
+  if (databaseUrl !== null && databaseUrl !== url)
+    throw new OperatorError('GATEWAY_DATABASE_URL names another database than --to: remove one of them', 2);
   const log = await createLog('silent', 'json');
   const { store, close } = await openForChanges(
     { ...settings, databaseUrl: url },
@@ -47,9 +50,11 @@ async function moveTo(settings: GatewayServerSettings, url: string): Promise<voi
   );
   try {
     await openSharedCa(join(dataDir, 'gateway'), store, log);
+    await noteMove(store, 'sqlite', 'postgres');
   } finally {
     await close();
   }
+  if (databaseUrl !== null) return note('Everything is in the shared database. Start the gateway.');
   note('Everything is in the shared database. Add these to the settings of the gateway, then start it:');
   print(`GATEWAY_DATABASE_URL=${url}`);
   if (encryptionKey === null)
@@ -70,10 +75,16 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   } finally {
     await close();
   }
+  await withStore({ ...settings, databaseUrl: null }, (store) => noteMove(store, 'postgres', 'sqlite'));
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
       'gateway. The shared database is as it was; no gateway may use it any more.',
   );
+}
+
+function noteMove({ database, account: id }: Store, from: string, to: string): Promise<void> {
+  const change = { table: 'database', before: { id, kind: from }, after: { id, kind: to } };
+  return database.write(() => database.noteChange(change), BY_COMMAND);
 }
 
 /** Prints the gateways that serve the shared database. */
@@ -120,10 +131,12 @@ const LOOK_MS = 500;
 export async function drainNode(settings: GatewayServerSettings, id = ownId(settings)): Promise<void> {
   await withPostgres(settings, async (postgres) => {
     const nodes = await postgres.nodes();
-    if (!nodes.some((node) => node.id === id)) throw unknownNode();
+    const node = nodes.find((each) => each.id === id);
+    if (node === undefined) throw unknownNode();
     if (nodes.length === 1)
       throw new OperatorError('no other gateway serves the shared database: agents could not go to it');
     await postgres.drain(id);
+    await noteGateway(settings, node, { draining: true });
     for (const end = performance.now() + DRAIN_MS; performance.now() < end; await delay(LOOK_MS)) {
       const left = (await postgres.online()).get(id)?.sessions ?? 0;
       if (left === 0) return print(`${id} has no sessions left: stop it, upgrade it, start it again`);
@@ -149,9 +162,24 @@ function unknownNode(): OperatorError {
 
 /** @throws {OperatorError} exit code 4 when there is no such gateway */
 export async function removeNode(settings: GatewayServerSettings, id: string): Promise<void> {
-  const wasThere = await withPostgres(settings, (postgres) => postgres.leave(id));
-  if (!wasThere) throw unknownNode();
+  const node = await withPostgres(settings, async (postgres) => {
+    const known = (await postgres.nodes()).find((each) => each.id === id);
+    return (await postgres.leave(id)) ? known : undefined;
+  });
+  if (node === undefined) throw unknownNode();
   print(`${id} removed: others can serve what it had`);
+  await noteGateway(settings, node, null);
+}
+
+/** Writes to the audit log what was done with a gateway. */
+function noteGateway(
+  settings: GatewayServerSettings,
+  { id, address, draining }: Node,
+  changes: { draining: boolean } | null,
+): Promise<void> {
+  const before = { id, address, draining };
+  const change = { table: 'gateways', before, after: changes && { ...before, ...changes } };
+  return withStore(settings, ({ database }) => database.write(() => database.noteChange(change)));
 }
 
 async function withPostgres<T>(

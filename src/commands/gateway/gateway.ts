@@ -105,11 +105,13 @@ function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServ
   gateway
     .command('migrate')
     .description('Move the stopped gateway’s data into an empty shared database (PostgreSQL), or back into DATA_DIR')
-    .requiredOption('--to <url>', 'postgres://user:password@host/database; sqlite: back into DATA_DIR', (text) =>
-      text === 'sqlite' ? text : parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
+    .option(
+      '--to <url>',
+      'postgres://user:password@host/database (default: GATEWAY_DATABASE_URL, which other users of the machine cannot see); sqlite: back into DATA_DIR',
+      (text) => (text === 'sqlite' ? text : parsed(VARIABLES.GATEWAY_DATABASE_URL, text)),
     )
     .option('--lost', 'With --to sqlite, when PostgreSQL is lost for good: what DATA_DIR has becomes the data')
-    .action(async (options: { to: string; lost?: boolean }) => (await load()).migrateGateway(settings(), options));
+    .action(async (options: { to?: string; lost?: boolean }) => (await load()).migrateGateway(settings(), options));
   const nodes = gateway
     .command('nodes')
     .description('List the gateways that serve the shared database')

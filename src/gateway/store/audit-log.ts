@@ -35,19 +35,24 @@ const FILTERS = Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[];
 /** Which changes are looked for; left out: all. */
 export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined };
 
-/** What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. */
+/**
+ * What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. The
+ * database itself and the gateways of a shared one are no rows of tables: commands note what they do with them.
+ */
 const NAMES: Readonly<Record<string, string>> = {
   api_keys: 'api_key',
   bot_users: 'bot_user',
   certificate_authorities: 'certificate_authority',
   cloud_endpoints: 'endpoint',
   credentials: 'tunnel_credential',
+  database: 'database',
   devices: 'device',
   ended_sign_ins: 'ended_sign_ins',
   endpoint_configurations: 'endpoint_configuration',
   enrolment_keys: 'enrolment_key',
   event_destinations: 'event_destination',
   event_subscriptions: 'event_subscription',
+  gateways: 'gateway',
   http_response_backends: 'http_response_backend',
   ip_policies: 'ip_policy',
   ip_policy_rules: 'ip_policy_rule',

@@ -246,6 +246,11 @@ it('of ended sign-ins, the latest of each host is kept for as long as a session 
   database.close();
 });
 
+it('gateway migrate asks which database is meant', async () => {
+  openGatewayStore({ dataDir, encryptionKey: null }).database.close();
+  await expect(run('migrate')).rejects.toThrow('set GATEWAY_DATABASE_URL, or name the shared database with --to');
+});
+
 it('gateway backup copies the database of a running gateway, and never overwrites a file', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create');

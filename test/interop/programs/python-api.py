@@ -86,6 +86,27 @@ denies = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}'
 endpoint = dict(described, type="cloud", url=f"https://python.{given['domain']}", traffic_policy=denies)
 live("endpoints", client.endpoints, endpoint, dict(changed, traffic_policy=denies + " "), both + ["traffic_policy"])
 
+
+
+def end_sign_ins():
+    session, other = client.application_sessions.list()
+    agent = session.browser_session.user_agent
+    assert (agent.browser_name, agent.device_type) == ("curl", ""), agent
+    person = client.application_users.get(session.application_user.id)
+    assert (person.email, person.identity_provider.url) == ("ann@example.com", "https://idp.example.com"), person
+    session.delete()
+    assert [one.id for one in client.application_sessions.list()] == [other.id]
+    client.application_users.delete(other.application_user.id)
+    assert list(client.application_users.list()) == []
+
+
+failure = None
+try:
+    end_sign_ins()
+except Exception as error:
+    failure = f"{type(error).__name__}: {error}"
+print(json.dumps({"name": "application_sessions, application_users: get, list, delete", "failure": failure}), flush=True)
+
 # Kinds that the gateway does not have answer, too, with nothing in them.
 NAMES = """agent_ingresses api_keys application_sessions application_users bot_users certificate_authorities credentials
 endpoints event_destinations event_subscriptions ip_policies ip_policy_rules ip_restrictions reserved_addrs reserved_domains

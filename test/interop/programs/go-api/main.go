@@ -8,9 +8,12 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/ngrok/ngrok-api-go/v9"
 	"github.com/ngrok/ngrok-api-go/v9/api_keys"
+	"github.com/ngrok/ngrok-api-go/v9/application_sessions"
+	"github.com/ngrok/ngrok-api-go/v9/application_users"
 	"github.com/ngrok/ngrok-api-go/v9/backends/http_response"
 	"github.com/ngrok/ngrok-api-go/v9/backends/tunnel_group"
 	"github.com/ngrok/ngrok-api-go/v9/bot_users"
@@ -251,6 +254,7 @@ func main() {
 	config := ngrok.NewClientConfig(os.Getenv("NGROK_API_KEY"), ngrok.WithBaseURL(os.Getenv("NGROK_API_BASE_URL")))
 	collections(config, prepared)
 	edges(config, prepared)
+	signedIn(config)
 	online(config)
 }
 
@@ -474,6 +478,26 @@ func edges(config *ngrok.ClientConfig, prepared given) {
 		&ngrok.EdgeTrafficPolicyReplace{Module: ngrok.EndpointTrafficPolicy{Enabled: on, Value: `{"on_tcp_connect":[]}`}})
 }
 
+// signedIn reads who has signed in, and ends a session and all sessions of a person.
+func signedIn(config *ngrok.ClientConfig) {
+	sessions := application_sessions.NewClient(config)
+	users := application_users.NewClient(config)
+	ids, err := list(sessions, "Limit", "100")
+	check(err)
+	read("applicationSessions", sessions, ids...)
+	people, err := list(users, "Limit", "100")
+	check(err)
+	read("applicationUsers", users, people...)
+	step("applicationSessions.delete", func() error { return sessions.Delete(ctx, ids[0]) })
+	step("applicationUsers.delete", func() error {
+		left, err := list(users, "Limit", "100")
+		if err != nil || len(left) != len(people)-1 {
+			return fmt.Errorf("%v, %v", left, err)
+		}
+		return users.Delete(ctx, left[0])
+	})
+}
+
 // online reads what the connected agent has online, and sends the agent commands.
 func online(config *ngrok.ClientConfig) {
 	first := func(ids []string, err error) string {
@@ -492,7 +516,20 @@ func online(config *ngrok.ClientConfig) {
 	read("tunnelSessions", sessions, session)
 	step("tunnelSessions.update", func() error { return sessions.Update(ctx, session) })
 	step("tunnelSessions.restart", func() error { return sessions.Restart(ctx, session) })
-	step("tunnelSessions.stop", func() error { return sessions.Stop(ctx, first(list(sessions, "Limit", "100"))) })
+	step("tunnelSessions.stop", func() error {
+		// The agent is restarting: its next session comes in a moment.
+		for range 100 {
+			ids, err := list(sessions, "Limit", "100")
+			if err != nil {
+				return err
+			}
+			if at := slices.IndexFunc(ids, func(id string) bool { return id != session }); at >= 0 {
+				return sessions.Stop(ctx, ids[at])
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return fmt.Errorf("the agent has no other session than %s", session)
+	})
 }
 
 func check(err error) {
