@@ -55,6 +55,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
+import { ActivityLog, noteEndpoints, noteSessions } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -179,6 +180,9 @@ async function startParts(start: Start) {
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
+  const activity = new ActivityLog(store, log);
+  // After the sessions, whose end is an event, too.
+  onStop(() => activity.stop());
   const policies = createPolicies(start);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
@@ -219,7 +223,9 @@ async function startParts(start: Start) {
     onStop,
   );
   agents.open(sessions);
-  const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
+  noteSessions(activity, sessions);
+  noteEndpoints(activity, endpoints);
+  const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, activity, dataDir }, onStop);
   startEventDelivery(start);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);

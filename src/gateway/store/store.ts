@@ -10,7 +10,7 @@ import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
-import { EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
+import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { Database } from './sql/database.ts';
@@ -62,7 +62,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     database,
     box,
     ...tables,
-    eventDeliveries: new EventDeliveries(database, auditLog, tables.eventSubscriptions),
+    eventDeliveries: new EventDeliveries(database, auditLog, tables.activityEvents, tables.eventSubscriptions),
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids,
@@ -73,6 +73,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
 
 function createTables(database: Database, box: SecretsBox) {
   return {
+    activityEvents: new ActivityEvents(database),
     apiKeys: apiKeys(database),
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthorities(database),
