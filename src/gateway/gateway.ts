@@ -55,7 +55,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
-import { ActivityLog, noteEndpoints, noteSessions } from './events/activity-log.ts';
+import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -225,6 +225,7 @@ async function startParts(start: Start) {
   agents.open(sessions);
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
+  noteRefused(activity, counters);
   const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, activity, dataDir }, onStop);
   startEventDelivery(start);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));

@@ -1,8 +1,11 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import { withoutMapping } from '../../lib/network/ip-address.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
@@ -89,7 +92,7 @@ export class ActivityLog implements Activity {
 
   #report(reason: string): void {
     const times = this.#failures.timesDue(reason);
-    if (times !== null) this.log.warn({ reason, times }, 'events of sessions, endpoints or certificates not recorded');
+    if (times !== null) this.log.warn({ reason, times }, 'events that are no changes not recorded');
   }
 }
 
@@ -121,4 +124,28 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
   };
   endpoints.on('added', note('endpoint_start.v0'));
   endpoints.on('removed', note('endpoint_stop.v0'));
+}
+
+/** Refused requests that are events, as clients can send any number of them: ten a second. */
+const SAMPLE = { burst: 10, perMs: 0.01 };
+const MAX_PATH = 1_000;
+
+/** Requests that policies and IP restrictions refuse, at most ten a second; each says how many were left out before it. */
+export function noteRefused(activity: Activity, counters: TrafficCounters): void {
+  const sample = new TokenBucket(SAMPLE, performance.now());
+  let omitted = 0;
+  counters.onRefused = ({ url, req, status }) => {
+    if (!sample.tryTake(performance.now())) {
+      omitted += 1;
+      return;
+    }
+    activity.note('request_denied.v0', () => {
+      const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
+      // Queries have tokens in them.
+      const path = (req.url ?? '').replace(/\?.*/s, '').slice(0, MAX_PATH);
+      const object = { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status, omitted };
+      omitted = 0;
+      return object;
+    });
+  };
 }

@@ -107,6 +107,7 @@ export const ACTIVITY_TYPES = [
   'certificate_issued.v0',
   'endpoint_start.v0',
   'endpoint_stop.v0',
+  'request_denied.v0',
 ] as const;
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 

@@ -1,10 +1,11 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
+import { ActivityLog, noteRefused } from '../../../src/gateway/events/activity-log.ts';
+import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
-import { agentSession, startTestGateway } from '../../support/gateway.ts';
+import { agentSession, getPublic, startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -31,6 +32,8 @@ async function subscribe(id: string, ...sources: string[]): Promise<void> {
     eventSubscriptions.insert({ ...row, id: store.ids.next('esb'), sources, destination_ids: [id] });
   });
 }
+
+const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
 
 const note = (count: number) => {
   for (let number = 0; number < count; number++) activity.note('endpoint_start.v0', () => ({ number }));
@@ -91,7 +94,28 @@ it('an event is newer than one that was delivered and forgotten, whatever the cl
   expect(id > (event?.id ?? '~')).toBe(true);
 });
 
-it('sessions, endpoints and certificates are events', async () => {
+it('refused requests are events, ten a second, without their queries', async () => {
+  await subscribe('ed_1', 'request_denied.v0');
+  const counters = new TrafficCounters();
+  noteRefused(activity, counters);
+  const socket = { remoteAddress: '::ffff:203.0.113.7' };
+  const req = { method: 'GET', url: `/${'a'.repeat(2_000)}?token=hidden`, headers: { host: 'cam.localhost' }, socket };
+  for (let request = 0; request < 50; request++)
+    counters.requestRefused({ url: 'https://cam.localhost', req, status: 403 });
+  await activity.stop();
+  expect(counters.refusedByPolicy).toBe(50);
+  expect(stored().length).toBeLessThan(15);
+  const object = stored()[0]?.after;
+  expect(object).toMatchObject({
+    endpoint: 'https://cam.localhost',
+    client_ip: '203.0.113.7',
+    status: 403,
+    omitted: 0,
+  });
+  expect(object?.path).toBe(`/${'a'.repeat(999)}`);
+});
+
+it('sessions, endpoints, certificates and refused requests are events', async () => {
   const gateway = await startTestGateway();
   try {
     const api = await GatewayClient.of(gateway);
@@ -102,13 +126,15 @@ it('sessions, endpoints and certificates are events', async () => {
       'endpoint_start',
       'endpoint_stop',
       'certificate_issued',
+      'request_denied',
     ];
     await api.call('POST', '/event_subscriptions', {
       sources: sources.map((type) => ({ type: `${type}.v0` })),
       destination_ids: [created.body.id],
     });
     const session = await agentSession(gateway).connect();
-    const listener = await session.httpEndpoint().domain('cam.localhost').listen(false);
+    const listener = await session.httpEndpoint().domain('cam.localhost').trafficPolicy(DENY).listen(false);
+    await getPublic(gateway, `${String(listener.url())}/secret?token=hidden`);
     await listener.close();
     // The SDK takes its time to close a session.
     await api.call('DELETE', `/credentials/cr_${gateway.authtoken.split('_')[0]}`);
@@ -128,6 +154,8 @@ it('sessions, endpoints and certificates are events', async () => {
     const endpoint = { url: expect.stringContaining('https://cam.localhost'), session_id: id, credential_id };
     expect(of('endpoint_start')).toMatchObject(endpoint);
     expect(of('endpoint_stop')).toMatchObject({ ...endpoint, id: of('endpoint_start')?.id });
+    const denied = { endpoint: endpoint.url, method: 'GET', path: '/secret', client_ip: '127.0.0.1', status: 403 };
+    expect(of('request_denied')).toMatchObject(denied);
     expect(of('certificate_issued')).toMatchObject({ domain: 'a.example.com', renewal: false });
   } finally {
     await gateway.close();
