@@ -118,7 +118,7 @@ const ARROWS: Record<string, string[]> = {
   [`${EDGE}/tls`]: [`${EDGE}/http`, 'gateway/certificates', 'gateway/endpoints', 'traffic-policy'],
   [`${EDGE}/http`]: ['gateway/endpoints'],
   'gateway/certificates': ['gateway/store', 'gateway/endpoints', 'management', 'settings', '.'],
-  'gateway/events': ['gateway/store', 'traffic-policy'],
+  'gateway/events': ['gateway/endpoints', 'gateway/metrics', 'gateway/store', 'traffic-policy'],
   'gateway/sign-in': ['gateway/store', 'traffic-policy', '.'],
   'gateway/share-links': ['gateway/endpoints', 'gateway/sign-in', 'gateway/store', 'management', 'traffic-policy'],
   'gateway/store': ['gateway/endpoints'],

@@ -56,6 +56,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
+import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -183,6 +184,9 @@ async function startParts(start: Start) {
   const { acme = null, challengeDns = null, dataDir } = options;
   const stopWatching = watchProcess(counters, log);
   onStop(async () => stopWatching());
+  const activity = new ActivityLog(store, log);
+  // After the sessions, whose end is an event, too.
+  onStop(() => activity.stop());
   const people = new PeopleProvider(store, signInHost(domains.baseDomain));
   const policies = createPolicies(start, people);
   const restricted = new RestrictedAddresses(store, ipPolicies);
@@ -224,7 +228,10 @@ async function startParts(start: Start) {
     onStop,
   );
   agents.open(sessions);
-  const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, dataDir }, onStop);
+  noteSessions(activity, sessions);
+  noteEndpoints(activity, endpoints);
+  noteRefused(activity, counters);
+  const renewal = await startCertificateRenewal({ acme, challengeDns }, { ...start, activity, dataDir }, onStop);
   startEventDelivery(start);
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);

@@ -2,6 +2,7 @@ import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/domains.ts';
+import type { Activity } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
 import { readKeyPair } from './certificate-upload.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
@@ -27,6 +28,8 @@ interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
   issuer: CertificateIssuer;
   clock: Clock;
   log: Log;
+  /** Omitted: nobody is told what becomes of orders. */
+  activity?: Activity;
   /** Milliseconds since the Unix epoch; the clock that the store was opened with. */
   wallClock?: () => number;
 }
@@ -165,7 +168,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   }
 
   async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
-    const { store, log } = this.dependencies;
+    const { store, log, activity } = this.dependencies;
     const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
     // Loaded on first use: its library takes 7 MB of memory.
     const { certificateFacts } = await import('./certificate-facts.ts');
@@ -179,11 +182,14 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
       return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.#wallClock()) };
     });
-    if (stored) log.info({ domain: ordered.domain, renews_at }, 'certificate issued');
+    if (!stored) return;
+    const { domain, certificate_id } = ordered;
+    log.info({ domain, renews_at }, 'certificate issued');
+    activity?.note('certificate_issued.v0', () => ({ domain, renewal: certificate_id !== null, renews_at }));
   }
 
   async #fail(ordered: Row, error: unknown): Promise<void> {
-    const { log, store } = this.dependencies;
+    const { log, store, activity } = this.dependencies;
     const known = error instanceof IssueError ? error : internalError(error);
     let retries_at: string | null = null;
     const stored = await this.#change(ordered, (row) => {
@@ -198,6 +204,8 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     const current = certificate_id === null ? null : store.tlsCertificates.get(certificate_id);
     const expires_at = current?.facts.not_after ?? null;
     log.warn({ err: error, domain, error_code: known.code, retries_at, expires_at }, 'certificate not issued');
+    const { code: error_code, message: msg } = known;
+    activity?.note('certificate_failed.v0', () => ({ domain, error_code, msg, retries_at, expires_at }));
   }
 
   /** Writes the outcome of an order; returns false when the domain has changed meanwhile. */

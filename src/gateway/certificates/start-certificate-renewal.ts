@@ -2,6 +2,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../../settings/certificate-settings.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
+import type { Activity } from '../store/events.ts';
 import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
@@ -20,6 +21,7 @@ interface ProvisioningParts extends IssuerParts {
     /** Values of challenges at a name, of orders at any gateway. */
     challengesAt(name: string): readonly string[];
   } | null;
+  activity: Activity;
   log: Log;
 }
 
@@ -40,13 +42,13 @@ export async function startCertificateRenewal(
   dnsPort: number | null;
   wake: () => void;
 }> {
-  const { store, domains, cluster, log } = parts;
+  const { store, domains, cluster, activity, log } = parts;
   const dnsPort = challengeDns && (await startChallengeDns(challengeDns, parts, onStop));
   const issuer = chooseIssuer(acme, parts);
   const running = new Set<() => void>();
   const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
     const start = () => {
-      const renewal = new CertificateRenewal({ store, domains: table, issuer, clock: systemClock, log });
+      const renewal = new CertificateRenewal({ store, domains: table, issuer, clock: systemClock, activity, log });
       const wake = () => renewal.wake();
       renewal.start();
       running.add(wake);

@@ -80,13 +80,14 @@ export class Routing {
       return null;
     }
     if (this.options.isRefused?.(req.socket)) {
-      counters.refusedByPolicy += 1;
-      answerError(req, res, addressRefused());
+      const refusal = addressRefused();
+      counters.requestRefused({ url: endpoint.url, req, status: refusal.status });
+      answerError(req, res, refusal);
       return null;
     }
     const admission = clients.admit(req.socket, endpoint);
     if (admission === null) {
-      counters.refusedByPolicy += 1;
+      counters.requestRefused({ url: endpoint.url, req, status: null });
       if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
       resetConnection(req.socket);
     } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);

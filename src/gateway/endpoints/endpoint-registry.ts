@@ -3,7 +3,6 @@ import {
   type EndpointAddress,
   type EndpointDirectory,
   type EndpointProtocol,
-  type GatewayEndpoint,
   type LabeledUpstream,
   type LabelHolder,
   type Labels,
@@ -59,7 +58,7 @@ type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
 const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 
 /** When an endpoint goes online, takes no further connections, and ends what it carries. */
-type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: GatewayEndpoint]>;
+type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineEndpoint]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   readonly #all = new Set<OnlineEndpoint>();

@@ -1,8 +1,7 @@
 import { mkdir, open, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
-import type { AuditRow } from '../store/audit-log.ts';
-import type { FileTarget } from '../store/events.ts';
+import type { EventRow, FileTarget } from '../store/events.ts';
 import { type EventSink, messageOf } from './event-message.ts';
 
 /** When a file has so many bytes, a new one is begun. */
@@ -45,7 +44,7 @@ export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BY
   };
 }
 
-async function append(path: string, events: readonly AuditRow[]): Promise<void> {
+async function append(path: string, events: readonly EventRow[]): Promise<void> {
   const file = await open(path, 'a', 0o600);
   try {
     await file.appendFile(events.map((event) => `${messageOf(event)}\n`).join(''));

@@ -1,4 +1,4 @@
-import type { AuditRow } from '../store/audit-log.ts';
+import type { EventRow } from '../store/events.ts';
 
 /** What takes a destination's events. */
 export interface EventSink {
@@ -10,18 +10,16 @@ export interface EventSink {
    * @returns once the destination has acknowledged all of them
    * @throws Error that says what has failed, without secrets
    */
-  send(events: readonly AuditRow[], signal: AbortSignal): Promise<void>;
+  send(events: readonly EventRow[], signal: AbortSignal): Promise<void>;
 }
 
-/** An event as destinations get it: ngrok's four members, and who has made the change. */
-export function messageOf({ id, created_at, type, before, after, by, from_address }: AuditRow): string {
+/** An event as destinations get it: ngrok's four members, and who has made a change. */
+export function messageOf({ id, created_at, type, before, after, by, from_address }: EventRow): string {
   return JSON.stringify({
     event_id: id,
     event_type: type,
     event_timestamp: created_at,
     object: after ?? before,
-    before: after && before,
-    by,
-    from_address,
+    ...(by !== null && { before: after && before, by, from_address }),
   });
 }

@@ -5,8 +5,7 @@ import { hostname } from 'node:os';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import type { publicAddress } from '../../traffic-policy/public-request.ts';
-import type { AuditRow } from '../store/audit-log.ts';
-import type { SyslogTarget } from '../store/events.ts';
+import type { EventRow, SyslogTarget } from '../store/events.ts';
 import { type EventSink, messageOf } from './event-message.ts';
 
 const BATCH = 100;
@@ -40,7 +39,7 @@ export function syslogSink({ host, port, transport }: SyslogTarget, resolve: typ
 }
 
 /** An event as RFC 5424 has it, with its JSON as the message. */
-export function syslogMessage(event: AuditRow): Buffer {
+export function syslogMessage(event: EventRow): Buffer {
   const name =
     hostname()
       .replace(/[^\x21-\x7e]/g, '')

@@ -4,6 +4,19 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
+/** A request that an endpoint's policy or an IP restriction has refused. */
+export interface RefusedRequest {
+  readonly url: string;
+  readonly req: {
+    readonly method?: string | undefined;
+    readonly url?: string | undefined;
+    readonly headers: { readonly host?: string | undefined };
+    readonly socket: { readonly remoteAddress?: string | undefined };
+  };
+  /** Null: the connection was closed. */
+  readonly status: number | null;
+}
+
 /** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';
 
@@ -16,6 +29,8 @@ export class TrafficCounters {
   readonly responses = [0, 0, 0, 0, 0, 0];
   /** Requests rejected by a traffic policy or an option of the endpoint. */
   refusedByPolicy = 0;
+  /** Is told of each of them. */
+  onRefused: (request: RefusedRequest) => void = () => {};
   /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
   readonly connections: Record<ConnectionKind, number> = { http: 0, https: 0, tls: 0, tcp: 0 };
@@ -27,6 +42,11 @@ export class TrafficCounters {
 
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;
+
+  requestRefused(request: RefusedRequest): void {
+    this.refusedByPolicy += 1;
+    this.onRefused(request);
+  }
 
   responded(status: number): void {
     const digit = Math.trunc(status / 100);

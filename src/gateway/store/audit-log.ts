@@ -78,6 +78,12 @@ export const CHANGE_TYPES: readonly string[] = Object.values(NAMES)
 
 /** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
 const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
+/** Also of events that were forgotten since they were delivered. */
+const LATEST_ID = `SELECT MAX(id) FROM (
+  SELECT MAX(id) AS id FROM audit_log WHERE id < ?
+  UNION ALL SELECT MAX(id) FROM activity_events WHERE id < ?
+  UNION ALL SELECT MAX(delivered) FROM event_deliveries WHERE delivered < ?)`;
+
 const DAY_MS = 86_400_000;
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
@@ -114,9 +120,16 @@ export class AuditLog extends Table<typeof columns> {
     this.#onForgotten = listener;
   }
 
-  /** The id of the newest row, or of the newest before one; empty without one. Rows are added in the order of their ids. */
+  /** The id of the newest event, or of the newest before one; empty without one. Events are added in the order of their ids. */
   latestId(before = END): string {
-    return String(this.database.values('SELECT MAX(id) FROM audit_log WHERE id < ?', [before])?.[0] ?? '');
+    return String(this.database.values(LATEST_ID, [before, before, before])?.[0] ?? '');
+  }
+
+  /** Ids for new events, to be called in the transaction that adds them. */
+  nextIds(count: number): string[] {
+    // Commands beside the gateway, and other gateways, add events as well.
+    const latest = this.latestId();
+    return Array.from({ length: count }, () => this.ids().next('evt', latest));
   }
 
   /**
@@ -143,9 +156,9 @@ export class AuditLog extends Table<typeof columns> {
     if (by === BY_DEVICE && before !== null && after !== null) return;
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
     const created_at = this.now();
+    const [id = ''] = this.nextIds(1);
     this.insert({
-      // Commands beside the gateway, and other gateways, add rows as well.
-      id: this.ids().next('evt', this.latestId()),
+      id,
       created_at,
       type: `${name}_${what}.v0`,
       object_id: String((after ?? before)?.id),

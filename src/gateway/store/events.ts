@@ -1,8 +1,8 @@
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
-import type { AuditLog } from './audit-log.ts';
+import type { AuditLog, AuditRow } from './audit-log.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, blob, END, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 /** Where a destination's events go, with its secrets. */
 export interface WebhookTarget {
@@ -93,6 +93,59 @@ export class EventSubscriptions extends Table<typeof subscriptionColumns> {
 /** Stands for all types of events. */
 export const ALL_TYPES = '*';
 
+/** An event, whether or not it is a change. */
+export interface EventRow extends Pick<AuditRow, 'id' | 'created_at' | 'type' | 'before' | 'after' | 'from_address'> {
+  /** Null: it is no change. */
+  by: string | null;
+}
+
+/** What happens without a change of the gateway's data. */
+export const ACTIVITY_TYPES = [
+  'agent_session_start.v0',
+  'agent_session_stop.v0',
+  'certificate_failed.v0',
+  'certificate_issued.v0',
+  'endpoint_start.v0',
+  'endpoint_stop.v0',
+  'request_denied.v0',
+] as const;
+export type ActivityType = (typeof ACTIVITY_TYPES)[number];
+
+/** Takes events that are no changes. */
+export interface Activity {
+  /** @param describe called only if somebody wants the event */
+  note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>): void;
+}
+
+const activityColumns = { id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() };
+
+/** Events that are no changes, until they are delivered. Change it only inside {@link Database.write}. */
+export class ActivityEvents extends Table<typeof activityColumns> {
+  constructor(database: Database) {
+    super(database, 'activity_events', activityColumns);
+  }
+
+  /** Like {@link AuditLog.after}. */
+  after(id: string, types: readonly string[] | null, limit: number): EventRow[] {
+    const rows =
+      types === null
+        ? this.where('id > ? ORDER BY id LIMIT ?', [id, limit])
+        : this.where('id > ? AND type IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?', [
+            ...[id, JSON.stringify(types)],
+            limit,
+          ]);
+    return rows.map(({ object, ...row }) => ({ ...row, before: null, after: object, by: null, from_address: null }));
+  }
+
+  /** Deletes the events before one. */
+  forgetBefore(id: string): void {
+    this.database.run('DELETE FROM activity_events WHERE id < ?', [id]);
+  }
+}
+
+/** Events that are no changes and wait; more of them push out the oldest. */
+const MAX_ACTIVITY = 10_000;
+
 const deliveryColumns = {
   id: text,
   created_at: text,
@@ -110,10 +163,11 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
   constructor(
     database: Database,
     private readonly log: AuditLog,
+    private readonly activity: ActivityEvents,
     private readonly subscriptions: EventSubscriptions,
   ) {
     super(database, 'event_deliveries', deliveryColumns);
-    log.onForgotten(({ id, type }) => this.#skip(id, type));
+    log.onForgotten((row) => this.#skip([row]));
   }
 
   /** Begins with the events from now on. */
@@ -143,14 +197,32 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
   }
 
   /** The next events that a destination has to get, oldest first. */
-  waiting({ id, delivered }: EventDeliveryRow, limit: number) {
-    return this.log.after(delivered, this.subscriptions.typesFor(id), limit);
+  waiting({ id, delivered }: EventDeliveryRow, limit: number): EventRow[] {
+    const types = this.subscriptions.typesFor(id);
+    const all = [this.log, this.activity].flatMap((events): EventRow[] => events.after(delivered, types, limit));
+    return all.sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
   }
 
-  #skip(eventId: string, type: string): void {
-    for (const row of this.where('delivered < ?', [eventId])) {
+  /** Adds events that are no changes, and forgets those that no destination waits for, and the oldest of too many. */
+  addActivity(events: readonly Omit<RowOf<typeof activityColumns>, 'id'>[]): void {
+    const ids = this.log.nextIds(events.length);
+    for (const [place, event] of events.entries()) this.activity.insert({ ...event, id: ids[place] ?? '' });
+    const waitedFor = this.where('id > ?', ['']).map((row) => this.waiting(row, 1)[0]?.id ?? END);
+    this.activity.forgetBefore(waitedFor.reduce((least, id) => (id < least ? id : least), END));
+    const excess = this.activity.count('id > ?', ['']) - MAX_ACTIVITY;
+    if (excess <= 0) return;
+    const oldest = this.activity.after('', null, excess + 1);
+    this.#skip(oldest.slice(0, excess));
+    this.activity.forgetBefore(oldest.at(-1)?.id ?? '');
+  }
+
+  #skip(events: readonly Pick<EventRow, 'id' | 'type'>[]): void {
+    for (const row of this.where('id > ?', [''])) {
       const types = this.subscriptions.typesFor(row.id);
-      if (types === null || types.includes(type)) this.update({ ...row, skipped: row.skipped + 1 });
+      const isMissed = ({ id, type }: Pick<EventRow, 'id' | 'type'>) =>
+        id > row.delivered && (types === null || types.includes(type));
+      const count = events.filter(isMissed).length;
+      if (count > 0) this.update({ ...row, skipped: row.skipped + count });
     }
   }
 }

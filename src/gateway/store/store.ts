@@ -11,7 +11,7 @@ import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { EndedSignIns } from './ended-sign-ins.ts';
-import { EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
+import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { Passkeys, People, PersonLinks } from './people.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
@@ -65,7 +65,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     database,
     box,
     ...tables,
-    eventDeliveries: new EventDeliveries(database, auditLog, tables.eventSubscriptions),
+    eventDeliveries: new EventDeliveries(database, auditLog, tables.activityEvents, tables.eventSubscriptions),
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids,
@@ -77,6 +77,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
 function createTables(database: Database, box: SecretsBox) {
   const applicationUsers = new ApplicationUsers(database);
   return {
+    activityEvents: new ActivityEvents(database),
     apiKeys: apiKeys(database),
     applicationSessions: new ApplicationSessions(database, applicationUsers),
     applicationUsers,

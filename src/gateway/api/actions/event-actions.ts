@@ -12,7 +12,13 @@ import {
   eventSubscriptions,
 } from '../../../management/resources/event-subscription.ts';
 import { CHANGE_TYPES } from '../../store/audit-log.ts';
-import { ALL_TYPES, type EventDestinationRow, type EventSubscriptionRow, type Target } from '../../store/events.ts';
+import {
+  ACTIVITY_TYPES,
+  ALL_TYPES,
+  type EventDestinationRow,
+  type EventSubscriptionRow,
+  type Target,
+} from '../../store/events.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
@@ -25,7 +31,7 @@ const MAX_SUBSCRIPTIONS = 100;
 const KEY_BYTES = 32;
 type SentTarget = z.output<typeof EventDestinationCreate>['target'];
 
-const TYPES: ReadonlySet<string> = new Set([...CHANGE_TYPES, ALL_TYPES]);
+const TYPES: ReadonlySet<string> = new Set([...CHANGE_TYPES, ...ACTIVITY_TYPES, ALL_TYPES]);
 
 export function eventDestinationActions(context: ApiContext): Actions<typeof eventDestinations> {
   const { database, ids, now, ...store } = context.store;

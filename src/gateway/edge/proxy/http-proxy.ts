@@ -114,7 +114,7 @@ export class HttpProxy {
     const { counters } = this.options;
     request.body?.stop();
     if (outcome.kind === 'close') {
-      counters.refusedByPolicy += 1;
+      counters.requestRefused({ url: request.endpoint.url, req: request.req, status: null });
       request.watch?.closed();
       resetConnection(request.req.socket);
     } else {

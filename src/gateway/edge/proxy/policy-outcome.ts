@@ -47,8 +47,9 @@ export function answerInstead(
   outcome: PolicyAnswer | PolicyError,
   counters: TrafficCounters,
 ): void {
-  const { req, res } = request;
-  if (outcome.kind === 'error' || outcome.refused) counters.refusedByPolicy += 1;
+  const { req, res, endpoint } = request;
+  if (outcome.kind === 'error' || outcome.refused)
+    counters.requestRefused({ url: endpoint.url, req, status: outcome.status });
   if (outcome.kind === 'answer') {
     send(request, { status: outcome.status, headers: headersOf(outcome, request) }, outcome.body);
   } else {

@@ -542,5 +542,12 @@ const MIGRATIONS: readonly string[] = [
     failing_since TEXT,
     error TEXT
   ) STRICT, WITHOUT ROWID;
+  -- Events that are no changes, until they are delivered.
+  CREATE TABLE activity_events (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    type TEXT NOT NULL,
+    object TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
   `,
 ];

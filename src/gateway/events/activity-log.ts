@@ -1,0 +1,151 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import { withoutMapping } from '../../lib/network/ip-address.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
+import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import { type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
+import { type Store, timestamp } from '../store/store.ts';
+
+/** What events say of a session of an agent. */
+interface AgentSession {
+  readonly id: string;
+  readonly address: string;
+  readonly startedAt: Date;
+  readonly agent: { readonly program: string; readonly os: string; readonly metadata: string };
+  readonly credential: { readonly id: string; readonly ownerId: string | null };
+}
+
+/** How long events stay in memory, which a killed gateway forgets; and subscriptions that it knows. */
+const WRITE_MS = 1_000;
+/** Events in memory. */
+const MAX_EVENTS = 1_000;
+/** Events in one write, which holds up the event loop. */
+const BATCH = 200;
+
+type ActivityObject = Readonly<Record<string, unknown>>;
+
+/**
+ * Events that are no changes, on their way to the store: they are written once a second, and only if a destination is
+ * subscribed to them. Never more than a thousand are held.
+ */
+export class ActivityLog implements Activity {
+  #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
+  #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
+  #timer: NodeJS.Timeout | undefined;
+  readonly #failures = new Repeats();
+
+  constructor(
+    private readonly store: Pick<Store, 'database' | 'eventDeliveries' | 'eventSubscriptions' | 'now'>,
+    private readonly log: Log,
+  ) {}
+
+  note(type: ActivityType, describe: () => ActivityObject): void {
+    if (!this.#isWanted(type)) return;
+    if (this.#events.length >= MAX_EVENTS) {
+      this.#report('too many events a second');
+      return;
+    }
+    this.#events.push({ type, created_at: this.store.now(), object: describe() });
+    this.#writeSoon();
+  }
+
+  /** Writes what is left. */
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer);
+    for (let left = Number.POSITIVE_INFINITY; this.#events.length < left; ) {
+      left = this.#events.length;
+      await this.#write();
+    }
+  }
+
+  #isWanted(type: ActivityType): boolean {
+    const now = performance.now();
+    if (this.#subscribed === null || now - this.#subscribed.at > WRITE_MS) {
+      const inUse = this.store.eventSubscriptions.where('destination_ids <> ?', ['[]']);
+      this.#subscribed = { types: new Set(inUse.flatMap(({ sources }) => sources)), at: now };
+    }
+    const { types } = this.#subscribed;
+    return types.has(type) || types.has(ALL_TYPES);
+  }
+
+  #writeSoon(): void {
+    this.#timer ??= setTimeout(async () => {
+      await this.#write();
+      this.#timer = undefined;
+      if (this.#events.length > 0) this.#writeSoon();
+    }, WRITE_MS).unref();
+  }
+
+  async #write(): Promise<void> {
+    const events = this.#events.slice(0, BATCH);
+    if (events.length === 0) return;
+    try {
+      await this.store.database.write(() => this.store.eventDeliveries.addActivity(events), null);
+      this.#events.splice(0, events.length);
+    } catch (error) {
+      this.#report(messageOf(error));
+    }
+  }
+
+  #report(reason: string): void {
+    const times = this.#failures.timesDue(reason);
+    if (times !== null) this.log.warn({ reason, times }, 'events that are no changes not recorded');
+  }
+}
+
+/** Sessions of agents that begin and end, with the members that ngrok's events have. */
+export function noteSessions(
+  activity: Activity,
+  sessions: { on(event: 'added' | 'removed', listener: (session: AgentSession) => void): unknown },
+): void {
+  const shown = ({ id, address, startedAt, agent, credential }: AgentSession) => ({
+    ...{ id, agent_ip: address, user_agent: agent.program, os: agent.os, metadata: agent.metadata },
+    ...{ started_at: timestamp(startedAt.getTime()), credential_id: credential.id, owner_id: credential.ownerId },
+  });
+  sessions.on('added', (session) => activity.note('agent_session_start.v0', () => shown(session)));
+  sessions.on('removed', (session) =>
+    activity.note('agent_session_stop.v0', () => ({ ...shown(session), stopped_at: timestamp(Date.now()) })),
+  );
+}
+
+/** Endpoints of agents that go online and offline. Cloud endpoints come and go as changes. */
+export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): void {
+  const note = (type: ActivityType) => (endpoint: OnlineEndpoint) => {
+    if (endpoint.isCloud) return;
+    const { publicId: id, url, protocol: proto, owner, forwardsTo: upstream_url } = endpoint;
+    const { id: session_id, credential } = owner;
+    activity.note(type, () => ({
+      ...{ id, url, proto, upstream_url, session_id },
+      ...{ credential_id: credential.id, owner_id: credential.ownerId },
+    }));
+  };
+  endpoints.on('added', note('endpoint_start.v0'));
+  endpoints.on('removed', note('endpoint_stop.v0'));
+}
+
+/** Refused requests that are events, as clients can send any number of them: ten a second. */
+const SAMPLE = { burst: 10, perMs: 0.01 };
+const MAX_PATH = 1_000;
+
+/** Requests that policies and IP restrictions refuse, at most ten a second; each says how many were left out before it. */
+export function noteRefused(activity: Activity, counters: TrafficCounters): void {
+  const sample = new TokenBucket(SAMPLE, performance.now());
+  let omitted = 0;
+  counters.onRefused = ({ url, req, status }) => {
+    if (!sample.tryTake(performance.now())) {
+      omitted += 1;
+      return;
+    }
+    activity.note('request_denied.v0', () => {
+      const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
+      // Queries have tokens in them.
+      const path = (req.url ?? '').replace(/\?.*/s, '').slice(0, MAX_PATH);
+      const object = { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status, omitted };
+      omitted = 0;
+      return object;
+    });
+  };
+}

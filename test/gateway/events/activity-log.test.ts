@@ -1,0 +1,163 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { ActivityLog, noteRefused } from '../../../src/gateway/events/activity-log.ts';
+import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
+import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { agentSession, getPublic, startTestGateway } from '../../support/gateway.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+
+let dataDir: string;
+let store: Store;
+let activity: ActivityLog;
+beforeEach(() => {
+  dataDir = temporaryFolder();
+  store = openGatewayStore({ dataDir, encryptionKey: null });
+  activity = new ActivityLog(store, silentLog);
+});
+afterEach(() => store.database.close());
+
+/** Subscribes a destination that nothing is sent to. */
+async function subscribe(id: string, ...sources: string[]): Promise<void> {
+  const row = { id, created_at: store.now(), description: null, metadata: null };
+  const { database, eventDestinations, eventDeliveries, eventSubscriptions } = store;
+  await database.write(() => {
+    const destination = { ...row, ...eventDestinations.sealed({ kind: 'file', name: id }, id) };
+    eventDestinations.insert(destination);
+    eventDeliveries.begin(destination);
+    eventSubscriptions.insert({ ...row, id: store.ids.next('esb'), sources, destination_ids: [id] });
+  });
+}
+
+const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
+
+const note = (count: number) => {
+  for (let number = 0; number < count; number++) activity.note('endpoint_start.v0', () => ({ number }));
+};
+const stored = () => store.activityEvents.after('', null, 20_000);
+const delivery = (id: string) => {
+  const row = store.eventDeliveries.get(id);
+  if (row === null) throw new Error(`no destination ${id}`);
+  return row;
+};
+
+it('writes nothing that nobody has subscribed to', async () => {
+  await subscribe('ed_1', 'agent_session_start.v0', 'ip_policy_created.v0');
+  const { commits } = store.database;
+  activity.note('endpoint_start.v0', () => {
+    throw new Error('nobody wants to know');
+  });
+  await activity.stop();
+  expect([store.database.commits, stored()]).toEqual([commits, []]);
+});
+
+it('holds a thousand events, writes them together, and forgets those that were delivered', async () => {
+  await subscribe('ed_1', 'endpoint_start.v0');
+  const { commits } = store.database;
+  note(1_500);
+  await activity.stop();
+  expect(store.database.commits).toBe(commits + 5);
+  expect(stored()).toHaveLength(1_000);
+  const [, second] = store.eventDeliveries.waiting(delivery('ed_1'), 2);
+  await store.database.write(() => store.eventDeliveries.acknowledged('ed_1', second?.id ?? ''));
+  note(1);
+  await activity.stop();
+  const numbers = stored().map(({ after }) => after?.number);
+  expect([numbers.slice(0, 2), numbers.at(-1)]).toEqual([[2, 3], 0]);
+});
+
+it('keeps ten thousand for a destination that is away, and counts the others', async () => {
+  await subscribe('ed_1', '*');
+  await subscribe('ed_2', 'domain_created.v0');
+  const events = Array.from({ length: 10_500 }, () => ({ created_at: '', type: 'endpoint_stop.v0', object: {} }));
+  await store.database.write(() => store.eventDeliveries.addActivity(events));
+  expect(stored()).toHaveLength(10_000);
+  expect([delivery('ed_1').skipped, delivery('ed_2').skipped]).toEqual([500, 0]);
+});
+
+it('an event is newer than one that was delivered and forgotten, whatever the clock says after a restart', async () => {
+  await subscribe('ed_1', '*');
+  note(1);
+  await activity.stop();
+  const [event] = store.eventDeliveries.waiting(delivery('ed_1'), 1);
+  await store.database.write(() => {
+    store.eventDeliveries.acknowledged('ed_1', event?.id ?? '');
+    store.activityEvents.forgetBefore('~');
+  });
+  store.database.close();
+  store = openStore(join(dataDir, 'gateway', 'gateway.db'), store.box, () => Date.now() - 3_600_000);
+  const [id = ''] = store.auditLog.nextIds(1);
+  expect(id > (event?.id ?? '~')).toBe(true);
+});
+
+it('refused requests are events, ten a second, without their queries', async () => {
+  await subscribe('ed_1', 'request_denied.v0');
+  const counters = new TrafficCounters();
+  noteRefused(activity, counters);
+  const socket = { remoteAddress: '::ffff:203.0.113.7' };
+  const req = { method: 'GET', url: `/${'a'.repeat(2_000)}?token=hidden`, headers: { host: 'cam.localhost' }, socket };
+  for (let request = 0; request < 50; request++)
+    counters.requestRefused({ url: 'https://cam.localhost', req, status: 403 });
+  await activity.stop();
+  expect(counters.refusedByPolicy).toBe(50);
+  expect(stored().length).toBeLessThan(15);
+  const object = stored()[0]?.after;
+  expect(object).toMatchObject({
+    endpoint: 'https://cam.localhost',
+    client_ip: '203.0.113.7',
+    status: 403,
+    omitted: 0,
+  });
+  expect(object?.path).toBe(`/${'a'.repeat(999)}`);
+});
+
+it('sessions, endpoints, certificates and refused requests are events', async () => {
+  const gateway = await startTestGateway();
+  try {
+    const api = await GatewayClient.of(gateway);
+    const created = await api.call('POST', '/event_destinations', { target: { file: { name: 'audit' } } });
+    const sources = [
+      'agent_session_start',
+      'agent_session_stop',
+      'endpoint_start',
+      'endpoint_stop',
+      'certificate_issued',
+      'request_denied',
+    ];
+    await api.call('POST', '/event_subscriptions', {
+      sources: sources.map((type) => ({ type: `${type}.v0` })),
+      destination_ids: [created.body.id],
+    });
+    const session = await agentSession(gateway).connect();
+    const listener = await session.httpEndpoint().domain('cam.localhost').trafficPolicy(DENY).listen(false);
+    await getPublic(gateway, `${String(listener.url())}/secret?token=hidden`);
+    await listener.close();
+    // The SDK takes its time to close a session.
+    await api.call('DELETE', `/credentials/cr_${gateway.authtoken.split('_')[0]}`);
+    const policy = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
+    await api.call('POST', '/reserved_domains', { domain: 'a.example.com', certificate_management_policy: policy });
+    const file = join(gateway.dataDir, 'gateway', 'events', 'audit.jsonl');
+    const lines = () =>
+      (existsSync(file) ? readFileSync(file, 'utf8') : '')
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as { event_type: string; object: Record<string, unknown> });
+    await until(() => lines().length === sources.length, 'events');
+    const of = (type: string) => lines().find(({ event_type }) => event_type === `${type}.v0`)?.object;
+    const { id, credential_id } = of('agent_session_start') ?? {};
+    expect(of('agent_session_start')).toMatchObject({ agent_ip: '127.0.0.1', started_at: expect.any(String) });
+    expect(of('agent_session_stop')).toMatchObject({ id, stopped_at: expect.any(String) });
+    const endpoint = { url: expect.stringContaining('https://cam.localhost'), session_id: id, credential_id };
+    expect(of('endpoint_start')).toMatchObject(endpoint);
+    expect(of('endpoint_stop')).toMatchObject({ ...endpoint, id: of('endpoint_start')?.id });
+    const denied = { endpoint: endpoint.url, method: 'GET', path: '/secret', client_ip: '127.0.0.1', status: 403 };
+    expect(of('request_denied')).toMatchObject(denied);
+    expect(of('certificate_issued')).toMatchObject({ domain: 'a.example.com', renewal: false });
+  } finally {
+    await gateway.close();
+  }
+});
