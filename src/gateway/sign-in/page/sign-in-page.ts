@@ -118,7 +118,7 @@ class SignInPage {
   readonly #guessesAtPerson = new RequestRate(GUESSES_AT_PERSON, systemClock.now);
   readonly #familiar = new BoundedMap<string, true>(MAX_FAMILIAR);
   readonly #wallClock: () => number;
-  #script: Promise<Buffer> | null = null;
+  #script: Buffer | null = null;
 
   constructor(private readonly dependencies: SignInPageDependencies) {
     const { store, people, passwords = new Passwords(), wallClock = Date.now } = dependencies;
@@ -243,11 +243,8 @@ class SignInPage {
   };
 
   readonly script: RequestHandler = async (_req, res) => {
-    this.#script ??= readFile(join(PACKAGED_PAGES, 'assets', 'sign-in.js'));
-    res
-      .type('text/javascript')
-      .set('Cache-Control', 'no-cache')
-      .send(await this.#script);
+    this.#script ??= await readFile(join(PACKAGED_PAGES, 'assets', 'sign-in.js'));
+    res.type('text/javascript').set('Cache-Control', 'no-cache').send(this.#script);
   };
 
   async #choose(req: Request<{ token: string }>, res: Response, { id }: PersonRow, way: ChosenWay): Promise<void> {
