@@ -100,10 +100,13 @@ for (const expression of EXPRESSIONS) {
 }
 
 const PASSWORD = `Basic ${Buffer.from('jo:correct horse').toString('base64')}`;
-const person = await signedIn((target, cookie) => requestWith('Cookie', cookie, target));
+const ofCookie = (target: string, cookie: string) => requestWith('Cookie', cookie, target);
+const person = await signedIn('openid-connect', ofCookie);
+const ownPerson = await signedIn('gateway-sign-in', ofCookie);
 for (const [name, policy, header, value] of [
   ['basic-auth', compilePolicy(BASIC_AUTH, 'https'), 'Authorization', PASSWORD],
   ['openid-connect, signed in', person.policy, 'Cookie', person.cookie],
+  ['gateway-sign-in, signed in', ownPerson.policy, 'Cookie', ownPerson.cookie],
 ] as const) {
   const make = () => requestWith(header, value);
   const cost = nanoseconds(policy, make) - nanoseconds(compilePolicy(null, 'https'), make);

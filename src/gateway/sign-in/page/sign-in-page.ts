@@ -25,7 +25,7 @@ import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwor
 import { type ChosenWay, personOfLink, usePersonLink } from '../people.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 import { endSignIns } from '../recorded-sign-ins.ts';
-import { agreed, hasAgreed, PageSessions } from './page-session.ts';
+import { agreed, hasAgreed, type PageSession, PageSessions } from './page-session.ts';
 import {
   accountView,
   CROSS_SITE,
@@ -118,7 +118,7 @@ class SignInPage {
   readonly #guessesAtPerson = new RequestRate(GUESSES_AT_PERSON, systemClock.now);
   readonly #familiar = new BoundedMap<string, true>(MAX_FAMILIAR);
   readonly #wallClock: () => number;
-  #script: Promise<Buffer> | null = null;
+  #script: Buffer | null = null;
 
   constructor(private readonly dependencies: SignInPageDependencies) {
     const { store, people, passwords = new Passwords(), wallClock = Date.now } = dependencies;
@@ -153,8 +153,8 @@ class SignInPage {
     const to = destinationOf(sealed, request);
     if (session === null || person === null) return send(res, 200, this.#signInView(to));
     if (request === null || to === null) return send(res, 200, accountView(person));
-    const isOld = this.#wallClock() - session.signedInAt > request.maxAgeMs;
-    if (isOld || request.asksAgain || query.get('as') === 'other') return send(res, 200, this.#signInView(to));
+    const isOther = query.get('as') === 'other';
+    if (isOther || !this.#suffices(session, request)) return send(res, 200, this.#signInView(to));
     if (!hasAgreed(session, request.callback)) return send(res, 200, continueView(to, person));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
@@ -165,6 +165,7 @@ class SignInPage {
     const { email, password } = credentialsIn(req);
     const person = await this.#identify(email, password, networkOf(req));
     if (person !== null) return this.#enter(req, res, person.id, request);
+    this.dependencies.log.info({ client: req.ip }, 'wrong password of a person');
     const again = { email, problem: WRONG };
     send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
   };
@@ -194,7 +195,9 @@ class SignInPage {
     const { sealed, request } = this.#requestOf(req);
     if (sealed === null || request === null) return notice(res, 400, REQUEST_GONE);
     const session = this.#sessions.of(req);
-    if (session === null) return send(res, 200, this.#signInView(destinationOf(sealed, request)));
+    if (session === null || !this.#suffices(session, request)) {
+      return send(res, 200, this.#signInView(destinationOf(sealed, request)));
+    }
     this.#sessions.keep(res, agreed(session, request.callback));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
@@ -243,11 +246,8 @@ class SignInPage {
   };
 
   readonly script: RequestHandler = async (_req, res) => {
-    this.#script ??= readFile(join(PACKAGED_PAGES, 'assets', 'sign-in.js'));
-    res
-      .type('text/javascript')
-      .set('Cache-Control', 'no-cache')
-      .send(await this.#script);
+    this.#script ??= await readFile(join(PACKAGED_PAGES, 'assets', 'sign-in.js'));
+    res.type('text/javascript').set('Cache-Control', 'no-cache').send(this.#script);
   };
 
   async #choose(req: Request<{ token: string }>, res: Response, { id }: PersonRow, way: ChosenWay): Promise<void> {
@@ -272,6 +272,11 @@ class SignInPage {
     return { challenge, origin: `https://${headers.host}`, host: this.dependencies.people.host };
   }
 
+  /** Whether a sign-in at the gateway is recent enough for an endpoint. */
+  #suffices({ signedInAt }: PageSession, { asksAgain, maxAgeMs }: SignInRequest): boolean {
+    return !asksAgain && this.#wallClock() - signedInAt <= maxAgeMs;
+  }
+
   /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
   #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): void {
     const { people, log } = this.dependencies;
@@ -285,14 +290,15 @@ class SignInPage {
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */
   async #identify(email: string, password: string, network: string): Promise<PersonRow | null> {
-    const person = this.dependencies.store.people.byEmail(email);
+    const { people } = this.dependencies.store;
+    const person = people.byEmail(email);
     const isFamiliar = this.#familiar.has(`${email} ${network}`);
     requireLeft(this.#guesses.take(network));
     if (!isFamiliar) requireLeft(this.#guessesAtPerson.take(email));
-    if (!(await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD)) || person === null) {
-      this.dependencies.log.info({ client: network }, 'wrong password of a person');
+    if (!(await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD)) || person === null)
       return null;
-    }
+    // It may have been replaced meanwhile.
+    if (people.get(person.id)?.password_hash.equals(person.password_hash) !== true) return null;
     this.#guesses.giveBack(network);
     if (!isFamiliar) this.#guessesAtPerson.giveBack(email);
     this.#familiar.set(`${email} ${network}`, true);
