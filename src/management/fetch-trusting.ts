@@ -1,5 +1,6 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
+import { hostPort } from '../lib/network/ip-address.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
@@ -30,7 +31,9 @@ export function fetchTrusting(fetchOptions: FetchOptions): Fetch {
     new Promise((resolve, reject) => {
       const url = new URL(address);
       const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
-      const createConnection = connectionFor(url, proxies, tls, signal);
+      const at = place ? new URL(`https://${hostPort(place.host, place.port)}`) : url;
+      const named = { ...tls, ...(place && { servername: url.hostname }) };
+      const createConnection = connectionFor(at, proxies, named, signal);
       const options = {
         method,
         headers: { ...headers, ...(place && { host: url.host }) },

@@ -288,7 +288,9 @@ describe('an agent', () => {
   it('makes, lists and revokes links to what its own authtoken has online, and to nothing else', async () => {
     const [mine, other] = [await authtokenOf(), await authtokenOf()];
     const [url, others] = [await agent(mine, 'mine.localhost'), await agent(other, 'others.localhost')];
-    const [ours, theirs] = [await links(mine), await links(other)];
+    // The API is found beside the name for sessions, too.
+    const beside = { apiUrl: null, serverAddr: `connect.localhost:${gateway.httpsPort}` };
+    const [ours, theirs] = [await links(mine, beside), await links(other)];
     const made = await ours.create({ url, expires_in: 60 });
     expect(made).toMatchObject({ url, created_by: expect.stringMatching(/^cr_/) });
     const jo = browser();

@@ -135,6 +135,18 @@ describe('a client behind a proxy', () => {
     expect(proxy.asked).toEqual([address]);
   });
 
+  it('asks the proxy for the address that is to be called, and requires the certificate of the name', async () => {
+    const { port } = new URL(await serve((_req, res) => res.writeHead(204).end()));
+    const proxy = await TestProxy.http();
+    proxy.lead(`connect.test:${port}`, `127.0.0.1:${port}`);
+    const proxies = all(`http://${proxy.address}`);
+    const send = fetchTrusting({ ca: ca.caPem, proxies, address: { host: 'connect.test', port: Number(port) } });
+    const request = { method: 'GET', headers: {}, redirect: 'manual', signal: AbortSignal.timeout(5_000) } as const;
+    expect((await send(`https://api.localhost:${port}/`, request)).status).toBe(204);
+    await expect(send(`https://api.other.test:${port}/`, request)).rejects.toThrow(/does not match certificate/);
+    expect(new Set(proxy.asked)).toEqual(new Set([`connect.test:${port}`]));
+  });
+
   it('rejects another host’s certificate, and names a proxy that refuses to connect', async () => {
     const url = await serve((_req, res) => res.writeHead(204).end());
     const { host, port } = new URL(url);

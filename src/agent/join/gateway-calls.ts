@@ -60,7 +60,7 @@ export async function post(
   origin: string,
   path: string,
   body: object,
-  trust: Pick<FetchOptions, 'ca'> & { proxies: ProxyRules },
+  trust: Pick<FetchOptions, 'ca' | 'address'> & { proxies: ProxyRules },
 ): Promise<unknown> {
   const { status, text } = await call({ origin }, path, trust, JSON.stringify(body));
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
@@ -110,7 +110,7 @@ function trustOf({ isPublic }: JoinCode, caPem: string | null): { ca?: string } 
 async function call(
   { origin }: Pick<JoinCode, 'origin'>,
   path: string,
-  options: { ca?: string; isUnverified?: boolean; proxies: ProxyRules },
+  options: Pick<FetchOptions, 'ca' | 'address' | 'isUnverified'> & { proxies: ProxyRules },
   body?: string,
 ): Promise<{ status: number; text: string }> {
   const answer = await fetchTrusting({ ...options, maxBytes: MAX_BYTES })(origin + path, {

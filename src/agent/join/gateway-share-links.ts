@@ -58,15 +58,24 @@ async function postOf({ serverAddr, authorities, proxies, enrolment, apiUrl }: A
       return async (path, body) => (await postVerified(code, path, body, proxies)).json;
     }
   }
-  const origin = apiUrl ?? originBeside(serverAddr ?? '');
   const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
-  return (path, body) => post(origin, path, body, { ...(ca !== null && { ca }), proxies });
+  const trust = { ...(ca !== null && { ca }), proxies };
+  if (apiUrl !== null) return (path, body) => post(apiUrl, path, body, trust);
+  const { origin, address } = apiBeside(serverAddr ?? '');
+  return (path, body) => post(origin, path, body, { ...trust, address });
 }
 
-/** The API of a gateway has a name beside the one for sessions. */
-function originBeside(serverAddr: string): string {
-  if (serverAddr.startsWith('connect.')) return new URL(`https://${serverAddr.replace('connect.', 'api.')}`).origin;
-  throw new OperatorError(
-    `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
-  );
+/**
+ * The API of a gateway has a name beside the one for sessions, at the same address. It is called there: under some domains, the
+ * other name is somebody else's.
+ */
+function apiBeside(serverAddr: string) {
+  if (!serverAddr.startsWith('connect.')) {
+    throw new OperatorError(
+      `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
+    );
+  }
+  const { hostname, port } = new URL(`https://${serverAddr}`);
+  const address = { host: hostname, port: Number(port) || 443 };
+  return { origin: new URL(`https://${serverAddr.replace('connect.', 'api.')}`).origin, address };
 }

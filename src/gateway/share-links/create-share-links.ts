@@ -77,14 +77,15 @@ export function createShareLinks(
         return row && shown(row);
       },
       async open(token, host, browser, clientIp) {
-        const key = `${token} ${browser}`;
-        const before = browser === '' ? undefined : openings.get(key);
+        const key = browser === '' ? null : `${token} ${browser}`;
+        const before = key === null ? undefined : openings.get(key);
         if (before !== undefined && clock.now() - before.at < REPEATED_MS) {
           // It may have been revoked since.
           return withToken(token, host) === null ? null : before.link;
         }
         if (usable(token, host) === null) return null;
         const link = use(token, host, clientIp);
+        if (key === null) return link;
         openings.set(key, { at: clock.now(), link });
         // It was not used: the next attempt may succeed.
         link.catch(() => openings.delete(key));

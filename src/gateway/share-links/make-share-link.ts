@@ -108,10 +108,12 @@ export function endpointAt(
   credentialId: string | null,
 ): LiveEndpoint | null {
   const names = coveringNames(host);
+  const covering = new Set(names);
   const serving = live
     .endpoints()
-    .filter(({ proto, internal, host: name }) => proto === 'https' && !internal && names.includes(name));
-  const name = names.find((each) => serving.some((endpoint) => endpoint.host === each));
+    .filter(({ proto, internal, host: name }) => proto === 'https' && !internal && covering.has(name));
+  const served = new Set(serving.map((endpoint) => endpoint.host));
+  const name = names.find((each) => served.has(each));
   const members = serving.filter((endpoint) => endpoint.host === name);
   const own = credentialId === null ? members : members.filter((endpoint) => endpoint.credentialId === credentialId);
   return own.find(({ access }) => takesShareLinks(access ?? [])) ?? own[0] ?? null;

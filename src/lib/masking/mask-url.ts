@@ -5,6 +5,9 @@ import { isSecretParameter, MASK } from './secret-names.ts';
 const PARAMETER = /([?&;#])([^=&;#?\s"'<>]{1,200})=([^&;#\s"'<>]*)/g;
 const PASSWORD = /(\/\/[^/?#\s:@"'<>]*):[^/?#\s@"'<>]+@/g;
 
+/** The token of a share link. */
+const SHARE = /(\/ngrok\/share\/)[^/?#\s"'<>]+/g;
+
 /** Matches in one step, which take less than a millisecond. */
 const AT_ONCE = 200;
 
@@ -15,8 +18,9 @@ export function maskUrl(url: string): string {
 
 /** Masks a text that may be long like {@link maskUrl}. */
 export function* maskUrlStepwise(text: string): Stepwise<string> {
-  if (!text.includes('=') && !text.includes('@')) return text;
-  const masked = yield* replaceStepwise(text, PARAMETER, ([, before, name = '', value]) =>
+  if (!text.includes('=') && !text.includes('@') && !text.includes('/ngrok/share/')) return text;
+  const shared = yield* replaceStepwise(text, SHARE, ([, before]) => `${before}${MASK}`);
+  const masked = yield* replaceStepwise(shared, PARAMETER, ([, before, name = '', value]) =>
     value !== '' && isSecretParameter(decoded(name)) ? `${before}${name}=${MASK}` : null,
   );
   return yield* replaceStepwise(masked, PASSWORD, ([, before]) => `${before}:${MASK}@`);

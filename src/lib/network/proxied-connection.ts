@@ -12,14 +12,14 @@ export type CreateConnection = (options: object, done: Done) => undefined;
 /**
  * Creates the connections of requests to a URL through its proxy.
  *
- * @param tls for https: trusted CAs, and whether to verify the certificate
+ * @param tls for https: trusted CAs, whether to verify the certificate, and for which name instead of the URL's
  * @param signal aborts the connection attempt
  * @returns undefined when the URL needs no proxy
  */
 export function connectionFor(
   url: URL,
   rules: ProxyRules,
-  tls: Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized'>,
+  tls: Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized' | 'servername'>,
   signal: AbortSignal,
 ): CreateConnection | undefined {
   const isTls = url.protocol === 'https:';
@@ -40,11 +40,11 @@ export function connectionFor(
 function secure(
   socket: Duplex,
   { host }: Destination,
-  options: Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized'>,
+  options: Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized' | 'servername'>,
 ): Promise<Duplex> {
   return new Promise((resolve, reject) => {
     const isAddress = /^[\d.]+$|:/.test(host);
-    const tls = connectTls({ checkServerIdentity, ...options, socket, host, ...(!isAddress && { servername: host }) });
+    const tls = connectTls({ checkServerIdentity, ...(!isAddress && { servername: host }), ...options, socket, host });
     tls.once('secureConnect', () => resolve(tls));
     tls.once('error', reject);
   });

@@ -67,6 +67,7 @@ it.each([
   [`/a?%74oken=${SECRET}`, '/a?%74oken=[masked]'],
   [`/cb?code=${SECRET}&state=ok`, '/cb?code=[masked]&state=ok'],
   [`/s3?X-Amz-Signature=${SECRET}`, '/s3?X-Amz-Signature=[masked]'],
+  [`/ngrok/share/${SECRET}?x=1`, '/ngrok/share/[masked]?x=1'],
   ['/a?page=2&sort=name&token=', '/a?page=2&sort=name&token='],
 ])('the path %s is masked', (path, masked) => {
   expect(maskUrl(path)).toBe(masked);
