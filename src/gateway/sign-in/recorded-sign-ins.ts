@@ -1,3 +1,4 @@
+import { RequestRate } from '../../lib/time/token-bucket.ts';
 import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
 import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
 import { type Store, timestamp } from '../store/store.ts';
@@ -6,19 +7,27 @@ import { type Store, timestamp } from '../store/store.ts';
 export const MAX_LISTED = 10_000;
 /** Sign-ins that are being written. */
 const MAX_PENDING = 100;
+/** Sign-ins of a payer: each is a write to the disk, and policies choose the provider, which may sign in anybody. */
+const RATE = { requests: 1_000, windowMs: 600_000 };
 /** Characters of texts that providers and browsers choose. */
 const MAX_TEXT = 500;
 
 /**
  * Writes sign-ins down, for lists: one write each.
  *
+ * @param limit of each payer
  * @returns records a sign-in at an endpoint of a payer; see {@link SignInPort.begin}
  */
-export function recordSignIns(store: Store): (signIn: BegunSignIn, payer: string) => ReturnType<SignInPort['begin']> {
+export function recordSignIns(
+  store: Store,
+  limit = RATE,
+): (signIn: BegunSignIn, payer: string) => ReturnType<SignInPort['begin']> {
+  const rate = new RequestRate(limit, () => performance.now());
   let pending = 0;
   return (signIn, payer) => {
     const id = store.ids.next('as');
-    if (pending >= MAX_PENDING) return { id, written: Promise.reject(new Error('too many sign-ins at a time')) };
+    if (pending >= MAX_PENDING || rate.take(payer) !== null)
+      return { id, written: Promise.reject(new Error('too many sign-ins at a time')) };
     pending += 1;
     const record = () => addSignIn(store, id, signIn, payer);
     const written = store.database.write(record, null).finally(() => {
@@ -34,7 +43,7 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
   // A provider of the policy's author can tell anything; OpenID Connect allows 255.
   if (person.subject.length > MAX_TEXT) throw new Error("the provider's identifier of the person is too long");
   const at = now();
-  const told = { email: person.email.slice(0, MAX_TEXT), name: person.name.slice(0, MAX_TEXT), last_login: at };
+  const told = { email: shown(person.email), name: shown(person.name), last_login: at };
   const known = users.known(issuer, person.subject);
   const user = { ...(known ?? { id: ids.next('au'), created_at: at, issuer, subject: person.subject }), ...told };
   if (known === null) users.insert(user);
@@ -49,9 +58,14 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
     endpoint_id: endpointId,
     payer,
     ip_address: clientIp,
-    user_agent: userAgent.slice(0, MAX_TEXT),
+    user_agent: shown(userAgent),
   };
   sessions.add(session, MAX_LISTED);
+}
+
+/** A text of somebody else, without what a database or a terminal could not take. */
+function shown(text: string): string {
+  return text.slice(0, MAX_TEXT).replace(/[\p{Cc}\p{Cs}]/gu, ' ');
 }
 
 /** Whose sign-ins end: those at a host, those of a person, or one session of the person. */

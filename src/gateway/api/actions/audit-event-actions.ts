@@ -12,6 +12,6 @@ export function auditEventActions({ store: { auditLog }, links }: Pick<ApiContex
   };
 }
 
-export function showEvent(links: Links, row: AuditRow): AuditEvent {
+function showEvent(links: Links, row: AuditRow): AuditEvent {
   return { ...row, uri: links.of(auditEvents, row.id) };
 }
