@@ -24,6 +24,8 @@ const WRITE_MS = 1_000;
 const MAX_EVENTS = 1_000;
 /** Events in one write, which holds up the event loop. */
 const BATCH = 200;
+/** Characters of a text that an agent or a client has sent. */
+const MAX_TEXT = 1_000;
 
 type ActivityObject = Readonly<Record<string, unknown>>;
 
@@ -35,6 +37,8 @@ export class ActivityLog implements Activity {
   #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
   #timer: NodeJS.Timeout | undefined;
+  /** One write after another: each takes the oldest events out when it is done. */
+  #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
 
   constructor(
@@ -48,7 +52,7 @@ export class ActivityLog implements Activity {
       this.#report('too many events a second');
       return;
     }
-    this.#events.push({ type, created_at: this.store.now(), object: describe() });
+    this.#events.push({ type, created_at: this.store.now(), object: shortened(describe()) });
     this.#writeSoon();
   }
 
@@ -79,7 +83,12 @@ export class ActivityLog implements Activity {
     }, WRITE_MS).unref();
   }
 
-  async #write(): Promise<void> {
+  #write(): Promise<void> {
+    this.#writing = this.#writing.then(() => this.#writeBatch());
+    return this.#writing;
+  }
+
+  async #writeBatch(): Promise<void> {
     const events = this.#events.slice(0, BATCH);
     if (events.length === 0) return;
     try {
@@ -94,6 +103,11 @@ export class ActivityLog implements Activity {
     const times = this.#failures.timesDue(reason);
     if (times !== null) this.log.warn({ reason, times }, 'events that are no changes not recorded');
   }
+}
+
+function shortened(object: ActivityObject): ActivityObject {
+  const short = (value: unknown) => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : value);
+  return Object.fromEntries(Object.entries(object).map(([name, value]) => [name, short(value)]));
 }
 
 /** Sessions of agents that begin and end, with the members that ngrok's events have. */
@@ -128,7 +142,6 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
 
 /** Refused requests that are events, as clients can send any number of them: ten a second. */
 const SAMPLE = { burst: 10, perMs: 0.01 };
-const MAX_PATH = 1_000;
 
 /** Requests that policies and IP restrictions refuse, at most ten a second; each says how many were left out before it. */
 export function noteRefused(activity: Activity, counters: TrafficCounters): void {
@@ -142,7 +155,7 @@ export function noteRefused(activity: Activity, counters: TrafficCounters): void
     activity.note('request_denied.v0', () => {
       const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
       // Queries have tokens in them.
-      const path = (req.url ?? '').replace(/\?.*/s, '').slice(0, MAX_PATH);
+      const path = (req.url ?? '').replace(/\?.*/s, '');
       const object = { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status, omitted };
       omitted = 0;
       return object;

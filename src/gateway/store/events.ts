@@ -216,8 +216,9 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
     this.activity.forgetBefore(oldest.at(-1)?.id ?? '');
   }
 
+  /** @param events in the order of their ids */
   #skip(events: readonly Pick<EventRow, 'id' | 'type'>[]): void {
-    for (const row of this.where('id > ?', [''])) {
+    for (const row of this.where('delivered < ?', [events.at(-1)?.id ?? ''])) {
       const types = this.subscriptions.typesFor(row.id);
       const isMissed = ({ id, type }: Pick<EventRow, 'id' | 'type'>) =>
         id > row.delivered && (types === null || types.includes(type));
