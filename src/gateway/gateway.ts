@@ -55,7 +55,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
-import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
+import { ActivityLog, noteEndpoints, noteRefused, noteSessions, signInNotes } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -64,6 +64,7 @@ import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { startSessions } from './start-sessions.ts';
+import type { Activity } from './store/events.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
@@ -183,7 +184,7 @@ async function startParts(start: Start) {
   const activity = new ActivityLog(store, log);
   // After the sessions, whose end is an event, too.
   onStop(() => activity.stop());
-  const policies = createPolicies(start);
+  const policies = createPolicies(start, activity);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
   const publicPorts = { http: options.httpPort, https: options.httpsPort };
@@ -276,7 +277,7 @@ async function startParts(start: Start) {
   };
 }
 
-function createPolicies({ options, store, ipPolicies, addresses, log }: Start): EndpointPolicies {
+function createPolicies({ options, store, ipPolicies, addresses, log }: Start, activity: Activity): EndpointPolicies {
   const {
     policyNetworks: allowed,
     fetchForPolicies: fetch = (url, maxBytes) => fetchDocument(url, maxBytes, allowed),
@@ -288,7 +289,7 @@ function createPolicies({ options, store, ipPolicies, addresses, log }: Start): 
     secret: policySecrets(store),
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
-    signIn: createSignIn(store, ask),
+    signIn: createSignIn(store, ask, Date.now, signInNotes(activity)),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),
     replacements: new ReplacementThread(PACKAGED_REPLACER),

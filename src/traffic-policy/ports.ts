@@ -43,6 +43,17 @@ export interface Seal<T> {
 }
 
 /** For openid-connect and oauth. */
+/** What has become of an attempt to sign in. */
+export interface SignInEnd {
+  readonly host: string;
+  readonly issuer: string;
+  readonly clientIp: string;
+  /** The person at the provider; null: nobody has signed in. */
+  readonly subject: string | null;
+  /** Error code; null: somebody has signed in. */
+  readonly error: string | null;
+}
+
 export interface SignInPort {
   readonly sessions: Seal<Session>;
   readonly attempts: Seal<Attempt>;
@@ -53,6 +64,7 @@ export interface SignInPort {
   provider(client: SignInClient, onAsk: () => void): Promise<IdentityProvider>;
   /** Sign-ins from before were ended: milliseconds since 1970. */
   endedBefore(host: string, issuer: string, subject: string): number;
+  onEnd(end: SignInEnd): void;
 }
 
 export interface PolicyPorts {
@@ -102,6 +114,7 @@ const NO_SIGN_IN: SignInPort = {
   attempts: UNSEALED,
   provider: () => Promise.reject(new Error('only a gateway can sign people in')),
   endedBefore: () => 0,
+  onEnd: () => {},
 };
 
 /** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */

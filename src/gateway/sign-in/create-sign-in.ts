@@ -1,6 +1,6 @@
 import { systemClock } from '../../lib/time/clock.ts';
 import { requestPublic } from '../../traffic-policy/fetch-document.ts';
-import type { SignInPort } from '../../traffic-policy/ports.ts';
+import type { SignInEnd, SignInPort } from '../../traffic-policy/ports.ts';
 import type { Attempt } from '../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_SESSION_MS, type Session } from '../../traffic-policy/sign-in/session.ts';
 import type { EndedSignInsRow } from '../store/ended-sign-ins.ts';
@@ -14,11 +14,13 @@ const REMEMBERED_SESSIONS = 1_000;
 /**
  * @param send reaches identity providers
  * @param wallClock milliseconds since 1970
+ * @param onEnd called when somebody has signed in, or could not
  */
 export function createSignIn(
   { box, endedSignIns }: Pick<Store, 'box'> & { endedSignIns: Pick<Store['endedSignIns'], 'before'> },
   send = requestPublic,
   wallClock = Date.now,
+  onEnd: (end: SignInEnd) => void = () => {},
 ): SignInPort {
   const keyFor = (purpose: string) => box.keyFor(purpose);
   const providers = new IdentityProviders(send, systemClock.now);
@@ -27,6 +29,7 @@ export function createSignIn(
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
     provider: (client, onAsk) => providers.of(client, onAsk),
     endedBefore: (host, issuer, subject) => endedSignIns.before(host, issuer, subject),
+    onEnd,
   };
 }
 

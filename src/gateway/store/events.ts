@@ -108,6 +108,8 @@ export const ACTIVITY_TYPES = [
   'endpoint_start.v0',
   'endpoint_stop.v0',
   'request_denied.v0',
+  'sign_in_failed.v0',
+  'sign_in_succeeded.v0',
 ] as const;
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
