@@ -56,7 +56,7 @@ import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { withStored } from './endpoints/live-view.ts';
-import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
+import { ActivityLog, noteEndpoints, noteRefused, noteSessions, signInNotes } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -68,6 +68,7 @@ import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns } from './sign-in/recorded-sign-ins.ts';
 import { startSessions } from './start-sessions.ts';
+import type { Activity } from './store/events.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
@@ -188,7 +189,7 @@ async function startParts(start: Start) {
   // After the sessions, whose end is an event, too.
   onStop(() => activity.stop());
   const people = new PeopleProvider(store, signInHost(domains.baseDomain));
-  const policies = createPolicies(start, people);
+  const policies = createPolicies(start, people, activity);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const edgeIndex = new TlsEdgeIndex(store, log);
   const publicPorts = { http: options.httpPort, https: options.httpsPort };
@@ -289,6 +290,7 @@ async function startParts(start: Start) {
 function createPolicies(
   { options, store, ipPolicies, addresses, log }: Start,
   people: PeopleProvider,
+  activity: Activity,
 ): EndpointPolicies {
   const {
     policyNetworks: allowed,
@@ -301,7 +303,7 @@ function createPolicies(
     secret: policySecrets(store),
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
-    signIn: createSignIn({ ...store, people, begin: recordSignIns(store) }, ask),
+    signIn: createSignIn({ ...store, people, begin: recordSignIns(store), onEnd: signInNotes(activity) }, ask),
     shareLinks: createShareLinks(store, log),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),

@@ -42,6 +42,17 @@ export interface Seal<T> {
   open(sealed: string, owner: string): T | null;
 }
 
+/** What has become of an attempt to sign in. */
+export interface SignInEnd {
+  readonly host: string;
+  readonly issuer: string;
+  readonly clientIp: string;
+  /** The person at the provider; null: nobody has signed in. */
+  readonly subject: string | null;
+  /** Error code; null: somebody has signed in. */
+  readonly error: string | null;
+}
+
 /** For openid-connect, oauth and gateway-sign-in. */
 export interface SignInPort {
   /** Null: only the gateway knows them. */
@@ -55,6 +66,7 @@ export interface SignInPort {
   provider(client: SignInClient, onAsk: () => void): Promise<IdentityProvider>;
   /** Sign-ins from before were ended: milliseconds since 1970. */
   endedBefore(host: string, issuer: string, subject: string, sessionId: string): number;
+  onEnd(end: SignInEnd): void;
   /** Gives a session its id, and writes down that somebody has signed in. */
   begin(signIn: BegunSignIn): { readonly id: string; readonly written: Promise<void> };
 }
@@ -152,6 +164,7 @@ const NO_SIGN_IN: SignInPort = {
   provider: () => Promise.reject(new Error('only a gateway can sign people in')),
   endedBefore: () => 0,
   begin: () => ({ id: '', written: Promise.resolve() }),
+  onEnd: () => {},
 };
 
 const NO_SHARE_LINKS: ShareLinksPort = {

@@ -3,6 +3,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { withoutMapping } from '../../lib/network/ip-address.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
+import type { SignInEnd } from '../../traffic-policy/ports.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
@@ -24,6 +25,8 @@ const WRITE_MS = 1_000;
 const MAX_EVENTS = 1_000;
 /** Events in one write, which holds up the event loop. */
 const BATCH = 200;
+/** Characters of a text that an agent or a client has sent. */
+const MAX_TEXT = 1_000;
 
 type ActivityObject = Readonly<Record<string, unknown>>;
 
@@ -35,6 +38,8 @@ export class ActivityLog implements Activity {
   #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
   #timer: NodeJS.Timeout | undefined;
+  /** One write after another: each takes the oldest events out when it is done. */
+  #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
 
   constructor(
@@ -48,7 +53,7 @@ export class ActivityLog implements Activity {
       this.#report('too many events a second');
       return;
     }
-    this.#events.push({ type, created_at: this.store.now(), object: describe() });
+    this.#events.push({ type, created_at: this.store.now(), object: shortened(describe()) });
     this.#writeSoon();
   }
 
@@ -79,7 +84,12 @@ export class ActivityLog implements Activity {
     }, WRITE_MS).unref();
   }
 
-  async #write(): Promise<void> {
+  #write(): Promise<void> {
+    this.#writing = this.#writing.then(() => this.#writeBatch());
+    return this.#writing;
+  }
+
+  async #writeBatch(): Promise<void> {
     const events = this.#events.slice(0, BATCH);
     if (events.length === 0) return;
     try {
@@ -94,6 +104,11 @@ export class ActivityLog implements Activity {
     const times = this.#failures.timesDue(reason);
     if (times !== null) this.log.warn({ reason, times }, 'events that are no changes not recorded');
   }
+}
+
+function shortened(object: ActivityObject): ActivityObject {
+  const short = (value: unknown) => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : value);
+  return Object.fromEntries(Object.entries(object).map(([name, value]) => [name, short(value)]));
 }
 
 /** Sessions of agents that begin and end, with the members that ngrok's events have. */
@@ -126,26 +141,44 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
   endpoints.on('removed', note('endpoint_stop.v0'));
 }
 
-/** Refused requests that are events, as clients can send any number of them: ten a second. */
+/** What clients can bring about as often as they like becomes ten events a second. */
 const SAMPLE = { burst: 10, perMs: 0.01 };
-const MAX_PATH = 1_000;
 
-/** Requests that policies and IP restrictions refuse, at most ten a second; each says how many were left out before it. */
-export function noteRefused(activity: Activity, counters: TrafficCounters): void {
+/** Notes a sample of events of a type; each has `omitted`, how many were left out before it. */
+function sampled(activity: Activity, type: ActivityType): (describe: () => ActivityObject) => void {
   const sample = new TokenBucket(SAMPLE, performance.now());
   let omitted = 0;
-  counters.onRefused = ({ url, req, status }) => {
+  return (describe) => {
     if (!sample.tryTake(performance.now())) {
       omitted += 1;
       return;
     }
-    activity.note('request_denied.v0', () => {
-      const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
-      // Queries have tokens in them.
-      const path = (req.url ?? '').replace(/\?.*/s, '').slice(0, MAX_PATH);
-      const object = { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status, omitted };
+    activity.note(type, () => {
+      const object = { ...describe(), omitted };
       omitted = 0;
       return object;
     });
+  };
+}
+
+/** Requests that policies and IP restrictions refuse. */
+export function noteRefused(activity: Activity, counters: TrafficCounters): void {
+  const note = sampled(activity, 'request_denied.v0');
+  counters.onRefused = ({ url, req, status }) =>
+    note(() => {
+      const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
+      // Queries have tokens in them.
+      const path = (req.url ?? '').replace(/\?.*/s, '');
+      return { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status };
+    });
+}
+
+/** @returns notes that people have signed in at endpoints, or could not */
+export function signInNotes(activity: Activity): (end: SignInEnd) => void {
+  const noteFailed = sampled(activity, 'sign_in_failed.v0');
+  return ({ host, issuer, clientIp: client_ip, subject, error }) => {
+    const common = { host, issuer, client_ip };
+    if (error === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }));
+    else noteFailed(() => ({ ...common, error_code: error }));
   };
 }

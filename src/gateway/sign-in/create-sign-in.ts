@@ -1,6 +1,6 @@
 import { systemClock } from '../../lib/time/clock.ts';
 import { requestPublic } from '../../traffic-policy/fetch-document.ts';
-import type { SignInPort } from '../../traffic-policy/ports.ts';
+import type { SignInEnd, SignInPort } from '../../traffic-policy/ports.ts';
 import type { Attempt, GatewayPeople } from '../../traffic-policy/sign-in/identity-provider.ts';
 import type { Session } from '../../traffic-policy/sign-in/session.ts';
 import type { Store } from '../store/store.ts';
@@ -17,6 +17,8 @@ interface SignInParts extends Pick<Store, 'box'> {
   endedSignIns: Pick<Store['endedSignIns'], 'before'>;
   /** Writes down a sign-in at an endpoint of a payer. */
   begin: ReturnType<typeof recordSignIns>;
+  /** Called when somebody has signed in, or could not. */
+  onEnd?: (end: SignInEnd) => void;
 }
 
 /**
@@ -25,7 +27,7 @@ interface SignInParts extends Pick<Store, 'box'> {
  * @returns the port for policies of a payer
  */
 export function createSignIn(
-  { box, endedSignIns, people = null, begin }: SignInParts,
+  { box, endedSignIns, people = null, begin, onEnd = () => {} }: SignInParts,
   send = requestPublic,
   wallClock = Date.now,
 ): (payer: string) => SignInPort {
@@ -38,6 +40,7 @@ export function createSignIn(
     provider: async (...[client, onAsk]: Parameters<SignInPort['provider']>) =>
       client.place.people ?? providers.of(client, onAsk),
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
+    onEnd,
   };
   return (payer) => ({ ...shared, begin: (signIn) => begin(signIn, payer) });
 }

@@ -108,6 +108,8 @@ export const ACTIVITY_TYPES = [
   'endpoint_start.v0',
   'endpoint_stop.v0',
   'request_denied.v0',
+  'sign_in_failed.v0',
+  'sign_in_succeeded.v0',
 ] as const;
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
@@ -216,8 +218,9 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
     this.activity.forgetBefore(oldest.at(-1)?.id ?? '');
   }
 
+  /** @param events in the order of their ids */
   #skip(events: readonly Pick<EventRow, 'id' | 'type'>[]): void {
-    for (const row of this.where('id > ?', [''])) {
+    for (const row of this.where('delivered < ?', [events.at(-1)?.id ?? ''])) {
       const types = this.subscriptions.typesFor(row.id);
       const isMissed = ({ id, type }: Pick<EventRow, 'id' | 'type'>) =>
         id > row.delivered && (types === null || types.includes(type));

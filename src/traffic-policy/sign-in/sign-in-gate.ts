@@ -234,6 +234,7 @@ export class SignInGate {
     const person = await provider.redeem(new URL(site.origin + request.target), attempt);
     const now = wallClock();
     const session = this.#start(person, visit, now);
+    this.#ended(visit, session.subject, null);
     const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, visit, now)];
     return redirect(urlAt(site, attempt.target), headers);
   }
@@ -286,15 +287,23 @@ export class SignInGate {
   }
 
   /** Answers with a page when somebody cannot be signed in. */
-  async #answer({ site }: Visit, make: () => Promise<PolicyAnswer>): Promise<PolicyAnswer | PolicyError> {
+  async #answer(visit: Visit, make: () => Promise<PolicyAnswer>): Promise<PolicyAnswer | PolicyError> {
+    const { site } = visit;
     try {
       return await make();
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       if (error.detail !== '') this.context.trouble(error.code, error.detail);
       const { status, code, message } = error;
+      this.#ended(visit, null, code);
       return { kind: 'error', status, code, message, headers: [], link: { href: `${site.origin}/`, text: 'Sign in' } };
     }
+  }
+
+  #ended({ request, site }: Visit, subject: string | null, error: string | null): void {
+    const { host, client } = site;
+    const { clientIp } = request.connection;
+    this.context.ports.signIn.onEnd({ host, issuer: client.place.issuer, clientIp, subject, error });
   }
 
   /** @returns headers that make the browser keep a session */

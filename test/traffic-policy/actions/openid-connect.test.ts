@@ -4,7 +4,13 @@ import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
-import type { BegunSignIn, PolicyPorts, PolicyTrouble, SignInPort } from '../../../src/traffic-policy/ports.ts';
+import type {
+  BegunSignIn,
+  PolicyPorts,
+  PolicyTrouble,
+  SignInEnd,
+  SignInPort,
+} from '../../../src/traffic-policy/ports.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
@@ -27,6 +33,8 @@ interface World {
   /** What the endpoints answer with. */
   report: string;
   troubles: PolicyTrouble[];
+  /** Attempts that have ended. */
+  ended: SignInEnd[];
   ports: Partial<PolicyPorts>;
   /** Milliseconds that have passed for the endpoints. */
   passed: number;
@@ -53,6 +61,7 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     endpoints,
     report: REPORT,
     troubles,
+    ended: [],
     ports: {},
     passed: 0,
     forwarded: [],
@@ -65,7 +74,11 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
   const before: SignInPort['endedBefore'] = (...of) => world.endedBefore(...of);
   const wallClock = () => Date.now() + world.passed;
   world.ports = {
-    signIn: createSignIn({ box, endedSignIns: { before }, begin }, idp.send, wallClock)(''),
+    signIn: createSignIn(
+      { box, endedSignIns: { before }, begin, onEnd: (end) => world.ended.push(end) },
+      idp.send,
+      wallClock,
+    )(''),
     wallClock,
     onTrouble: (trouble) => troubles.push(trouble),
   };
@@ -118,6 +131,17 @@ describe('openid-connect', () => {
       { name: expect.stringMatching(/^__Host-/), isHostOnly: true },
     ]);
     expect(world.troubles).toEqual([]);
+  });
+
+  it('tells who has signed in, and what has failed', async () => {
+    const { browser, another, world } = setUp();
+    await another().visit(await returning(browser, `${CAM}/`));
+    await signIn(browser);
+    const common = { host: 'cam.example.com', issuer: idp.issuer, clientIp: expect.any(String) };
+    expect(world.ended).toEqual([
+      { ...common, subject: null, error: 'ERR_NGROK_3121' },
+      { ...common, subject: 'jo', error: null },
+    ]);
   });
 
   it.each([
