@@ -2,6 +2,7 @@ import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { accessText, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
+import { accessAction } from '../access-dialog.tsx';
 import { edited } from '../action-dialogs.tsx';
 import { commonFacts, For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
@@ -14,6 +15,10 @@ const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('interna
 
 /** The traffic of TLS edges counts for the tunnels behind them. */
 const isCounted = ({ type }: Endpoint): boolean => type !== 'edge';
+
+/** Those of agents are changed where their policies are. */
+const whoMayComeIn = ({ access = [], type }: Endpoint): string =>
+  accessText(access) + (type === 'ephemeral' ? ' – its device decides' : '');
 
 /** Public URLs that are online. */
 export const endpointsSection: Section<Endpoint> = {
@@ -56,7 +61,7 @@ export const endpointsSection: Section<Endpoint> = {
     ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
-    ...optional('Who may come in', endpoint.access && accessText(endpoint.access)),
+    ...optional('Who may come in', endpoint.access && whoMayComeIn(endpoint)),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
     ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
@@ -68,8 +73,14 @@ export const endpointsSection: Section<Endpoint> = {
     ...commonFacts(endpoint),
   ],
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
-  actions: ({ access = [], url }) =>
-    takesLinks(access) && url
-      ? [edited({ name: 'share', label: 'Share', method: 'POST', path: '/share_links', form: shareForm(url) })]
-      : [],
+  actions: (endpoint) => {
+    const { access = [], url, type, proto } = endpoint;
+    const isCloud = type === 'cloud' && (proto === 'https' || proto === 'http');
+    return [
+      ...(takesLinks(access) && url
+        ? [edited({ name: 'share', label: 'Share', method: 'POST', path: '/share_links', form: shareForm(url) })]
+        : []),
+      ...(isCloud ? [accessAction(endpoint)] : []),
+    ];
+  },
 };
