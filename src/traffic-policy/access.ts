@@ -1,5 +1,6 @@
+import { randomBytes } from 'node:crypto';
 import { traitsOf } from './action-types.ts';
-import { isLegacy, type RulesByPhase } from './document.ts';
+import { isLegacy, PolicyInput, type RulesByPhase } from './document.ts';
 
 /**
  * How a policy lets clients in: `or-link`, with a share link instead of what else it asks for; `policy`, as rules with
@@ -40,6 +41,9 @@ type Policy = Readonly<Record<string, unknown>> & {
   readonly on_tcp_connect?: readonly Rule[] | undefined;
   readonly on_http_request?: readonly Rule[] | undefined;
 };
+
+/** 128 bits. */
+const PASSWORD_BYTES = 16;
 
 const SHARE_LINKS = 'gateway-share-links';
 /** The condition of rules for clients whom no share link lets in. */
@@ -116,6 +120,23 @@ export function withAccess(policy: Policy, choice: AccessChoice, password: strin
   const own = choice === 'certificate' && phase === 'on_http_request' ? 'on_tcp_connect' : phase;
   const after = own === phase ? rest : connects;
   return { ...result, [own]: [{ actions: [action] }, ...after] };
+}
+
+/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
+export interface AccessRequest {
+  readonly choice: AccessChoice | null;
+  readonly links: boolean;
+}
+
+/**
+ * The same policy as its owner wants it.
+ *
+ * @returns also the password in it, if a new one was made
+ */
+export function withChosenAccess(policy: Policy, { choice, links }: AccessRequest) {
+  const password = choice === 'password' ? randomBytes(PASSWORD_BYTES).toString('base64url') : null;
+  const chosen = choice === null ? withoutShareLinks(policy) : withAccess(policy, choice, password ?? '');
+  return { policy: PolicyInput.parse(links ? withShareLinks(chosen) : chosen), password };
 }
 
 /** Whether this gateway has what a choice needs. */

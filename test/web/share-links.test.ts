@@ -111,6 +111,16 @@ describe('share links in the dashboard', unless(NO_CHROMIUM), () => {
     const { page, troubles } = await openDashboard(browser, gateway, 'endpoints', PHONE);
     await page.getByText('A link', { exact: true }).waitFor();
     await page.getByRole('link', { name: url }).first().click();
+    await page.getByRole('link', { name: 'Who may come in' }).click();
+    await page.getByLabel('Who may come in', { exact: true }).selectOption('password');
+    const policy = page.getByRole('textbox', { name: 'Traffic policy' });
+    await until(async () => (await policy.inputValue()).includes('basic-auth'), 'the policy');
+    await page.getByLabel('A link lets people in, too').check();
+    await until(async () => (await policy.inputValue()).includes('share-links'), 'the links');
+    expect(await seriousProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Save policy' }).click();
+    await page.getByText('A password, or a link').waitFor();
+    expect((await exchange(url.replace('.localhost', `.localhost:${gateway.httpsPort}`))).status).toBe(401);
     await page.getByRole('link', { name: 'Share', exact: true }).click();
     await page.getByLabel('Description').fill('Jo');
     expect(await seriousProblems(page)).toEqual([]);

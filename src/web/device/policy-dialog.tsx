@@ -2,14 +2,14 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { TunnelDetail } from '../../agent/api/operations.ts';
-import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
+import type { FeedTunnel, PageSuggestions } from '../../agent/api/page/page-routes.ts';
+import { AccessForm } from '../ui/access-form.tsx';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
-import { AccessForm } from './access-form.tsx';
 import { PolicyDraft, type Protocol } from './policy-draft.ts';
 import { PolicyEditor } from './policy-editor.tsx';
 
@@ -62,7 +62,9 @@ export function PolicyDialog({
       )}
       {loading.problem && <ProblemNotice title="The policy could not be loaded" problem={loading.problem} />}
       {loading.busy && <p class="with-spinner">Loading…</p>}
-      {ready.value && choosesAccess && <AccessForm draft={draft} present={tunnel.access} />}
+      {ready.value && choosesAccess && (
+        <AccessForm present={tunnel.access} choices={choices} admit={(request) => draft.admit(request)} />
+      )}
       {ready.value && <PolicyEditor draft={draft} />}
       <p class="hint">Saving opens the tunnel again, so open connections end.</p>
       <div class="dialog-actions">
@@ -77,6 +79,8 @@ export function PolicyDialog({
     </Dialog>
   );
 }
+
+const choices = async () => (await call<PageSuggestions>('GET', '/page/suggestions')).access;
 
 /** Names the rules `inbound` and `outbound` as the hint does, where that means the same. */
 function withPhases(policy: object, protocol: Protocol): object {

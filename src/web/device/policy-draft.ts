@@ -1,14 +1,10 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { AccessChoice, PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
+import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
+import type { AccessRequest } from '../ui/access-form.tsx';
 import { type ApiProblem, call } from '../ui/api.ts';
 
 export type Format = 'yaml' | 'json';
 export type Protocol = 'http' | 'tcp' | 'tls';
-/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
-export interface AccessRequest {
-  choice: AccessChoice | null;
-  links: boolean;
-}
 
 const POLICY_PLACE = /^(?:policy|inbound|outbound|on_\w+)\b/;
 const CHECK_AFTER_MS = 400;

@@ -198,3 +198,22 @@ it('a one-time code signs in once, and works in no address, where logs and histo
   const { holder } = (await send('GET', '/dashboard/session', { ...OWN, cookie: cookieOf(first) })).json;
   expect(holder).toBe('gateway');
 });
+
+it('POST /dashboard/access writes who may come in into a policy, for signed-in pages of its own only', async () => {
+  const cookie = await signedIn();
+  const rule = '  - expressions:\n      - "true"\n    actions:\n      - type: deny\n';
+  const post = (traffic_policy: string, headers: Headers = { ...OWN, cookie }) =>
+    send('POST', '/dashboard/access', headers, { traffic_policy, choice: 'link', links: false });
+  expect((await post(`on_http_request:\n${rule}`)).json).toEqual({
+    traffic_policy: `on_http_request:\n  - actions:\n      - type: gateway-share-links\n${rule}`,
+    password: null,
+  });
+  expect((await post('{}')).json.traffic_policy).toMatch(/^\{\n {2}"on_http_request"/);
+  for (const wrong of ['a: [', 'on_sunday: []']) {
+    expect(await post(wrong)).toMatchObject({ status: 400, json: { msg: expect.stringMatching(/change it by hand/) } });
+  }
+  expect((await post('{}', OWN)).status).toBe(403);
+  expect(
+    (await post('{}', { ...OWN, cookie, origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' })).status,
+  ).toBe(403);
+});

@@ -7,8 +7,6 @@ import type { TunnelDetail } from '../operations.ts';
 import type { Route } from '../routes.ts';
 import type { StatusReport } from '../status-report.ts';
 
-export type { AccessChoice } from '../../../traffic-policy/access.ts';
-
 type Routes = Readonly<Record<string, Route>>;
 
 /**

@@ -1,18 +1,14 @@
-import { randomBytes } from 'node:crypto';
 import { type Document, isMap, isScalar, isSeq, LineCounter, stringify } from 'yaml';
 import type { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { checkJson, JsonTextError } from '../../../lib/json-text.ts';
 import { formatPath, validationMessage } from '../../../lib/validation-messages.ts';
-import { withAccess, withoutShareLinks, withShareLinks } from '../../../traffic-policy/access.ts';
+import { withChosenAccess } from '../../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
 import type { PAGE_ROUTES, PolicyTextAnswer, PolicyTextProblem } from './page-routes.ts';
 
 export type PolicyTextRequest = z.output<typeof PAGE_ROUTES.policy.body>;
-
-/** 128 bits. */
-const PASSWORD_BYTES = 16;
 
 type Path = readonly (string | number)[];
 
@@ -35,11 +31,8 @@ export function readPolicyText({ text, protocol, format, details, access }: Poli
     return refused([locate([], messageOf(error))]);
   }
   const parsed = PolicyInput.safeParse(value, { error: validationMessage });
-  const password = access?.choice === 'password' ? randomBytes(PASSWORD_BYTES).toString('base64url') : null;
   if (access !== undefined && parsed.success) {
-    const { choice, links } = access;
-    const chosen = choice === null ? withoutShareLinks(parsed.data) : withAccess(parsed.data, choice, password ?? '');
-    const policy = PolicyInput.parse(links ? withShareLinks(chosen) : chosen);
+    const { policy, password } = withChosenAccess(parsed.data, access);
     return { policy, text: write(policy, format ?? 'yaml'), problems: [], password };
   }
   const written = format === undefined ? null : write(value, format);

@@ -16,6 +16,7 @@ import type { Handler } from '../handler.ts';
 import { jsonObjectBody } from '../json-object-body.ts';
 import { strictRouter } from '../operation-router.ts';
 import { queryOf, readBody, readFilters, refuse } from '../request.ts';
+import { AccessTextRequest, accessChoices, changeAccess } from './access-text.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardFeed } from './live-feed.ts';
 import type { DashboardOverview } from './overview.ts';
@@ -33,6 +34,7 @@ const SignIn = z.union([
 ]);
 
 const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
+const POLICY_BODY = { maxBytes: 256 * 1024, timeoutMs: 10_000 };
 
 interface DashboardDependencies {
   store: Store;
@@ -92,6 +94,12 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
     await sessions.endAll(holder);
     forgetSession(res);
     res.status(204).end();
+  });
+  router.get('/dashboard/access', noQuery, signedIn, (_req, res) => {
+    res.json(accessChoices());
+  });
+  router.post('/dashboard/access', noQuery, signedIn, ownPage, jsonObjectBody(POLICY_BODY), (req, res) => {
+    res.set('Cache-Control', 'no-store').json(changeAccess(readBody(AccessTextRequest, 'POST', req.body)));
   });
   router.get('/dashboard/overview', noQuery, signedIn, compressJson, (_req, res) => {
     res.set('Cache-Control', 'no-store').json(overview());

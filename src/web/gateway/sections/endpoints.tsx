@@ -2,6 +2,7 @@ import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { accessText, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { unicodeForm } from '../../ui/unicode-form.ts';
+import { accessAction } from '../access-dialog.tsx';
 import { edited } from '../action-dialogs.tsx';
 import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
@@ -51,6 +52,10 @@ const bodyOf = ({ url = '', traffic_policy = '', pooling_enabled }: FormValues):
   traffic_policy,
   pooling_enabled: pooling_enabled === 'yes',
 });
+
+/** Those of agents are changed where their policies are. */
+const whoMayComeIn = ({ access = [], type }: Endpoint): string =>
+  accessText(access) + (type === 'ephemeral' ? ' – its device decides' : '');
 
 /** URLs that are online. Agents bring theirs; cloud endpoints are created here. */
 export const endpointsSection = resource<Endpoint>({
@@ -103,7 +108,7 @@ export const endpointsSection = resource<Endpoint>({
     ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
-    ...optional('Who may come in', endpoint.access && accessText(endpoint.access)),
+    ...optional('Who may come in', endpoint.access && whoMayComeIn(endpoint)),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
     ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
@@ -119,8 +124,13 @@ export const endpointsSection = resource<Endpoint>({
     submit: 'Delete cloud endpoint',
   }),
   // What an agent or a TLS edge has brought is changed there.
-  actions: (endpoint, { edit, remove }) => [...shareable(endpoint), ...(isCloud(endpoint) ? [...edit, ...remove] : [])],
+  actions: (endpoint, { edit, remove }) => [
+    ...shareable(endpoint),
+    ...(isCloud(endpoint) ? [...(isHttp(endpoint) ? [accessAction(endpoint)] : []), ...edit, ...remove] : []),
+  ],
 });
+
+const isHttp = ({ proto }: Endpoint): boolean => proto === 'https' || proto === 'http';
 
 function shareable({ access = [], url }: Endpoint): Action[] {
   if (!takesLinks(access) || !url) return [];

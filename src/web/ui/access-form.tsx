@@ -1,16 +1,13 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { AccessChoice, PageSuggestions } from '../../agent/api/page/page-routes.ts';
-import { accessText, takesLinks } from '../ui/access.ts';
-import { call } from '../ui/api.ts';
-import { CopyButton } from '../ui/button.tsx';
-import { SelectField, setter } from '../ui/field.tsx';
-import { Notice, ProblemNotice } from '../ui/notice.tsx';
-import { useSubmission } from '../ui/submission.ts';
-import type { PolicyDraft } from './policy-draft.ts';
+import { accessText, takesLinks } from './access.ts';
+import { CopyButton } from './button.tsx';
+import { SelectField, setter } from './field.tsx';
+import { Notice, ProblemNotice } from './notice.tsx';
+import { useSubmission } from './submission.ts';
 
-const CHOICES: readonly { value: AccessChoice; label: string; hint: string }[] = [
+const CHOICES = [
   { value: 'everyone', label: 'Everyone', hint: 'Everyone with the URL.' },
   { value: 'password', label: 'A password', hint: 'A user name and a password, which is made for you.' },
   { value: 'sign-in', label: 'Sign-in', hint: 'People who sign in at the gateway.' },
@@ -20,21 +17,34 @@ const CHOICES: readonly { value: AccessChoice; label: string; hint: string }[] =
     label: 'A certificate',
     hint: 'Clients with a certificate. Put that of your CA into the policy below, in place of the dots.',
   },
-];
+] as const;
+export type AccessChoice = (typeof CHOICES)[number]['value'];
+
+/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
+export interface AccessRequest {
+  choice: AccessChoice | null;
+  links: boolean;
+}
+
+export interface AccessFormProps {
+  /** How clients come in now. */
+  present: readonly string[];
+  /** Asks for the choices that there are. */
+  choices: () => Promise<readonly string[]>;
+  /** Writes into the policy what was chosen; returns the password in it, if a new one is. */
+  admit: (request: AccessRequest) => Promise<string | null>;
+}
 
 const AS_IT_IS = { value: '' as const, label: 'As the policy says now' };
 
 /** What people need unless they have a link. */
-const CAN_HAVE_LINKS: ReadonlySet<AccessChoice> = new Set(['password', 'sign-in']);
+const CAN_HAVE_LINKS: ReadonlySet<string> = new Set(['password', 'sign-in']);
 
 /** Chooses who may come in, which writes it into the policy; it takes effect when that is saved. */
-export function AccessForm({ draft, present }: { draft: PolicyDraft; present: readonly string[] }): JSX.Element {
+export function AccessForm({ present, choices, admit }: AccessFormProps): JSX.Element {
   const { problem, run } = useSubmission();
-  const supported = useSignal<readonly AccessChoice[]>([]);
-  useEffect(
-    () => void run(async () => setter(supported)((await call<PageSuggestions>('GET', '/page/suggestions')).access)),
-    [],
-  );
+  const supported = useSignal<readonly string[]>([]);
+  useEffect(() => void run(async () => setter(supported)(await choices())), []);
   const found = CHOICES.find(({ value }) => present.includes(value))?.value;
   const choice = useSignal<AccessChoice | ''>(found ?? '');
   const links = useSignal(takesLinks(present));
@@ -43,12 +53,12 @@ export function AccessForm({ draft, present }: { draft: PolicyDraft; present: re
     choice.value = next;
     const request = { choice: next, links: links.value && CAN_HAVE_LINKS.has(next) };
     void run(async () => {
-      password.value = await draft.admit(request);
+      password.value = await admit(request);
     });
   };
   const allowLinks = (isAllowed: boolean) => {
     links.value = isAllowed;
-    void run(() => draft.admit({ choice: null, links: isAllowed }));
+    void run(() => admit({ choice: null, links: isAllowed }));
   };
   return (
     <>
@@ -61,7 +71,7 @@ export function AccessForm({ draft, present }: { draft: PolicyDraft; present: re
         onChange={(next) => next !== '' && choose(next)}
       />
       <p class="hint">{CHOICES.find(({ value }) => value === choice.value)?.hint}</p>
-      {choice.value !== '' && CAN_HAVE_LINKS.has(choice.value) && (
+      {CAN_HAVE_LINKS.has(choice.value) && (
         <label class="check">
           <input type="checkbox" checked={links.value} onChange={(event) => allowLinks(event.currentTarget.checked)} />
           <span>A link lets people in, too</span>
