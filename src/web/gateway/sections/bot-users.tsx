@@ -3,9 +3,10 @@ import { Badge } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { Named } from '../cells.tsx';
 import { type FormField, filled } from '../form.tsx';
+import { ItemName } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { CREATED, resource } from '../resource.tsx';
-import type { Action } from '../section.ts';
+import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
 
 const NAME: FormField = { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' };
@@ -39,6 +40,12 @@ export const botUsersSection = resource<BotUser>({
   }),
   actions: (bot, { edit, remove }) => [...edit, switchOf(bot), ...remove],
 });
+
+/** The owner of an item of another list. */
+export const OWNER: Column<{ owner_id: string | null }> = {
+  head: 'Bot user',
+  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
+};
 
 /** The owner of what a form creates. */
 export const OWNER_FIELD: FormField = {

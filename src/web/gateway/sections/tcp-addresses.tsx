@@ -1,9 +1,9 @@
 import type { ReservedAddr } from '../../../management/resources/reserved-addr.ts';
 import { Named, optional } from '../cells.tsx';
 import { filled } from '../form.tsx';
-import { ItemLink, ItemName } from '../item-link.tsx';
+import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
-import { OWNER_FIELD } from './bot-users.tsx';
+import { OWNER, OWNER_FIELD } from './bot-users.tsx';
 
 export const tcpAddressesSection = resource<ReservedAddr>({
   name: 'tcp-addresses',
@@ -11,10 +11,7 @@ export const tcpAddressesSection = resource<ReservedAddr>({
   nameOf: ({ addr }) => addr,
   columns: [
     { head: 'Address', cell: ({ addr, description }) => <Named name={addr} below={description} /> },
-    {
-      head: 'Bot user',
-      cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
-    },
+    OWNER,
     CREATED,
   ],
   searchTexts: ({ id, addr, description, metadata, owner_id }) => [id, addr, description, metadata, owner_id],

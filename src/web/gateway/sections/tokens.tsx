@@ -2,11 +2,11 @@ import type { ApiKey } from '../../../management/resources/api-key.ts';
 import type { Credential } from '../../../management/resources/credential.ts';
 import { Named, optional } from '../cells.tsx';
 import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.tsx';
-import { ItemLink, ItemName } from '../item-link.tsx';
+import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
 import type { Column } from '../section.ts';
 import { session } from '../session.ts';
-import { OWNER_FIELD } from './bot-users.tsx';
+import { OWNER, OWNER_FIELD } from './bot-users.tsx';
 
 type Token = Pick<ApiKey, 'id' | 'description' | 'owner_id' | 'created_at'>;
 
@@ -17,10 +17,6 @@ const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null
   typeof token === 'string' ? { text: token } : null;
 
 const NAME: Column<Token> = { head: 'Description', cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
-const OWNER: Column<Token> = {
-  head: 'Bot user',
-  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
-};
 /** What an authtoken may bind: without a rule everything, which nobody gets by leaving a field empty. */
 const RULES: readonly FormField[] = [
   {

@@ -3,11 +3,11 @@ import type { Secret, Vault } from '../../../management/resources/vault.ts';
 import { edited, removal } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { type FormField, filled } from '../form.tsx';
-import { ItemLink, ItemName } from '../item-link.tsx';
+import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../owned-items.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
-import { OWNER_FIELD } from './bot-users.tsx';
+import { OWNER, OWNER_FIELD } from './bot-users.tsx';
 
 const NAME: FormField = {
   name: 'name',
@@ -32,10 +32,7 @@ export const vaultsSection = resource<Vault>({
   nameOf: ({ name }) => name,
   columns: [
     { head: 'Vault', cell: ({ name, description }) => <Named name={name} below={description} /> },
-    {
-      head: 'Bot user',
-      cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
-    },
+    OWNER,
     CREATED,
   ],
   searchTexts: ({ id, name, description, metadata, owner_id }) => [id, name, description, metadata, owner_id],
