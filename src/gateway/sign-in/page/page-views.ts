@@ -38,7 +38,7 @@ export function signInView(
 ): string {
   return view(
     'Sign in',
-    `${to === null ? '' : paragraph(`to continue to ${to.host}, which then sees your email address.`)}${alert(problem)}
+    `${to === null ? '' : paragraph(`to continue to ${to.host}, which then sees your name, email address and groups.`)}${alert(problem)}
 <form method="post" action="/sign-in">${requestField(to)}
 <label>Email <input name="email" type="email" autocomplete="username" required maxlength="254" value="${escapeHtml(email)}"></label>
 <label>Password <input name="password" type="password" autocomplete="current-password" required maxlength="${MAX_PASSWORD}"></label>
@@ -54,7 +54,7 @@ export function continueView(to: Destination, { email }: Person): string {
   const other = `/?${new URLSearchParams({ request: to.request, as: 'other' })}`;
   return view(
     `Continue to ${to.host}?`,
-    `${paragraph(`You are signed in as ${email}. ${to.host} then sees your name and email address.`)}
+    `${paragraph(`You are signed in as ${email}. ${to.host} then sees your name, email address and groups.`)}
 <form method="post" action="/continue">${requestField(to)}<button>Continue as ${escapeHtml(email)}</button></form>
 <p><a href="${escapeHtml(other)}">Sign in as somebody else</a></p>
 `,
