@@ -12,7 +12,7 @@ const TESTS = {
   sdk: [
     'test/faults',
     'test/agent/tunnels/durable-file',
-    'test/gateway/store/crash',
+    'test/gateway/store/sql/crash',
     'test/gateway/events/event-kills',
   ],
   native: ['test/faults'],

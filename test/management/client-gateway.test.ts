@@ -6,7 +6,7 @@ import { beginning } from '../support/begun-sign-in.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
-import { ENDPOINT, SESSION, TUNNEL } from '../support/online-agent.ts';
+import { ENDPOINT, SESSION, SHARED, TUNNEL } from '../support/online-agent.ts';
 
 let server: ManagementServer;
 let client: ManagementClient;
@@ -24,7 +24,7 @@ beforeEach(async () => {
     dnsServers: ['127.0.0.1:9'],
     live: {
       sessions: () => [SESSION],
-      endpoints: () => [ENDPOINT],
+      endpoints: () => [ENDPOINT, SHARED],
       tunnels: () => [TUNNEL],
       command: (id, command) => id === SESSION.id && commands.push(command) > 0,
     },
@@ -106,6 +106,15 @@ const workflows = {
     expect((await client.vaults.listSecrets(vault.id)).items).toMatchObject([{ id, name: 'token' }]);
     await client.secrets.delete(id);
     await client.vaults.delete(vault.id);
+  },
+
+  async 'makes, lists and revokes share links'() {
+    const { id, link } = await client.shareLinks.create({ url: SHARED.url, expires_in: 60 });
+    expect(link).toContain(`${SHARED.url}/ngrok/share/`);
+    const listed = { ...(await client.shareLinks.get(id)), link: null };
+    expect((await client.shareLinks.list()).items).toEqual([listed]);
+    await client.shareLinks.delete(id);
+    await expect(client.shareLinks.get(id)).rejects.toMatchObject({ isNotFound: true });
   },
 
   async 'lists who has signed in, and ends their sessions'() {

@@ -59,3 +59,9 @@ export const ENDPOINT: LiveEndpoint = {
   internal: false,
   traffic: null,
 };
+
+/** An endpoint whose policy takes share links. */
+export const SHARED = {
+  ...{ ...ENDPOINT, id: 'ep_shared', proto: 'https', host: 'shared.example.com', access: ['link'] as const },
+  url: 'https://shared.example.com',
+};

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { messageOf } from '../../gateway/events/event-message.ts';
-import type { AuditLog, AuditRow } from '../../gateway/store/audit-log.ts';
+import { eventJson } from '../../gateway/events/event-json.ts';
+import type { AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -16,7 +16,6 @@ export interface LogOptions {
   export?: boolean;
 }
 
-const PAGE = 500;
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /**
@@ -25,26 +24,20 @@ const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86
  * @throws {OperatorError} exit code 2 when `since` is no time
  */
 export function showLog({ auditLog }: Store, options: LogOptions): void {
-  const wanted = wantedRows(auditLog, options);
-  if (options.json) return void print(jsonText([...wanted]));
+  const { since, type, object, by, json } = options;
+  const pages = auditLog.pages({
+    since: since === undefined ? undefined : startOf(since),
+    type,
+    object_id: object,
+    by,
+  });
+  if (json) return void print(jsonText([...pages].flat()));
   let count = 0;
-  for (const row of wanted) {
-    count += 1;
-    print(options.export ? messageOf(row) : printable(lineOf(row)));
+  for (const page of pages) {
+    for (const row of page) print(options.export ? eventJson(row) : printable(lineOf(row)));
+    count += page.length;
   }
   if (count === 0) note('No changes.');
-}
-
-/** Page by page: years of changes need not fit into memory. */
-function* wantedRows(auditLog: AuditLog, { since, type, object, by }: LogOptions): Generator<AuditRow> {
-  const filter = { since: since === undefined ? undefined : startOf(since), type, object_id: object, by };
-  let page: AuditRow[];
-  let after = '';
-  do {
-    page = auditLog.find(filter, { after }, PAGE);
-    yield* page;
-    after = page.at(-1)?.id ?? '';
-  } while (page.length === PAGE);
 }
 
 function startOf(since: string): string {

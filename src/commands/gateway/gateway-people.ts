@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { signInOrigin } from '../../gateway/devices/gateway-place.ts';
 import { signInHost } from '../../gateway/endpoints/domain-names.ts';
-import { addPerson, issuePersonLink, LINK_HOURS, type PersonLink } from '../../gateway/sign-in/people.ts';
+import { addPerson, issuePersonLink, LINK_HOURS, type PersonLink, removePerson } from '../../gateway/sign-in/people.ts';
 import { issuerOf } from '../../gateway/sign-in/people-provider.ts';
 import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
 import type { PersonRow } from '../../gateway/store/people.ts';
@@ -75,8 +75,8 @@ function signInWay(hasPassword: boolean, passkeys: number): string {
 }
 
 /** Removes a person, whose sessions end at once. @throws {OperatorError} exit code 4 when there is none */
-export async function removePerson(store: Store, email: string): Promise<void> {
-  await changePerson(store, email, ({ id }) => store.people.delete(id));
+export async function dismissPerson(store: Store, place: Place, email: string): Promise<void> {
+  await changePerson(store, email, ({ id }) => removePerson(store, id, issuerAt(place)));
   print(`${email} removed; signed out at all tunnels`);
 }
 
@@ -103,9 +103,8 @@ export async function setGroups(store: Store, email: string, groups: string[]): 
 }
 
 /** Ends all sessions of a person. @throws {OperatorError} exit code 4 when there is no such person */
-export async function signPersonOut(store: Store, { domain }: Place, email: string): Promise<void> {
-  const issuer = issuerOf(signInHost(domain.toLowerCase()));
-  await changePerson(store, email, ({ id }) => endSignIns(store, { issuer, subject: id }));
+export async function signPersonOut(store: Store, place: Place, email: string): Promise<void> {
+  await changePerson(store, email, ({ id }) => endSignIns(store, { issuer: issuerAt(place), subject: id }));
   print(`${email} signed out at all tunnels, in all browsers`);
 }
 
@@ -134,4 +133,8 @@ function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {
 
 function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: PersonLink) {
   return { link: signInOrigin(apiUrl, domain.toLowerCase(), httpsPort) + path, expires_at };
+}
+
+function issuerAt({ domain }: Place): string {
+  return issuerOf(signInHost(domain.toLowerCase()));
 }

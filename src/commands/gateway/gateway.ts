@@ -261,8 +261,8 @@ function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettin
     await withStore(settings(), (store) => signPersonOut(store, settings(), email));
   });
   personCommand('remove', 'Remove a person, and end their sessions').action(async (email: string) => {
-    const { removePerson } = await load();
-    await withStore(settings(), (store) => removePerson(store, email));
+    const { dismissPerson } = await load();
+    await withStore(settings(), (store) => dismissPerson(store, settings(), email));
   });
 }
 

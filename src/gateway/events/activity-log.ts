@@ -1,6 +1,7 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { withoutMapping } from '../../lib/network/ip-address.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
@@ -167,8 +168,8 @@ export function noteRefused(activity: Activity, counters: TrafficCounters): void
   counters.onRefused = ({ url, req, status }) =>
     note(() => {
       const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
-      // Queries have tokens in them.
-      const path = (req.url ?? '').replace(/\?.*/s, '');
+      // Queries have tokens in them, and so have share links.
+      const path = maskUrl((req.url ?? '').replace(/\?.*/s, ''));
       return { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status };
     });
 }

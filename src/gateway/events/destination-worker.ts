@@ -5,7 +5,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import { withSignal } from '../../lib/time/deadline.ts';
 import type { EventDestinationRow } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
-import type { EventSink } from './event-message.ts';
+import type { EventSink } from './event-json.ts';
 
 const RETRY = { baseMs: 1_000, maxMs: 60_000 };
 /** For an attempt. */

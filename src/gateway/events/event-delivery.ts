@@ -5,7 +5,7 @@ import type { EventDestinationRow, Target } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
 import { DestinationWorker } from './destination-worker.ts';
 import { fileSink } from './event-file.ts';
-import type { EventSink } from './event-message.ts';
+import type { EventSink } from './event-json.ts';
 import { syslogSink } from './syslog.ts';
 import { webhookSink } from './webhook.ts';
 

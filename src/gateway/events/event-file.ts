@@ -2,7 +2,7 @@ import { mkdir, open, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
 import type { EventRow, FileTarget } from '../store/events.ts';
-import { type EventSink, messageOf } from './event-message.ts';
+import { type EventSink, eventJson } from './event-json.ts';
 
 /** When a file has so many bytes, a new one is begun. */
 const MAX_BYTES = 16 * 1024 * 1024;
@@ -47,7 +47,7 @@ export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BY
 async function append(path: string, events: readonly EventRow[]): Promise<void> {
   const file = await open(path, 'a', 0o600);
   try {
-    await file.appendFile(events.map((event) => `${messageOf(event)}\n`).join(''));
+    await file.appendFile(events.map((event) => `${eventJson(event)}\n`).join(''));
     await file.datasync();
   } finally {
     await file.close();

@@ -6,7 +6,7 @@ import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promi
 import { connect as connectTls } from 'node:tls';
 import type { publicAddress } from '../../traffic-policy/public-request.ts';
 import type { EventRow, SyslogTarget } from '../store/events.ts';
-import { type EventSink, messageOf } from './event-message.ts';
+import { type EventSink, eventJson } from './event-json.ts';
 
 const BATCH = 100;
 /** Facility "log audit" (13), severity "notice" (5). */
@@ -46,7 +46,7 @@ export function syslogMessage(event: EventRow): Buffer {
       .slice(0, 255) || '-';
   // Without the version: 32 characters are allowed.
   const type = event.type.replace(/\.v\d+$/, '').slice(0, 32);
-  return Buffer.from(`<${PRIORITY}>1 ${event.created_at} ${name} device-agent - ${type} - ${messageOf(event)}`);
+  return Buffer.from(`<${PRIORITY}>1 ${event.created_at} ${name} device-agent - ${type} - ${eventJson(event)}`);
 }
 
 async function sendAll(socket: Socket, data: Buffer, signal: AbortSignal): Promise<void> {

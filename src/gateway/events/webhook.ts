@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import type { publicRequest } from '../../traffic-policy/public-request.ts';
 import type { WebhookTarget } from '../store/events.ts';
-import { type EventSink, messageOf } from './event-message.ts';
+import { type EventSink, eventJson } from './event-json.ts';
 
 /** Of a response, which nobody reads. */
 const MAX_RESPONSE = 64 * 1024;
@@ -13,7 +13,7 @@ export function webhookSink({ url, signingSecret }: WebhookTarget, request: type
     batch: 1,
     async send(events, signal) {
       for (const event of events) {
-        const body = messageOf(event);
+        const body = eventJson(event);
         const seconds = Math.floor(Date.now() / 1000);
         const signature = createHmac('sha256', key).update(`${event.id}.${seconds}.${body}`).digest('base64');
         const headers = {

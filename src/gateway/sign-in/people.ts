@@ -15,6 +15,12 @@ export function addPerson(
   return person;
 }
 
+/** Removes somebody, inside a transaction: nobody is signed in as them any longer, in lists neither. */
+export function removePerson(store: Store, id: string, issuer: string): void {
+  store.people.delete(id);
+  endSignIns(store, { issuer, subject: id });
+}
+
 /** Hours for which a link is valid. */
 export const LINK_HOURS = 72;
 

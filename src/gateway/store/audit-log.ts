@@ -85,6 +85,8 @@ const LATEST_ID = `SELECT MAX(id) FROM (
   UNION ALL SELECT MAX(delivered) FROM event_deliveries WHERE delivered < ?)`;
 
 const DAY_MS = 86_400_000;
+/** Rows that are read at a time. */
+const PAGE = 200;
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
 
@@ -109,6 +111,17 @@ export class AuditLog extends Table<typeof columns> {
     const conditions = [place, ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
     const values = wanted.map((name) => filter[name] ?? '');
     return this.where(`${conditions} ORDER BY id ${order} LIMIT ?`, [id, ...values, limit]);
+  }
+
+  /** All changes that a filter lets through, oldest first, page by page: years of them need not fit into memory. */
+  *pages(filter: AuditFilter): Generator<AuditRow[]> {
+    let page: AuditRow[];
+    let after = '';
+    do {
+      page = this.find(filter, { after }, PAGE);
+      yield page;
+      after = page.at(-1)?.id ?? '';
+    } while (page.length === PAGE);
   }
 
   keepFor(days: number): void {

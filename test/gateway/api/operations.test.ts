@@ -9,7 +9,7 @@ import { beginning } from '../../support/begun-sign-in.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
-import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
+import { ENDPOINT, SESSION, SHARED, TUNNEL } from '../../support/online-agent.ts';
 
 /** The resources that bodies refer to. */
 interface Fixtures {
@@ -101,11 +101,6 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   auditEvents: {},
   tunnels: {},
   tunnelSessions: {},
-};
-
-const SHARED = {
-  ...{ ...ENDPOINT, id: 'ep_shared', proto: 'https', host: 'shared.example.com', access: ['link'] as const },
-  url: 'https://shared.example.com',
 };
 
 const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';

@@ -3,7 +3,7 @@ import { people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { signInHost } from '../../endpoints/domain-names.ts';
 
-import { addPerson, issuePersonLink } from '../../sign-in/people.ts';
+import { addPerson, issuePersonLink, removePerson } from '../../sign-in/people.ts';
 import { issuerOf } from '../../sign-in/people-provider.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
 import type { PersonRow } from '../../store/people.ts';
@@ -16,6 +16,7 @@ import { type Stored, storedActions } from './stored-actions.ts';
 /** Actions on the people of this gateway. No answer contains a hash or a key. */
 export function personActions({ store, links, place, domains }: ApiContext): ActionsOf<typeof OPERATIONS.people> {
   const { database, people: rows, passkeys } = store;
+  const issuer = issuerOf(signInHost(domains.baseDomain));
   const stored: Stored<typeof people, PersonRow> = {
     resource: people,
     rows,
@@ -27,6 +28,8 @@ export function personActions({ store, links, place, domains }: ApiContext): Act
   };
   return {
     ...storedActions(database, stored),
+    delete: (id, _body, caller) =>
+      database.write(() => removePerson(store, found(rows.get(id), people).id, issuer), caller),
     create: (body, caller) =>
       database.write(() => {
         try {
@@ -44,7 +47,7 @@ export function personActions({ store, links, place, domains }: ApiContext): Act
     signOut: (id, _body, caller) =>
       database.write(() => {
         const subject = found(rows.get(id), people).id;
-        endSignIns(store, { issuer: issuerOf(signInHost(domains.baseDomain)), subject });
+        endSignIns(store, { issuer, subject });
       }, caller),
   };
 }

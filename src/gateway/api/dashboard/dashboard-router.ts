@@ -6,7 +6,8 @@ import { compressJson } from '../../../lib/http/express-app.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
 import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
-import type { AuditFilter, AuditRow } from '../../store/audit-log.ts';
+import { eventJson } from '../../events/event-json.ts';
+import type { AuditFilter } from '../../store/audit-log.ts';
 import { COMMAND } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
 import { identify, refuseSlowly } from '../authentication.ts';
@@ -44,18 +45,9 @@ interface DashboardDependencies {
   overview: () => DashboardOverview;
 }
 
-/** Changes that are read at a time. */
-const AUDIT_PAGE = 200;
-
-/** Changes as JSON lines, newest first. */
+/** Changes as lines of JSON, as destinations of events get them. */
 function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string> {
-  let page: AuditRow[];
-  let before: string | null = null;
-  do {
-    page = auditLog.find(filter, { before }, AUDIT_PAGE);
-    before = page.at(-1)?.id ?? null;
-    yield page.map((row) => `${JSON.stringify(row)}\n`).join('');
-  } while (page.length === AUDIT_PAGE);
+  for (const page of auditLog.pages(filter)) yield page.map((row) => `${eventJson(row)}\n`).join('');
 }
 
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */

@@ -14,7 +14,7 @@ export interface EventSink {
 }
 
 /** An event as destinations get it: ngrok's four members, and who has made a change. */
-export function messageOf({ id, created_at, type, before, after, by, from_address }: EventRow): string {
+export function eventJson({ id, created_at, type, before, after, by, from_address }: EventRow): string {
   return JSON.stringify({
     event_id: id,
     event_type: type,
