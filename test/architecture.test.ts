@@ -50,6 +50,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/cloud-endpoints',
     'gateway/devices',
     'gateway/endpoints',
+    'gateway/events',
     'gateway/metrics',
     'gateway/share-links',
     'gateway/sign-in',

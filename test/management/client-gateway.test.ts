@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import type { LiveEndpoint } from '../../src/gateway/endpoints/live-view.ts';
 import { recordSignIns } from '../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
@@ -14,17 +15,19 @@ let succeeded: Set<string>;
 /** Those that have changed nothing in the audit log. */
 let unrecorded: Set<string>;
 let commands: string[];
+let online: LiveEndpoint[];
 
 beforeEach(async () => {
   succeeded = new Set();
   unrecorded = new Set();
   commands = [];
+  online = [ENDPOINT];
   server = await startManagementServer({
     // Nobody listens there: the check answers, but no test asks the real DNS.
     dnsServers: ['127.0.0.1:9'],
     live: {
       sessions: () => [SESSION],
-      endpoints: () => [ENDPOINT, SHARED],
+      endpoints: () => online,
       tunnels: () => [TUNNEL],
       command: (id, command) => id === SESSION.id && commands.push(command) > 0,
     },
@@ -109,12 +112,14 @@ const workflows = {
   },
 
   async 'makes, lists and revokes share links'() {
+    online = [SHARED];
     const { id, link } = await client.shareLinks.create({ url: SHARED.url, expires_in: 60 });
     expect(link).toContain(`${SHARED.url}/ngrok/share/`);
     const listed = { ...(await client.shareLinks.get(id)), link: null };
     expect((await client.shareLinks.list()).items).toEqual([listed]);
     await client.shareLinks.delete(id);
     await expect(client.shareLinks.get(id)).rejects.toMatchObject({ isNotFound: true });
+    online = [ENDPOINT];
   },
 
   async 'lists who has signed in, and ends their sessions'() {
