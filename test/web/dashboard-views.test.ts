@@ -422,7 +422,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     const download = page.waitForEvent('download');
     await link(page, 'Export JSON lines').click();
     const lines = (await readFile(await (await download).path(), 'utf8')).trimEnd().split('\n');
-    expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ by: 'gateway', after: { description: 'office' } }]);
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ by: 'gateway', object: { description: 'office' } }]);
     await rows.first().getByRole('link').click();
     await page.getByRole('row', { name: /description a text office/ }).waitFor();
   });

@@ -119,7 +119,7 @@ describe('share links in the dashboard', unless(NO_CHROMIUM), () => {
     await until(async () => (await policy.inputValue()).includes('share-links'), 'the links');
     expect(await seriousProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Save policy' }).click();
-    await page.getByText('A password, or a link').waitFor();
+    await page.getByRole('definition').filter({ hasText: 'A password, or a link' }).waitFor();
     expect((await exchange(url.replace('.localhost', `.localhost:${gateway.httpsPort}`))).status).toBe(401);
     await page.getByRole('link', { name: 'Share', exact: true }).click();
     await page.getByLabel('Description').fill('Jo');
