@@ -207,6 +207,50 @@ async function change(gateway: Gateway, key: string, method: string, path: strin
   });
 }
 
+it('people of the gateway sign in at any gateway, also with what another one has begun', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const api = await GatewayClient.of(one);
+  const { body: person } = await api.call('POST', '/people', { email: 'jo@example.com' });
+  const { body: link } = await api.call('POST', `/people/${person.id}/link`);
+  const policy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'gateway-sign-in' }] }] });
+  const session = await sessionAt(two, authtoken);
+  forward(await session.httpEndpoint().domain('door.localhost').trafficPolicy(policy).listen(), await upstream());
+
+  const path = new URL(String(link.url)).pathname;
+  const page = ({ httpsPort }: Gateway) => `https://sign-in.localhost:${httpsPort}`;
+  await until(async () => (await exchange(page(two) + path)).status === 200, 'the link', { everyMs: 50 });
+  const send = (gateway: Gateway, path: string, fields: Record<string, string>) =>
+    exchange(page(gateway) + path, {
+      method: 'POST',
+      headers: { origin: page(gateway), 'content-type': 'application/x-www-form-urlencoded' },
+      body: String(new URLSearchParams(fields)),
+    });
+  const password = 'correct horse battery';
+  expect((await send(two, path, { password })).status).toBe(303);
+
+  // The endpoint is at the other one, which has sealed the request, and opens the code.
+  const door = `https://door.localhost:${one.httpsPort}/`;
+  const begun = await exchange(door);
+  const request = new URL(String(begun.headers.location)).searchParams.get('request') ?? '';
+  const isKnown = () => one.store.people.byEmail('jo@example.com')?.password_set_at != null;
+  await until(isKnown, 'the password at the first one', { everyMs: 50 });
+  const done = await send(one, '/sign-in', { email: 'jo@example.com', password, request });
+  const cookie = String(begun.headers['set-cookie']).split(';')[0] ?? '';
+  const returned = await exchange(String(done.headers.location), { headers: { cookie } });
+  expect(returned).toMatchObject({ status: 302, headers: { location: door } });
+  const cookies = [returned.headers['set-cookie'] ?? []]
+    .flat()
+    .map((each) => each.split(';')[0])
+    .join('; ');
+  const status = async () => (await exchange(door, { headers: { cookie: cookies } })).status;
+  expect(await status()).toBe(200);
+  await api.call('DELETE', `/people/${person.id}`);
+  await until(async () => (await status()) === 302, 'nobody is signed in any longer', { everyMs: 50 });
+});
+
 it('clients of any gateway reach the labelled tunnels behind an edge, and never those of a stranger', {
   timeout: 60_000,
   ...only,
