@@ -77,7 +77,8 @@ export const endpointsSection = resource<Endpoint>({
     { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
     { head: 'Who may come in', cell: ({ access }) => (access ? accessText(access) : '–') },
     { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
-    ...FIGURES.map(({ figure, label }) => ({
+    // What clients send is on its own page: a list has room for so many columns.
+    ...FIGURES.filter(({ figure }) => figure !== 'received').map(({ figure, label }) => ({
       head: label,
       cell: (endpoint: Endpoint) =>
         isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : '–',
