@@ -63,7 +63,7 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
-import { createShareLinks } from './share-links/create-share-links.ts';
+import { createShareLinks, ownerOf } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns } from './sign-in/recorded-sign-ins.ts';
@@ -303,7 +303,16 @@ function createPolicies(
     secret: policySecrets(store),
     fetch,
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
-    signIn: createSignIn({ ...store, people, begin: recordSignIns(store), onEnd: signInNotes(activity) }, ask),
+    signIn: createSignIn(
+      {
+        ...store,
+        people,
+        begin: recordSignIns(store),
+        ownerOf: (payer) => ownerOf(payer, store) ?? '',
+        onEnd: signInNotes(activity),
+      },
+      ask,
+    ),
     shareLinks: createShareLinks(store, log),
     share: options.agentLimits?.policyShare,
     ...(addresses && { findAddress: (address: string) => addresses.find(address) }),

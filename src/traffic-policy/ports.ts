@@ -55,6 +55,8 @@ export interface SignInEnd {
 
 /** For openid-connect, oauth and gateway-sign-in. */
 export interface SignInPort {
+  /** Whose endpoints the policy is for. */
+  readonly owner: string;
   /** Null: only the gateway knows them. */
   readonly people: GatewayPeople | null;
   readonly sessions: Seal<Session>;
@@ -158,6 +160,7 @@ export interface PolicyPorts {
 
 const UNSEALED = { seal: () => '', open: () => null };
 const NO_SIGN_IN: SignInPort = {
+  owner: '',
   people: null,
   sessions: UNSEALED,
   attempts: UNSEALED,

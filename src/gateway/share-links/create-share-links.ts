@@ -97,7 +97,7 @@ export function createShareLinks(
 }
 
 /** Whose links open an endpoint, as its rows name the owner. */
-function ownerOf(payer: string, { credentials: authtokens }: Pick<Store, 'credentials'>): string | null {
+export function ownerOf(payer: string, { credentials: authtokens }: Pick<Store, 'credentials'>): string | null {
   return payer.startsWith(credentials.idPrefix) ? (authtokens.get(payer)?.owner_id ?? payer) : null;
 }
 

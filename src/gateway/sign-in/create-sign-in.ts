@@ -17,6 +17,8 @@ interface SignInParts extends Pick<Store, 'box'> {
   endedSignIns: Pick<Store['endedSignIns'], 'before'>;
   /** Writes down a sign-in at an endpoint of a payer. */
   begin: ReturnType<typeof recordSignIns>;
+  /** Whose endpoints a payer's are; left out: its own. */
+  ownerOf?: (payer: string) => string;
   /** Called when somebody has signed in, or could not. */
   onEnd?: (end: SignInEnd) => void;
 }
@@ -27,7 +29,7 @@ interface SignInParts extends Pick<Store, 'box'> {
  * @returns the port for policies of a payer
  */
 export function createSignIn(
-  { box, endedSignIns, people = null, begin, onEnd = () => {} }: SignInParts,
+  { box, endedSignIns, people = null, begin, ownerOf = String, onEnd = () => {} }: SignInParts,
   send = requestPublic,
   wallClock = Date.now,
 ): (payer: string) => SignInPort {
@@ -42,5 +44,5 @@ export function createSignIn(
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
     onEnd,
   };
-  return (payer) => ({ ...shared, begin: (signIn) => begin(signIn, payer) });
+  return (payer) => ({ ...shared, owner: ownerOf(payer), begin: (signIn) => begin(signIn, payer) });
 }

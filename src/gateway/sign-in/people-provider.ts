@@ -16,6 +16,8 @@ const NO_TOKENS = { identity: '', access: '', refresh: '' };
 export interface SignInRequest {
   /** Where the browser returns to. */
   readonly callback: string;
+  /** Whose endpoint it is. */
+  readonly owner: string;
   readonly state: string;
   /** Of PKCE. */
   readonly challenge: string;
@@ -61,9 +63,23 @@ export class PeopleProvider implements GatewayPeople {
   }
 
   authorizationUrl(parameters: Readonly<Record<string, string>>): string {
-    const { redirect_uri: callback = '', state = '', code_challenge: challenge = '', prompt, max_age } = parameters;
+    const {
+      redirect_uri: callback = '',
+      state = '',
+      code_challenge: challenge = '',
+      prompt,
+      max_age,
+      owner = '',
+    } = parameters;
     const startedAt = this.wallClock();
-    const request = { callback, state, challenge, asksAgain: prompt === 'login', maxAgeMs: Number(max_age) * 1000 };
+    const request = {
+      callback,
+      owner,
+      state,
+      challenge,
+      asksAgain: prompt === 'login',
+      maxAgeMs: Number(max_age) * 1000,
+    };
     const sealed = this.#requests.seal({ ...request, startedAt }, REQUEST_OWNER);
     return `${this.pageFor(callback)}?request=${sealed}`;
   }

@@ -18,17 +18,18 @@ const GatewaySignInConfig = SignInConfig.pick({
 /** Makes clients sign in as people of this gateway, which is an action of our own. */
 export function gatewaySignIn(config: unknown, context: ActionContext): PreparedAction {
   const parsed = parseConfig(GatewaySignInConfig, config ?? {});
-  const { people } = context.ports.signIn;
+  const { people, owner } = context.ports.signIn;
   const maxMs = parsed.max_session_duration ?? 14 * DAY_MS;
   const gate = new SignInGate(
     {
       result: 'gateway_sign_in',
       place: { issuer: people?.issuer ?? 'https://sign-in.localhost', person: nobody, people: people ?? undefined },
       clientId: context.template('gateway', 'config'),
-      clientSecret: context.template('', 'config'),
+      // The next owner of the host learns nothing by the sessions of the one before.
+      clientSecret: context.template(owner, 'config'),
       scopes: [],
       // The gateway asks people again whose sign-in there is older: the session here would last as long once more.
-      parameters: { max_age: String(maxMs / 1000) },
+      parameters: { max_age: String(maxMs / 1000), owner },
       authId: parsed.auth_id ?? '',
       cookieDomain: null,
       times: { maxMs, idleMs: parsed.idle_session_duration ?? DAY_MS },

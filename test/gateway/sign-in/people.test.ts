@@ -1,7 +1,7 @@
 import { createServer, request as sendRequest } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page.ts';
 import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
@@ -52,9 +52,12 @@ afterAll(() => {
   removeFolder();
 });
 
+/** Whose endpoints they are. */
+let owner = '';
+
 /** A browser at an address of its own, as attempts are limited for each. */
 function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
-  const signIn = createSignIn({ ...store, people, begin: recordSignIns(store) }, undefined, wallClock)('');
+  const signInFor = createSignIn({ ...store, people, begin: recordSignIns(store) }, undefined, wallClock);
   const states = new Map<string, PolicyState>();
   return new WebClient(async (url, request) => {
     const { origin } = new URL(url);
@@ -68,7 +71,12 @@ function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`
       { type: 'gateway-sign-in', config },
       { type: 'custom-response', config: { body } },
     ];
-    return askPolicy(JSON.stringify({ on_http_request: [{ actions }] }), { signIn, wallClock, state }, url, request);
+    return askPolicy(
+      JSON.stringify({ on_http_request: [{ actions }] }),
+      { signIn: signInFor(owner), wallClock, state },
+      url,
+      request,
+    );
   });
 }
 
@@ -146,6 +154,19 @@ describe('gateway-sign-in', () => {
     expect(there).toMatchObject({ url: `${DOOR}/a`, body: `${email}|Jo|family` });
     await browser.visit(`${DOOR}/ngrok/logout`);
     expect(await browser.follow(await browser.visit(`${DOOR}/b`))).toMatchObject({ url: `${DOOR}/b`, status: 200 });
+  });
+
+  it('does not tell the next owner of a host who has signed in there before', async () => {
+    const { email } = await person();
+    const browser = browserAt();
+    await open(browser, email);
+    expect(await browser.visit(CAM)).toMatchObject({ status: 200 });
+    owner = 'bot_next';
+    onTestFinished(() => {
+      owner = '';
+    });
+    const asked = await browser.follow(await browser.visit(CAM));
+    expect([new URL(asked.url).host, asked.body]).toEqual([HOST, expect.stringContaining('Continue to cam.')]);
   });
 
   it('lets two tabs sign in one after the other', async () => {

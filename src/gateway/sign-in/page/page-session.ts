@@ -4,7 +4,7 @@ import type { CookieOptions, Response } from 'express';
 import { cookieIn } from '../../../lib/http/browser-sessions.ts';
 import { DAY_MS } from '../../../traffic-policy/sign-in/session.ts';
 import { CookieSeal } from '../cookie-seal.ts';
-import type { PeopleProvider } from '../people-provider.ts';
+import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 
 const COOKIE = '__Host-gateway-person';
 const OWNER = 'page';
@@ -56,18 +56,21 @@ export class PageSessions {
   }
 }
 
+/** The endpoint, and whose it is: the next owner of its host has to ask again. */
+type Agreement = Pick<SignInRequest, 'callback' | 'owner'>;
+
 /** Whether a person goes on to an endpoint without being asked. */
-export function hasAgreed({ endpoints }: PageSession, callback: string): boolean {
-  return endpoints.includes(digestOf(callback));
+export function hasAgreed({ endpoints }: PageSession, request: Agreement): boolean {
+  return endpoints.includes(digestOf(request));
 }
 
-export function agreed(session: PageSession, callback: string): PageSession {
-  const digest = digestOf(callback);
+export function agreed(session: PageSession, request: Agreement): PageSession {
+  const digest = digestOf(request);
   const others = session.endpoints.filter((known) => known !== digest);
   return { ...session, endpoints: [...others, digest].slice(-MAX_ENDPOINTS) };
 }
 
 /** Names can be long. 128 bits: nobody finds another endpoint with the same one. */
-function digestOf(callback: string): string {
-  return hash('sha256', callback, 'base64url').slice(0, 22);
+function digestOf({ callback, owner }: Agreement): string {
+  return hash('sha256', `${owner} ${callback}`, 'base64url').slice(0, 22);
 }

@@ -155,7 +155,7 @@ class SignInPage {
     if (request === null || to === null) return send(res, 200, accountView(person));
     const isOther = query.get('as') === 'other';
     if (isOther || !this.#suffices(session, request)) return send(res, 200, this.#signInView(to));
-    if (!hasAgreed(session, request.callback)) return send(res, 200, continueView(to, person));
+    if (!hasAgreed(session, request)) return send(res, 200, continueView(to, person));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
@@ -198,7 +198,7 @@ class SignInPage {
     if (session === null || !this.#suffices(session, request)) {
       return send(res, 200, this.#signInView(destinationOf(sealed, request)));
     }
-    this.#sessions.keep(res, agreed(session, request.callback));
+    this.#sessions.keep(res, agreed(session, request));
     res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
@@ -283,7 +283,7 @@ class SignInPage {
     const before = this.#sessions.of(req);
     const endpoints = before?.subject === subject ? before.endpoints : [];
     const session = { subject, signedInAt: people.signInTime(subject), endpoints };
-    this.#sessions.keep(res, request === null ? session : agreed(session, request.callback));
+    this.#sessions.keep(res, request === null ? session : agreed(session, request));
     log.info({ person: subject }, 'person signed in');
     res.redirect(303, request === null ? '/' : people.returnUrl(request, subject, session.signedInAt));
   }
