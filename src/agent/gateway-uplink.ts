@@ -30,7 +30,7 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   stop(): Promise<void>;
 }
 
-/** What an agent knows of the management API of its gateway. */
+/** How an agent reaches the management API of its gateway. */
 export interface GatewayApiAccess extends Pick<GatewayUplink, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
   enrolment: string | null;

@@ -81,7 +81,7 @@ export function takesShareLinks(ways: readonly string[]): boolean {
   return ways.includes('link') || ways.includes('or-link');
 }
 
-/** The same policy, where a share link lets in whoever has it; unchanged when links do so already. */
+/** The same policy, which also lets clients with a share link in; unchanged when it does so already. */
 export function withShareLinks(policy: Policy): Policy {
   const { base, phase, requests } = partsOf(policy);
   if (requests.some(({ actions }) => actions.some(({ type }) => type === SHARE_LINKS))) return policy;

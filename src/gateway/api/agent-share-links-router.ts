@@ -71,7 +71,7 @@ export function agentShareLinksRouter(
   return router;
 }
 
-/** The links to endpoints that an authtoken has online, whoever has made them. */
+/** The links to endpoints that an authtoken has online, those of other makers included. */
 function linksOf(agent: CredentialRow, { store, live }: ApiContext): ShareLinkRow[] {
   const own = live.endpoints().filter(({ credentialId }) => credentialId === agent.id);
   const hosts = new Set(own.filter(({ proto, internal }) => proto === 'https' && !internal).map(({ host }) => host));

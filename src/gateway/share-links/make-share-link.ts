@@ -24,7 +24,7 @@ export interface ShareLinksContext {
 /**
  * Makes a link to an endpoint that is online.
  *
- * @param credentialId the authtoken that must have the endpoint; null: any
+ * @param credentialId the authtoken that must have the endpoint; null: the operator asks, for an endpoint of anyone
  * @returns its row, and the link, which is not stored
  * @throws {ApiError} when nothing is online there, its policy takes no links, or its owner has too many
  */

@@ -44,5 +44,12 @@ export function createSignIn(
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
     onEnd,
   };
-  return (payer) => ({ ...shared, owner: ownerOf(payer), begin: (signIn) => begin(signIn, payer) });
+  return (payer) => ({
+    ...shared,
+    // Looked up by those who need it: agents bind hundreds of policies at once.
+    get owner() {
+      return ownerOf(payer);
+    },
+    begin: (signIn) => begin(signIn, payer),
+  });
 }

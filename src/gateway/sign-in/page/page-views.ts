@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { escapeHtml, htmlPage, type Notice, noticePage, PAGE_STYLE } from '../../../lib/http/notice-page.ts';
+import { escapeHtml, htmlPage, type Notice, PAGE_STYLE } from '../../../lib/http/notice-page.ts';
 import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
 import { LINK_HOURS } from '../people.ts';
@@ -119,10 +119,6 @@ export const CROSS_SITE: Notice = {
   text: 'The page of another site has sent this form, or this page was open for too long. Open it again.',
   link: { href: '/', text: 'Sign in' },
 };
-
-export function noticeView(notice: Notice): string {
-  return noticePage(notice);
-}
 
 function view(title: string, body: string): string {
   return htmlPage(title, body, STYLE);

@@ -11,7 +11,7 @@ import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { type BodyProblem, bodyParser } from '../../../lib/http/body-parser.ts';
 import { answerUnconditionally } from '../../../lib/http/express-app.ts';
-import type { Notice } from '../../../lib/http/notice-page.ts';
+import { type Notice, noticePage } from '../../../lib/http/notice-page.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
@@ -34,7 +34,6 @@ import {
   type Destination,
   FORM_GONE,
   LINK_GONE,
-  noticeView,
   PASSKEY_SCRIPT,
   REQUEST_GONE,
   SIGNED_OUT,
@@ -386,7 +385,7 @@ function busy(why: string): ApiError {
 }
 
 function notice(res: Response, status: number, content: Notice): void {
-  send(res, status, noticeView(content));
+  send(res, status, noticePage(content));
 }
 
 function send(res: Response, status: number, html: string): void {

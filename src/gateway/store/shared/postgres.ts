@@ -300,7 +300,7 @@ export class Postgres {
     const client = await this.#connect();
     const from = performance.now();
     const turn = this.#turns.then(() => {
-      // Whoever waits for one that gets no answer has waited as long as for its own.
+      // The time in line counts: those behind a statement without an answer fail together with it.
       const waitedMs = performance.now() - from;
       return work((text, values = [], answerMs = QUERY_MS) => this.#ask(client, text, values, answerMs - waitedMs));
     });
