@@ -40,8 +40,6 @@ const UNUSED_STREAM_ID = 1;
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
-  /** Frames of streams that the gateway opened were sent. */
-  sent?(): void;
   /** A stream has become bulk: small ones would rather use another connection. Called repeatedly. */
   carriesBulk?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
@@ -82,6 +80,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
   turn = 0;
+  /** Is told when frames of streams that the gateway opened were sent. */
+  watch: { sent(): void } | null = null;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
 
@@ -352,7 +352,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#out.length === 0) return;
     this.#recent.add(this.#out.length, turnTime());
     this.#out.writeTo(this.socket);
-    if (isData) this.user.sent?.();
+    if (isData) this.watch?.sent();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 

@@ -51,7 +51,7 @@ import {
   signInHost,
   tcpHost,
 } from './endpoints/domain-names.ts';
-import type { Labels, RefusesClient } from './endpoints/endpoint.ts';
+import type { Labels } from './endpoints/endpoint.ts';
 import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
@@ -272,7 +272,7 @@ async function startParts(start: Start) {
   services.set(apiHost(domains.baseDomain), lazyListener(loadApi, log));
   const loadSignInPage = async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
-    return createSignInPage({ store, people, isRefused: (client) => restricted.refuses('endpoints', client), log });
+    return createSignInPage({ store, people, isRefused: restricted.refusesClient, log });
   };
   services.set(signInHost(domains.baseDomain), lazyListener(loadSignInPage, log));
   return {
@@ -379,7 +379,7 @@ function createEdge(
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
-  const isRefused: RefusesClient = (client) => restricted.refuses('endpoints', client);
+  const isRefused = restricted.refusesClient;
   return new EdgeServer({
     endpoints,
     isRefused,

@@ -136,7 +136,7 @@ function openTcpPorts(
     limits,
     connections,
     internal: internalLookup({ endpoints, relays }),
-    isRefused: (client) => restricted.refuses('endpoints', client),
+    isRefused: restricted.refusesClient,
     relays,
     balancers,
     counters,

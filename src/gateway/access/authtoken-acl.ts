@@ -20,15 +20,17 @@ const TLS_PORT = 443;
 
 /** Checks the ACL rules of authtokens. Refusals carry the error codes that SDKs know. */
 export class AuthtokenAcl {
-  /** The last credential checked, as of that commit: an agent may bind hundreds of endpoints in a row. */
-  #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;
+  /** An authtoken's ACL rules, or why it is refused: an agent may bind hundreds of endpoints in a row. */
+  readonly #rulesOf: (credentialId: string) => string[] | Refusal;
 
   /** @param tlsPort the port that all names share; hostports of edges may call it 443 */
   constructor(
     private readonly store: Store,
     private readonly domains: DomainSettings,
     private readonly tlsPort = TLS_PORT,
-  ) {}
+  ) {
+    this.#rulesOf = store.database.untilCommit((id) => this.#readRules(id));
+  }
 
   /**
    * Whether an authtoken allows a binding now, names in lower case. After a change of ACL rules, this decides which
@@ -57,13 +59,6 @@ export class AuthtokenAcl {
   portsOf(credentialId: string, host: string): PortRange[] {
     const rules = this.#rulesOf(credentialId);
     return Array.isArray(rules) ? permittedPorts(rules, host) : [];
-  }
-
-  /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */
-  #rulesOf(id: string): string[] | Refusal {
-    const at = this.store.database.commits;
-    if (this.#latest?.id !== id || this.#latest.at !== at) this.#latest = { id, at, rules: this.#readRules(id) };
-    return this.#latest.rules;
   }
 
   #readRules(id: string): string[] | Refusal {

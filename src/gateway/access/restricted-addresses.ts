@@ -10,7 +10,6 @@ export interface Remote {
 }
 
 interface Ranges {
-  rules: readonly IpRule[] | null;
   allowed: readonly Cidr[];
   denied: readonly Cidr[];
 }
@@ -21,50 +20,35 @@ const OWN_ADDRESSES: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
 /** Applies IP restrictions. Rows are read again after a change of the database; without any, a question costs nothing. */
 export class RestrictedAddresses {
-  #at = -1;
-  #policiesOf = new Map<string, readonly string[]>();
-  readonly #ranges = new WeakMap<readonly string[], Ranges>();
+  /** By type of restriction; null: every address may come in. */
+  readonly #rangesOf: (type: string) => Ranges | null;
+  /** Of the endpoints' clients. */
+  readonly refusesClient = (client: Remote): boolean => this.refuses('endpoints', client);
 
-  /** @param ipPolicies the rules of IP policies; the same object means an unchanged list */
   constructor(
     private readonly store: Pick<Store, 'database' | 'ipRestrictions'>,
     private readonly ipPolicies: PolicyPorts['ipPolicies'],
-  ) {}
+  ) {
+    this.#rangesOf = store.database.untilCommit((type) => this.#readRanges(type));
+  }
 
   refuses(type: IpRestrictionType, remote: Remote): boolean {
-    const ids = this.#policies.get(type);
-    if (ids === undefined) return false;
-    const address = withoutMapping(remote.remoteAddress ?? '');
-    return !(EXEMPT.has(type) && OWN_ADDRESSES.has(address)) && !this.#allows(ids, address);
-  }
-
-  get #policies(): ReadonlyMap<string, readonly string[]> {
-    const { database, ipRestrictions } = this.store;
-    if (this.#at === database.commits) return this.#policiesOf;
-    const rows = ipRestrictions.where('enforced = 1', []);
-    // The same list as before, if nothing has changed: what was read of it stays known.
-    const known = new Map([...this.#policiesOf.values()].map((ids) => [ids.join(), ids]));
-    this.#policiesOf = new Map(rows.map((row) => [row.type, known.get(row.ip_policy_ids.join()) ?? row.ip_policy_ids]));
-    this.#at = database.commits;
-    return this.#policiesOf;
-  }
-
-  #allows(ids: readonly string[], text: string): boolean {
+    const ranges = this.#rangesOf(type);
+    if (ranges === null) return false;
+    const text = withoutMapping(remote.remoteAddress ?? '');
+    if (EXEMPT.has(type) && OWN_ADDRESSES.has(text)) return false;
     const address = parseAddress(text);
-    if (address === null) return false;
-    const { allowed, denied } = this.#rangesOf(ids);
-    const isIn = (ranges: readonly Cidr[]) => ranges.some((range) => range.contains(address));
-    return isIn(allowed) && !isIn(denied);
+    if (address === null) return true;
+    const isIn = (list: readonly Cidr[]) => list.some((range) => range.contains(address));
+    return !isIn(ranges.allowed) || isIn(ranges.denied);
   }
 
-  #rangesOf(ids: readonly string[]): Ranges {
-    const rules = this.ipPolicies(ids);
-    const known = this.#ranges.get(ids);
-    if (known?.rules === rules) return known;
+  #readRanges(type: string): Ranges | null {
+    const [restriction] = this.store.ipRestrictions.where('enforced = 1 AND type = ?', [type]);
+    if (!restriction) return null;
+    const rules = this.ipPolicies(restriction.ip_policy_ids) ?? [];
     const of = (action: IpRule['action']) =>
-      (rules ?? []).flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []));
-    const ranges = { rules, allowed: of('allow'), denied: of('deny') };
-    this.#ranges.set(ids, ranges);
-    return ranges;
+      rules.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []));
+    return { allowed: of('allow'), denied: of('deny') };
   }
 }

@@ -7,22 +7,25 @@ import type { CertifiedKey } from './local-ca/certificate-files.ts';
 const MAX_KEPT = 1024;
 
 /**
- * The certificates of reserved domains and of the gateway's own names. Looks up the certificate's id on every handshake,
- * so that changes take effect immediately; the content of a certificate never changes and is cached.
+ * The certificates of reserved domains and of the gateway's own names. Which one a name has is looked up again after every
+ * commit, so that changes take effect immediately; the content of a certificate never changes.
  */
 export class DomainCertificates {
   /** By certificate id; null: unusable, which is logged once. */
   readonly #pairs = new BoundedMap<string, CertifiedKey | null>(MAX_KEPT);
+  /** The certificate for a hostname, lower case; null when the local CA's is used instead. */
+  readonly pairFor: (host: string) => CertifiedKey | null;
 
   constructor(
-    private readonly store: Pick<Store, 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,
+    private readonly store: Pick<Store, 'database' | 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,
     /** The name that always uses the local CA's certificate; null: no such name. */
     private readonly exception: string | null,
     private readonly log: Log,
-  ) {}
+  ) {
+    this.pairFor = store.database.untilCommit((host) => this.#readPair(host));
+  }
 
-  /** The certificate for a hostname, lower case; null when the local CA's is used instead. */
-  pairFor(host: string): CertifiedKey | null {
+  #readPair(host: string): CertifiedKey | null {
     if (host === this.exception) return null;
     const { ownDomains, reservedDomains } = this.store;
     const id = reservedDomains.certificateFor(host) ?? ownDomains.certificateFor(host);

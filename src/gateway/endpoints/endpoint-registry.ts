@@ -217,9 +217,11 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
  */
 function nextOf<T extends { readonly isResponsive: boolean }>(
   pool: RoundRobin<T> | undefined,
-  isEligible: (member: T) => boolean = () => true,
+  isEligible?: (member: T) => boolean,
 ): T | undefined {
-  return pool?.next((member) => member.isResponsive && isEligible(member)) ?? pool?.next(isEligible);
+  // Most pools have one member, which is eligible.
+  if (pool === undefined || (pool.size === 1 && !isEligible)) return pool?.first;
+  return pool.next((member) => member.isResponsive && isEligible?.(member) !== false) ?? pool.next(isEligible);
 }
 
 /** The order of binding, the same at all gateways whose clocks agree. */

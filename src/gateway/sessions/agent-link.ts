@@ -95,14 +95,15 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   watch(heartbeats: { interval: number; tolerance: number }): void {
     clearTimeout(this.#authTimer);
-    const lastReadAt = () => this.connection.lastReadAt;
+    const { connection } = this;
     const onTimeout = () => this.#endSilent('heartbeat timed out');
-    this.#stopHeartbeatTimeout = watchHeartbeats(heartbeats, lastReadAt, onTimeout);
+    this.#stopHeartbeatTimeout = watchHeartbeats(heartbeats, connection, onTimeout);
     this.#silenceWatch = new SilenceWatch({
-      lastReadAt,
+      connection,
       ask: () => void this.beat(PROBE_MS),
       onSilence: () => this.#endSilent('the agent does not answer'),
     });
+    connection.watch = this.#silenceWatch;
   }
 
   beat(ms: number): Promise<boolean> {
@@ -121,10 +122,6 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     const heardBefore = this.connection.lastReadAt;
     const answered = await this.beat(PROBE_MS);
     return !this.#ended && (answered || this.connection.lastReadAt > heardBefore);
-  }
-
-  sent(): void {
-    this.#silenceWatch?.sent();
   }
 
   accept(channel: Channel): void {

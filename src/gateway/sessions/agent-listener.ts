@@ -56,6 +56,7 @@ export abstract class AgentListener implements AgentUpstream {
   readonly owner: ListenerOwner;
   readonly boundAt = new Date();
   readonly lane = new Lane();
+  readonly traffic: EndpointTraffic = this.lane.traffic;
   abstract readonly proxyProtocol: 0 | 1 | 2;
   /** The binding that the credential must allow for as long as the listener is online. */
   abstract readonly binding: Binding;
@@ -77,10 +78,6 @@ export abstract class AgentListener implements AgentUpstream {
   /** `tn_…`: an endpoint and its tunnel share their KSUID; a labelled tunnel has its own id. */
   get tunnelId(): string {
     return `tn_${ksuidOf(this.publicId)}`;
-  }
-
-  get traffic(): EndpointTraffic {
-    return this.lane.traffic;
   }
 
   get isResponsive(): boolean {

@@ -1,3 +1,9 @@
+/** A connection to an agent. */
+interface Heard {
+  /** When the last bytes arrived, in milliseconds of `performance.now()`; any frame counts. */
+  readonly lastReadAt: number;
+}
+
 /** An agent can ask for more; this bounds how long a dead session stays online, in milliseconds. */
 const MAX_TIMEOUT_MS = 600_000;
 /** Tolerated delay beyond what the agent itself tolerates. */
@@ -6,18 +12,16 @@ const SLACK_MS = 1_000;
 /**
  * Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 neither says goodbye nor closes the socket,
  * it just falls silent. Returns a function that stops watching.
- *
- * @param lastReadAt when the last bytes arrived, in milliseconds of `performance.now()`; any frame counts
  */
 export function watchHeartbeats(
   agreed: { interval: number; tolerance: number },
-  lastReadAt: () => number,
+  connection: Heard,
   onTimeout: () => void,
 ): () => void {
   const timeoutMs = Math.min(agreed.interval + agreed.tolerance + SLACK_MS, MAX_TIMEOUT_MS);
   let timer: NodeJS.Timeout | undefined;
   let immediate: NodeJS.Immediate | undefined;
-  const left = () => lastReadAt() + timeoutMs - performance.now();
+  const left = () => connection.lastReadAt + timeoutMs - performance.now();
   const check = () => {
     const ms = left();
     if (ms > 0) timer = setTimeout(check, ms).unref();
@@ -41,7 +45,7 @@ const ASK_MS = 2_000;
 const ANSWER_MS = 6_000;
 
 interface SilenceWatchDeps {
-  lastReadAt(): number;
+  readonly connection: Heard;
   /** Sends something that every live agent answers. */
   ask(): void;
   /** The agent does not answer. Not called again. */
@@ -61,7 +65,7 @@ export class SilenceWatch {
   constructor(private readonly deps: SilenceWatchDeps) {}
 
   sent(): void {
-    if (this.#unansweredSince <= this.deps.lastReadAt()) this.#unansweredSince = performance.now();
+    if (this.#unansweredSince <= this.deps.connection.lastReadAt) this.#unansweredSince = performance.now();
     if (this.#timer === undefined && this.#immediate === undefined) this.#wait(ASK_MS, () => this.#ask());
   }
 
@@ -71,7 +75,7 @@ export class SilenceWatch {
   }
 
   #ask(): void {
-    if (this.deps.lastReadAt() >= this.#unansweredSince) return;
+    if (this.deps.connection.lastReadAt >= this.#unansweredSince) return;
     const early = this.#unansweredSince + ASK_MS - performance.now();
     if (early > 0) {
       this.#wait(early, () => this.#ask());
@@ -86,7 +90,7 @@ export class SilenceWatch {
     // Timers run before sockets are read: after a stall, an answer may still wait there.
     this.#immediate = setImmediate(() => {
       this.#immediate = undefined;
-      if (this.deps.lastReadAt() < askedAt) this.deps.onSilence();
+      if (this.deps.connection.lastReadAt < askedAt) this.deps.onSilence();
       else this.#ask();
     });
   }

@@ -8,7 +8,6 @@ import { type HelloClient, meetsClientDemands } from '../edge/tls/handshakes.ts'
 import type { TlsEdgeRoute, TlsEdgeRouter, TlsRouteParts } from '../edge/tls-mux.ts';
 import type { LabeledUpstream, Labels, RefusesClient } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { Database } from '../store/sql/database.ts';
 import type { Store } from '../store/store.ts';
 import type { HttpResponseBackendRow, TlsEdgeRow, TunnelGroupBackendRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
@@ -39,8 +38,8 @@ export class TlsEdges implements TlsEdgeRouter {
 
   constructor(private readonly options: TlsEdgesOptions) {
     const { database, httpResponseBackends, tunnelGroupBackends } = options.store;
-    this.#responseBackend = untilCommit(database, (id) => httpResponseBackends.get(id));
-    this.#groupBackend = untilCommit(database, (id) => tunnelGroupBackends.get(id));
+    this.#responseBackend = database.untilCommit((id) => httpResponseBackends.get(id));
+    this.#groupBackend = database.untilCommit((id) => tunnelGroupBackends.get(id));
   }
 
   hasName(name: string): boolean {
@@ -136,21 +135,4 @@ export class TlsEdges implements TlsEdgeRouter {
     log.debug({ backend: backendId }, 'TLS edge connection rejected: no backend online');
     resetConnection(client);
   }
-}
-
-/** Caches the results of `read` until the next commit to the database. */
-function untilCommit<T>(database: Pick<Database, 'commits'>, read: (id: string) => T | null): (id: string) => T | null {
-  const cache = new Map<string, T | null>();
-  let at = database.commits;
-  return (id) => {
-    if (at !== database.commits) {
-      at = database.commits;
-      cache.clear();
-    }
-    const value = cache.get(id);
-    if (value !== undefined) return value;
-    const fresh = read(id);
-    cache.set(id, fresh);
-    return fresh;
-  };
 }

@@ -10,12 +10,8 @@ beforeEach(() => void vi.useFakeTimers({ toFake: ['performance', 'setTimeout', '
 afterEach(() => void vi.useRealTimers());
 
 function setUp() {
-  const state = { readAt: performance.now(), ended: 0 };
-  const stop = watchHeartbeats(
-    AGREED,
-    () => state.readAt,
-    () => void state.ended++,
-  );
+  const state = { lastReadAt: performance.now(), ended: 0 };
+  const stop = watchHeartbeats(AGREED, state, () => void state.ended++);
   return { state, stop };
 }
 
@@ -23,7 +19,7 @@ it('a session whose heartbeats waited unread while the gateway stalled goes on',
   const { state, stop } = setUp();
   vi.advanceTimersByTime(60_000);
   // After its timers, the event loop reads the sockets.
-  state.readAt = performance.now();
+  state.lastReadAt = performance.now();
   await immediates();
   expect(state.ended).toBe(0);
   vi.advanceTimersByTime(25_000);

@@ -1,14 +1,14 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { SilenceWatch } from '../../../src/gateway/sessions/heartbeat-timeout.ts';
 
-let lastReadAt = 0;
+const connection = { lastReadAt: 0 };
 let answers = true;
 const ask = vi.fn(() => {
   if (answers) setTimeout(read, 300);
 });
 const onSilence = vi.fn();
 const read = () => {
-  lastReadAt = performance.now();
+  connection.lastReadAt = performance.now();
 };
 let watch: SilenceWatch;
 
@@ -17,7 +17,7 @@ beforeEach(() => {
   vi.clearAllMocks();
   answers = true;
   read();
-  watch = new SilenceWatch({ lastReadAt: () => lastReadAt, ask, onSilence });
+  watch = new SilenceWatch({ connection, ask, onSilence });
   vi.advanceTimersByTime(1000);
 });
 afterEach(() => {

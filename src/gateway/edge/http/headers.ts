@@ -55,6 +55,11 @@ export function isName(name: string, lower: string): boolean {
   return name === lower || name.toLowerCase() === lower;
 }
 
+/** Whether a response to a request has content (RFC 9110, 6.4.1). */
+export function mayHaveBody(method: string, status: number): boolean {
+  return method !== 'HEAD' && status >= 200 && status !== 204 && status !== 304;
+}
+
 /** Whether a connection stays open after a message (RFC 9112, 9.3). */
 export function isPersistent(connection: string | undefined, isHttp10: boolean): boolean {
   if (connection === undefined) return !isHttp10;

@@ -13,15 +13,15 @@ import {
   upstreamUnreachable,
 } from '../http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
-import { responseHeaders } from '../http/headers.ts';
+import { mayHaveBody, responseHeaders } from '../http/headers.ts';
 import type { ResponseHead } from '../upstreams/response-parser.ts';
 import { requestHead } from '../upstreams/upstream-connection.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { HeldResponse } from './held-response.ts';
-import { answerInstead, mayHaveBody, sinkFor } from './policy-outcome.ts';
+import { answerInstead } from './policy-outcome.ts';
 import { bodyMemory } from './request-body.ts';
-import { ResponseWriter } from './response-writer.ts';
+import { ResponseWriter, sinkFor } from './response-writer.ts';
 
 export interface ExchangeParts {
   request: EdgeRequest;

@@ -4,9 +4,9 @@ import type { PolicyAnswer, PolicyError, ResponseOutcome } from '../../../traffi
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
+import { mayHaveBody } from '../http/headers.ts';
 import type { EdgeRequest } from './edge-request.ts';
-import { eventStream } from './event-stream.ts';
-import { type BodySink, encoderFor, passingOn } from './response-writer.ts';
+import { sinkFor } from './response-writer.ts';
 
 /**
  * Answers a request as its policy decided. The response phase runs first, unless the policy refused the request.
@@ -35,11 +35,6 @@ export function answerByPolicy(
   if (result instanceof Promise) return result.then(finish);
   finish(result);
   return undefined;
-}
-
-/** Whether a response to a request has content (RFC 9110, 6.4.1). */
-export function mayHaveBody(method: string, status: number): boolean {
-  return method !== 'HEAD' && status >= 200 && status !== 204 && status !== 304;
 }
 
 export function answerInstead(
@@ -78,14 +73,4 @@ function send(request: EdgeRequest, response: PolicyResponse, body: Buffer): voi
   closeUnlessBodyRead(req, res);
   res.writeHead(response.status, response.headers);
   sinkFor(request, response).end(body);
-}
-
-/** Where the body of a response goes, so that its policy has its way. */
-export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySink {
-  const { res } = request;
-  const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
-  if (!response.hasMessages) return sink;
-  // The first message may take long to arrive.
-  res.flushHeaders();
-  return passingOn(eventStream(request, response), sink, res);
 }

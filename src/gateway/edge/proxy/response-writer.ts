@@ -1,9 +1,11 @@
 import type { Transform, TransformCallback } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
-import type { Compression, ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
+import type { Compression, ContentEncoding, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 import { passableTrailers } from '../http/headers.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
+import type { EdgeRequest } from './edge-request.ts';
+import { eventStream } from './event-stream.ts';
 
 export interface BodySink extends Pick<ClientResponse, 'write'> {
   end(last?: Buffer): unknown;
@@ -122,6 +124,16 @@ const ENCODERS: Readonly<Record<ContentEncoding, () => Transform>> = {
 const WRITE_MS = 0.05;
 const BYTES_PER_MS = 32_768;
 
+/** Where the body of a response goes, so that its policy has its way. */
+export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySink {
+  const { res } = request;
+  const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
+  if (!response.hasMessages) return sink;
+  // The first message may take long to arrive.
+  res.flushHeaders();
+  return passingOn(eventStream(request, response), sink, res);
+}
+
 /**
  * A stream that compresses what is written to it and sends it as the body of a response. It takes no more when the
  * processor time for compression is used up, until some is left again.
@@ -141,7 +153,7 @@ export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes 
 }
 
 /** Sends what comes out of a stream to a sink in front of a response, or to the response itself. */
-export function passingOn(stream: Transform, sink: BodySink, res: ClientResponse): Transform {
+function passingOn(stream: Transform, sink: BodySink, res: ClientResponse): Transform {
   res.once('close', () => stream.destroy());
   return stream
     .on('error', () => res.destroy())

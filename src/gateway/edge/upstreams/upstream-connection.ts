@@ -52,7 +52,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   constructor(
     private readonly endpoint: GatewayEndpoint,
     private readonly limits: UpstreamLimits,
-    readonly from: ClientInfo,
+    public from: ClientInfo,
     private readonly owner: ConnectionOwner,
   ) {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
@@ -67,9 +67,9 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     return this.#channel?.isCrowded ?? false;
   }
 
-  /** The next request is another client's, perhaps. */
-  usedBy({ address }: ClientInfo): void {
-    this.#channel?.usedBy?.(hostOf(address));
+  usedBy(from: ClientInfo): void {
+    if (from.address !== this.from.address) this.#channel?.usedBy?.(hostOf(from.address));
+    this.from = from;
   }
 
   get idleTime(): number {

@@ -2,6 +2,7 @@ import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Libsql from 'libsql';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import { ChangedRows, type RowChanges } from './changed-rows.ts';
 import {
@@ -25,6 +26,9 @@ const OPEN_TIMEOUT_MS = 5_000;
 const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
 const MEMORY_FOLDER = '/dev/shm';
+
+/** Per cache of what was read until the next commit: strangers choose some of the keys. */
+const MAX_REMEMBERED = 1024;
 
 /** Of a replica of a shared database, in one row; its existence makes a database a replica. */
 export const REPLICA_TABLE = 'replica';
@@ -160,6 +164,17 @@ export class Database {
   /** Calls the listener after every commit, before the write resolves. It must not throw. */
   onCommit(listener: () => void): void {
     this.#afterCommit.add(listener);
+  }
+
+  /** Remembers what was read until the next commit, of as many keys as a cache has room for. */
+  untilCommit<T>(read: (key: string) => T): (key: string) => T {
+    const known = new BoundedMap<string, { value: T }>(MAX_REMEMBERED);
+    this.onCommit(() => known.clear());
+    return (key) => {
+      const found = known.get(key) ?? { value: read(key) };
+      known.set(key, found);
+      return found.value;
+    };
   }
 
   /** Calls the listener for each row that was applied from a shared database, before those of {@link onCommit}. */
