@@ -37,6 +37,10 @@ const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
+/** A connection is crowded when it has so many times as many bytes on their way as the other one, and so many more. */
+const CROWDED = 2;
+const CROWDED_BYTES = 8_192;
+
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
@@ -75,7 +79,11 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #glitches = new TokenBucket(GLITCHES, performance.now());
   #received = 0;
   #limits: ConnectionLimits;
-  #largestWindow = WINDOW;
+  largestWindow = WINDOW;
+  /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
+  peerHonoursReset: boolean;
+  /** The other one of its session, if there are two. */
+  sibling: Connection | null = null;
   readonly memory = new HeldMemory(this);
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
@@ -94,20 +102,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#decoder = new FrameDecoder(this);
     this.#queue = new SendQueue(this.#out, socket);
     this.#nextId = FIRST_ID[role];
+    this.peerHonoursReset = role === 'agent';
     this.#limits = CONNECTION_LIMITS[role === 'agent' ? 'gateway' : 'unauthenticated'];
-  }
-
-  /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
-  get peerHonoursReset(): boolean {
-    return this.role === 'agent' || this.#isExtended;
-  }
-
-  get largestWindow(): number {
-    return this.#largestWindow;
-  }
-
-  get #isExtended(): boolean {
-    return this.#largestWindow > WINDOW;
   }
 
   /**
@@ -115,12 +111,23 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
    * nothing has to be done against delayed acknowledgements.
    */
   extend(largestWindow: number): void {
-    this.#largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
+    this.largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
+    this.peerHonoursReset ||= this.largestWindow > WINDOW;
   }
 
   /** About how many bytes are on their way, in both directions. */
   get load(): number {
     return this.#recent.at(turnTime()) + this.socket.writableLength;
+  }
+
+  /**
+   * Whether a new stream would get ahead on the other connection, in spite of TCP's slow start there. One that ends loses its
+   * streams one by one: others may be opened in their place meanwhile.
+   */
+  get isCrowded(): boolean {
+    const { sibling } = this;
+    if (sibling === null || sibling.hasEnded) return false;
+    return this.#ended || this.load > CROWDED * sibling.load + CROWDED_BYTES;
   }
 
   start(): void {

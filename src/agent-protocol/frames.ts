@@ -85,6 +85,10 @@ export class FrameDecoder {
         this.#seen = HEADER_LENGTH;
         at += HEADER_LENGTH;
         this.#takeHeader();
+      } else if (this.#seen === HEADER_LENGTH && chunk.length - at >= 4) {
+        this.#value = chunk.readInt32BE(at);
+        at += 4;
+        this.#takeControl();
       } else {
         this.#takeHeaderByte(chunk[at++] as number);
       }

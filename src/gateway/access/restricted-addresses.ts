@@ -35,12 +35,8 @@ export class RestrictedAddresses {
   refuses(type: IpRestrictionType, remote: Remote): boolean {
     const ranges = this.#rangesOf(type);
     if (ranges === null) return false;
-    const text = withoutMapping(remote.remoteAddress ?? '');
-    if (EXEMPT.has(type) && OWN_ADDRESSES.has(text)) return false;
-    const address = parseAddress(text);
-    if (address === null) return true;
-    const isIn = (list: readonly Cidr[]) => list.some((range) => range.contains(address));
-    return !isIn(ranges.allowed) || isIn(ranges.denied);
+    const address = withoutMapping(remote.remoteAddress ?? '');
+    return !(EXEMPT.has(type) && OWN_ADDRESSES.has(address)) && !isWithin(ranges, address);
   }
 
   #readRanges(type: string): Ranges | null {
@@ -51,4 +47,11 @@ export class RestrictedAddresses {
       rules.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []));
     return { allowed: of('allow'), denied: of('deny') };
   }
+}
+
+function isWithin({ allowed, denied }: Ranges, text: string): boolean {
+  const address = parseAddress(text);
+  if (address === null) return false;
+  const isIn = (list: readonly Cidr[]) => list.some((range) => range.contains(address));
+  return isIn(allowed) && !isIn(denied);
 }

@@ -87,15 +87,15 @@ export class EndpointPolicies {
    */
   async compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {
     const { protocol, internal, frame } = target;
-    const options = { ports: this.#portsOf(target), internal, frame };
-    if (!isEmptyFrame(frame)) return compileInTurns(text, protocol, options);
+    const options = () => ({ ports: this.#portsOf(target), internal, frame });
+    if (!isEmptyFrame(frame)) return compileInTurns(text, protocol, options());
     const kind = `${protocol} ${internal} ${text}`;
     // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
     if (this.#latest?.kind === kind && text.length <= MAX_DEFERRED) {
-      const compile = () => options.ports.processorTime.run(() => compilePolicy(text, protocol, options));
+      const compile = () => this.#times.of(target.payer).run(() => compilePolicy(text, protocol, options()));
       return compiledLater(compile, this.#latest.policy);
     }
-    const policy = await compileInTurns(text, protocol, options);
+    const policy = await compileInTurns(text, protocol, options());
     if (policy !== NO_POLICY && !policy.mayExpire) this.#latest = { kind, policy };
     return policy;
   }

@@ -24,7 +24,7 @@ import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
 import { RequestsStreams } from './requests-stream.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
-import { isCrowded, StreamGate } from './stream-gate.ts';
+import { StreamGate } from './stream-gate.ts';
 
 /** What agents show of the service they are connected to. */
 export const GATEWAY = {
@@ -182,6 +182,8 @@ export class AgentSession implements ListenerOwner {
     }
     this.#adopt(link);
     this.#second = link;
+    link.connection.sibling = this.#first.connection;
+    this.#first.connection.sibling = link.connection;
     this.#secondUsedAt = performance.now();
     this.#idleTimer = setInterval(() => this.#endIdleLink(), LINK_IDLE_MS).unref();
   }
@@ -194,6 +196,7 @@ export class AgentSession implements ListenerOwner {
     const { directory, log } = this.deps;
     if (other !== null) {
       this.#first = other;
+      other.connection.sibling = null;
       log.debug({ session: this.id, reason: reason.message }, 'one of two connections lost');
       return;
     }
@@ -333,11 +336,9 @@ export class AgentSession implements ListenerOwner {
   /** The link with the least bytes on their way: the first one, unless the second has far less. */
   #freest(): Connection {
     const first = this.#first.connection;
-    const second = this.#second?.connection;
-    // A link that ends loses its streams one by one: others may be opened in their place meanwhile.
-    if (second === undefined || second.hasEnded || (!first.hasEnded && !isCrowded(first, second))) return first;
+    if (first.sibling === null || !first.isCrowded) return first;
     this.#secondUsedAt = performance.now();
-    return second;
+    return first.sibling;
   }
 
   #endIdleLink(): void {

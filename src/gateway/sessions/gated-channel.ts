@@ -17,7 +17,6 @@ export interface GatedChannelObserver {
   dataWritten(channel: GatedChannel): void;
   /** The stream no longer counts towards the agent's limit. */
   closed(channel: GatedChannel): void;
-  isCrowded(channel: GatedChannel): boolean;
 }
 
 export class Lane {
@@ -69,7 +68,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   get isCrowded(): boolean {
-    return this.observer.isCrowded(this);
+    return this.connection.isCrowded;
   }
 
   usedBy(client: string): void {

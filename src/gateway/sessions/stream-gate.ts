@@ -40,15 +40,6 @@ const ABANDONED_MS = 10_000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
-/** A link is crowded when it has so many times as many bytes on their way as the other one, and so many more. */
-const CROWDED = 2;
-const CROWDED_BYTES = 8_192;
-
-/** Whether a new stream would get ahead on the other link, in spite of TCP's slow start there. */
-export function isCrowded(link: Connection, other: Connection): boolean {
-  return link.load > CROWDED * other.load + CROWDED_BYTES;
-}
-
 export interface GateUser {
   /** The link for the next stream: the one with the least bytes on their way. */
   link(): Connection;
@@ -204,12 +195,6 @@ export class StreamGate implements GatedChannelObserver {
       for (const { abandonedAt } of this.#counted) if (abandonedAt !== null && abandonedAt <= overdue) count += 1;
       if (count >= this.limit * ABANDONED_SHARE) this.user.onAbandoned(count);
     }, ABANDONED_MS).unref();
-  }
-
-  /** Whether a new stream would get ahead of what is on its way beside this one. */
-  isCrowded({ connection }: GatedChannel): boolean {
-    const freest = this.user.link();
-    return connection !== freest && (connection.hasEnded || isCrowded(connection, freest));
   }
 
   carries(connection: Connection): boolean {

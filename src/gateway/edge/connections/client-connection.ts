@@ -15,7 +15,8 @@ export class ClientConnection implements PolicyConnection {
   results?: NonNullable<PolicyConnection['results']>;
   /** The rules of on_tcp_connect that acted; undefined when nobody watched. */
   record: RuleRecord | undefined;
-  #client: string | undefined;
+  /** `ip:port` */
+  readonly client: string;
 
   constructor(
     private readonly socket: Socket,
@@ -24,6 +25,7 @@ export class ClientConnection implements PolicyConnection {
   ) {
     this.clientIp = withoutMapping(socket.remoteAddress ?? UNKNOWN);
     this.clientPort = socket.remotePort ?? 0;
+    this.client = hostPort(this.clientIp, this.clientPort);
     this.serverIp = withoutMapping(socket.localAddress ?? UNKNOWN);
     this.serverPort = socket.localPort ?? 0;
   }
@@ -31,11 +33,6 @@ export class ClientConnection implements PolicyConnection {
   /** The same connection for another endpoint's policy, without the results of this one. */
   forNextPolicy(): ClientConnection {
     return new ClientConnection(this.socket, this.startedAt, this.tls);
-  }
-
-  get client(): string {
-    this.#client ??= hostPort(this.clientIp, this.clientPort);
-    return this.#client;
   }
 
   bytesIn(): number {

@@ -14,14 +14,14 @@ import {
   TOO_MANY_FORWARDS,
 } from '../connections/connect-phase.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
-import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+import type { ClientRequest, ClientResponse, Upgrade } from '../http/client-message.ts';
 import { endpointRemoved } from '../http/edge-errors.ts';
 import { answerError, resetConnection } from '../http/error-response.ts';
 import { Http2UpstreamPool } from '../upstreams/http2-upstream.ts';
 import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import { UpstreamPool } from '../upstreams/upstream-pool.ts';
 import { EdgeRequest } from './edge-request.ts';
-import { Exchange } from './exchange.ts';
+import { Exchange, type ExchangeParts } from './exchange.ts';
 import { InternalRequest, InternalResponse } from './internal-request.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { isForwarded, UpgradeExchange } from './upgrade.ts';
@@ -103,14 +103,12 @@ export class HttpProxy {
   }
 
   #applyOutcome(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
-    if (outcome === undefined) {
-      this.#sendUpstream(request);
-      return;
-    }
-    if (outcome.kind === 'forward') {
-      this.#forwardInternally(outcome, request);
-      return;
-    }
+    if (outcome === undefined) this.#sendUpstream(request);
+    else if (outcome.kind === 'forward') this.#forwardInternally(outcome, request);
+    else this.#answer(outcome, request);
+  }
+
+  #answer(outcome: Exclude<RequestOutcome, Forward>, request: EdgeRequest): void {
     const { counters } = this.options;
     request.body?.stop();
     if (outcome.kind === 'close') {
@@ -162,12 +160,14 @@ export class HttpProxy {
       return;
     }
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const { counters } = this.options;
-    const parts = { request, pool, from: clientOf(request), counters };
-    if (upgrade === null) {
-      new Exchange(parts).start();
-      return;
-    }
+    const parts = { request, pool, from: clientOf(request), counters: this.options.counters };
+    if (upgrade === null) new Exchange(parts).start();
+    else this.#upgrade(parts, upgrade, upgraded);
+  }
+
+  #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
+    const { request, counters } = parts;
+    const { endpoint } = request;
     const onConnected = (client: Duplex, stream: Duplex) => {
       counters.responded(SWITCHING_PROTOCOLS);
       for (const side of [client, stream]) {

@@ -189,7 +189,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   #take(user: ExchangeEvents, bytes: Buffer): void {
     const taken = this.#parser.push(bytes);
-    this.#count();
+    if (this.#counted > 0 || !this.#parser.idle) this.#count();
     // The user may have aborted in between.
     if (this.#user !== user) return;
     if (this.#parser.idle) {
