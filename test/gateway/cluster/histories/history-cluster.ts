@@ -22,12 +22,14 @@ export class HistoryCluster {
   private constructor(
     readonly database: PostgresServer,
     readonly nodes: readonly HistoryNode[],
-    readonly clients: readonly PublicClient[],
+    /** For each history, one of each gateway. */
+    readonly clients: readonly (readonly PublicClient[])[],
     private readonly apiKey: string,
     private readonly own: { store: Store; shared: SharedWrites },
   ) {}
 
-  static async start(): Promise<HistoryCluster> {
+  /** @param histories that go on at once */
+  static async start(histories: number): Promise<HistoryCluster> {
     const database = await PostgresServer.start();
     onTestFinished(() => database.end());
     const location = { dataDir: temporaryFolder(), encryptionKey: ENCRYPTION_KEY, databaseUrl: database.url() };
@@ -38,22 +40,23 @@ export class HistoryCluster {
     onTestFinished(() => Promise.all(nodes.map((node) => node.end())).then(() => {}));
     for (let at = 0; at < NODES; at++)
       nodes.push(await HistoryNode.start(`${at}`, database.address, (address) => database.url(address)));
-    const clients = nodes.map(
-      ({ httpsPort, ca }) => new PublicClient(() => ({ httpsPort, sessionCa: ca }), CLIENT_PATIENCE_MS),
-    );
+    const clientOf = ({ httpsPort, ca: sessionCa }: HistoryNode) =>
+      new PublicClient(() => ({ httpsPort, sessionCa }), CLIENT_PATIENCE_MS);
+    const clients = Array.from({ length: histories }, () => nodes.map(clientOf));
     onTestFinished(() => {
-      for (const client of clients) client.close();
+      for (const client of clients.flat()) client.close();
     });
     if (shared === null) throw new Error('it has no shared database');
     return new HistoryCluster(database, nodes, clients, apiKey, { store, shared });
   }
 
-  /** An authtoken that is valid at all gateways. */
-  async newCredential(): Promise<Credential> {
+  /** Authtokens that are valid at all gateways. */
+  async newCredentials(count: number): Promise<Credential[]> {
     const { store } = this.own;
-    const { row, token } = await store.database.write(() => issueCredential(store, { acl: [] }));
-    await this.settled('a new authtoken');
-    return { id: row.id, token };
+    const issued = Array.from({ length: count }, () => store.database.write(() => issueCredential(store, { acl: [] })));
+    const credentials = await Promise.all(issued);
+    await this.settled('new authtokens');
+    return credentials.map(({ row, token }) => ({ id: row.id, token }));
   }
 
   /** Revokes an authtoken by the management API of a gateway. @returns the status of its answer; null: there was none */
