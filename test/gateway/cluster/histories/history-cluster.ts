@@ -59,8 +59,25 @@ export class HistoryCluster {
     return credentials.map(({ row, token }) => ({ id: row.id, token }));
   }
 
-  /** Revokes an authtoken by the management API of a gateway. @returns the status of its answer; null: there was none */
-  revoke({ id }: Credential, { httpsPort }: HistoryNode): Promise<number | null> {
+  /**
+   * Revokes an authtoken by the management API of a gateway; as long as the API is unavailable, it is asked again.
+   *
+   * @returns the status of its answer; null: there was none
+   */
+  async revoke({ id }: Credential, node: HistoryNode): Promise<number | null> {
+    let status: number | null = null;
+    let wasUnavailable = false;
+    const isAnswered = async () => {
+      status = await this.#delete(`/credentials/${id}`, node);
+      wasUnavailable ||= status === 503;
+      return status !== 503;
+    };
+    await until(isAnswered, 'a revocation', { everyMs: 100 });
+    // What was answered with 503 may have been done.
+    return wasUnavailable && status === 404 ? 204 : status;
+  }
+
+  #delete(path: string, { httpsPort }: HistoryNode): Promise<number | null> {
     const headers = {
       host: `api.localhost:${httpsPort}`,
       authorization: `Bearer ${this.apiKey}`,
@@ -68,7 +85,7 @@ export class HistoryCluster {
     };
     const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', rejectUnauthorized: false };
     return new Promise((resolve) => {
-      const req = request({ ...to, headers, agent: false, method: 'DELETE', path: `/credentials/${id}` }, (res) =>
+      const req = request({ ...to, headers, agent: false, method: 'DELETE', path }, (res) =>
         resolve(res.resume().statusCode ?? null),
       );
       req.on('error', () => resolve(null));
