@@ -6,6 +6,7 @@ import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { trackBuffer } from '../../../lib/process/minor-gc.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
@@ -164,7 +165,9 @@ export class Relays {
     const state = { client, written: -1, at: 0 };
     this.#links.set(link, state);
     link.once('close', () => this.#links.delete(link));
-    link.on('data', () => {
+    client.on('data', ({ length }: Buffer) => trackBuffer(length));
+    link.on('data', ({ length }: Buffer) => {
+      trackBuffer(length);
       state.written = link.bytesWritten;
       state.at = performance.now();
     });
