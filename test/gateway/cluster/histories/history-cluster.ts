@@ -60,21 +60,21 @@ export class HistoryCluster {
   }
 
   /**
-   * Revokes an authtoken by the management API of a gateway; as long as the API is unavailable, it is asked again.
+   * Revokes an authtoken by the management API of a gateway; as long as that is unavailable, it is asked again.
    *
-   * @returns the status of its answer; null: there was none
+   * @returns the status of its answer
    */
   async revoke({ id }: Credential, node: HistoryNode): Promise<number | null> {
     let status: number | null = null;
-    let wasUnavailable = false;
+    let asked = 0;
     const isAnswered = async () => {
       status = await this.#delete(`/credentials/${id}`, node);
-      wasUnavailable ||= status === 503;
-      return status !== 503;
+      asked += 1;
+      return status !== 503 && status !== null;
     };
     await until(isAnswered, 'a revocation', { everyMs: 100 });
-    // What was answered with 503 may have been done.
-    return wasUnavailable && status === 404 ? 204 : status;
+    // What was not answered may have been done.
+    return asked > 1 && status === 404 ? 204 : status;
   }
 
   #delete(path: string, { httpsPort }: HistoryNode): Promise<number | null> {
