@@ -17,10 +17,12 @@ import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
 import type { RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
-/** Takes connections that other nodes have passed on. */
+/** Answers other nodes, and takes connections that they have passed on. */
 export interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
+  /** What this node has counted, as JSON. */
+  counted(): string;
   /** A name at another node has had no request for long. */
   forget(endpoint: RemoteEndpoint): void;
 }
@@ -82,6 +84,20 @@ export class Relays {
   /** Whether the bytes for an internal endpoint come in the TLS of two gateways, instead of in the client's. */
   isDecrypted(client: Socket): boolean {
     return this.#relayed.get(client)?.port === 'stream';
+  }
+
+  /** What a connection of another node asks for that is for no client; undefined: it is one of a client. */
+  answerTo(client: Socket): string | undefined {
+    return this.#relayed.get(client)?.port === 'counted' ? this.accept.counted?.() : undefined;
+  }
+
+  /**
+   * What another node has counted, as it says.
+   *
+   * @throws when it does not answer in time
+   */
+  countedBy(node: NodePlace): Promise<unknown> {
+    return this.#remote.countedBy(node);
   }
 
   /** A connection continues over TLS. */
@@ -207,7 +223,7 @@ export class Relays {
     if (header.ends) setAddresses(socket, header.ends);
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
-    if (port === 'tls' || port === 'stream') return 'tls';
+    if (port === 'tls' || port === 'stream' || port === 'counted') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);
     else this.accept.tcp?.(socket, port);

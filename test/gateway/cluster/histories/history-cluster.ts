@@ -11,9 +11,11 @@ import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 import { until } from '../../../support/until.ts';
 import type { Credential } from './history-agent.ts';
-import { ENCRYPTION_KEY, HistoryNode } from './history-node.ts';
+import { ENCRYPTION_KEY, HistoryNode, PERIODS } from './history-node.ts';
 
 const NODES = 3;
+/** For so long a revocation waits for gateways at most. */
+const REVOCATION_MS = 1_900;
 const CLIENT_PATIENCE_MS = 10_000;
 const TABLES = ['cluster', 'rows', 'commits'];
 
@@ -60,21 +62,39 @@ export class HistoryCluster {
   }
 
   /**
-   * Revokes an authtoken by the management API of a gateway; as long as that is unavailable, it is asked again.
+   * Revokes an authtoken by the management API of a gateway; as long as that is unavailable, it is asked again. The answer waits
+   * for all gateways, for 2 s at most, but for none that is silent: this waits for those.
    *
    * @returns the status of its answer
    */
   async revoke({ id }: Credential, node: HistoryNode): Promise<number | null> {
     let status: number | null = null;
     let asked = 0;
+    let askedAt = 0;
     const isAnswered = async () => {
+      askedAt = performance.now();
       status = await this.#delete(`/credentials/${id}`, node);
       asked += 1;
       return status !== 503 && status !== null;
     };
     await until(isAnswered, 'a revocation', { everyMs: 100 });
+    const hadTime = performance.now() - askedAt > REVOCATION_MS;
+    const early = (await this.#without(id)).filter(
+      (silentMs) => asked === 1 && !hadTime && silentMs < PERIODS.silentMs,
+    );
+    if (early.length > 0) throw new Error(`revoked, but not at a gateway that was heard of ${early} ms ago`);
+    await until(async () => (await this.#without(id)).length === 0, 'a revocation at all gateways', { everyMs: 20 });
     // What was not answered may have been done.
     return asked > 1 && status === 404 ? 204 : status;
+  }
+
+  /** For how long the gateways are silent that have not applied the end of an authtoken, in milliseconds. */
+  async #without(id: string): Promise<number[]> {
+    const behind = await this.database.query<{ silent: string }>(
+      `SELECT EXTRACT(EPOCH FROM clock_timestamp() - renewed) * 1000 AS silent FROM device_agent.nodes
+      WHERE applied < (SELECT version FROM device_agent.rows WHERE tbl = 'credentials' AND key = '["${id}"]')`,
+    );
+    return behind.map(({ silent }) => Number(silent));
   }
 
   #delete(path: string, { httpsPort }: HistoryNode): Promise<number | null> {
