@@ -55,7 +55,7 @@ import type { Labels } from './endpoints/endpoint.ts';
 import { type AddressSettings, urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { withStored } from './endpoints/live-view.ts';
+import { countedBy, withStored } from './endpoints/live-view.ts';
 import { ActivityLog, noteEndpoints, noteRefused, noteSessions, signInNotes } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
@@ -248,6 +248,10 @@ async function startParts(start: Start) {
     ...edgeEndpoints(edgeIndex),
     ...cloudEndpoints.views(),
   ]);
+  if (relays) {
+    const countedHere = () => countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
+    relays.accept.counted = () => JSON.stringify(countedHere());
+  }
   const dnsServers = acme?.resolvers ?? null;
   const signInCodes = new OneTimeCodes();
   const wakeCertificateRenewal = renewal.wake;

@@ -2,16 +2,19 @@ import { randomUUID } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type {
-  LiveEndpoint,
-  LiveGateway,
-  LiveSession,
-  LiveTunnel,
-  LiveView,
-  Revocation,
-  SessionCommand,
+import {
+  type CountedElsewhere,
+  endpointKey,
+  type LiveEndpoint,
+  type LiveGateway,
+  type LiveSession,
+  type LiveTunnel,
+  type LiveView,
+  type Revocation,
+  type SessionCommand,
 } from '../endpoints/live-view.ts';
 import type { Database } from '../store/sql/database.ts';
+import type { CountedByOthers } from './counted-by-others.ts';
 import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 
@@ -21,6 +24,8 @@ interface ClusterLiveOptions {
   rows: OnlineRows;
   /** What is online at this node. */
   here: LiveView;
+  /** Null: nobody is asked. */
+  counted: CountedByOthers | null;
   /** Resolves when all nodes have what this one has committed, or cannot soon. */
   appliedEverywhere: () => Promise<void>;
   log: Log;
@@ -84,6 +89,10 @@ export class ClusterLive implements LiveView {
     });
   }
 
+  countedElsewhere(): CountedElsewhere {
+    return this.options.counted?.latest() ?? { counted: [], missing: [] };
+  }
+
   command(sessionId: string, command: SessionCommand): boolean {
     const { here, database } = this.options;
     if (here.command(sessionId, command)) return true;
@@ -131,9 +140,10 @@ function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
 /** An agent with sessions at two nodes has each of its endpoints at both: those of the first node are shown. */
 function ofOneNode(all: readonly { node: string; endpoint: LiveEndpoint }[]): LiveEndpoint[] {
   const shown = new Map<string, string>();
-  const isShown = ({ node, endpoint: { sessionId, url } }: (typeof all)[number]) => {
-    const first = shown.get(`${sessionId} ${url}`) ?? node;
-    shown.set(`${sessionId} ${url}`, first);
+  const isShown = ({ node, endpoint }: (typeof all)[number]) => {
+    const key = endpointKey(endpoint);
+    const first = shown.get(key) ?? node;
+    shown.set(key, first);
     return first === node;
   };
   return all.filter(isShown).map(({ endpoint }) => endpoint);

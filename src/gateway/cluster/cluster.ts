@@ -13,6 +13,7 @@ import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive } from './cluster-live.ts';
+import { CountedByOthers } from './counted-by-others.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
@@ -57,6 +58,7 @@ export class Cluster {
   readonly leases: AddressLeases;
   readonly primary: Primary;
   #ports: RelayedPorts | null = null;
+  #counted: CountedByOthers | null = null;
   #timer: NodeJS.Timeout | undefined;
   #sessions: Sessions | null = null;
   #caughtUpAt = Number.NEGATIVE_INFINITY;
@@ -100,7 +102,9 @@ export class Cluster {
     const catchUp = () => this.#catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node, () => known.sharedTime);
-    return new Relays({ tickets, nodes, authority, isOurs, commonName, log });
+    const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, log });
+    this.#counted = new CountedByOthers(known, relays);
+    return relays;
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */
@@ -187,7 +191,8 @@ export class Cluster {
     this.#timer = setInterval(check, Math.min(CHECK_MS, this.options.periods.marginMs / CHECKS));
     const { nodes, rows } = this;
     const appliedEverywhere = () => this.#appliedEverywhere();
-    return new ClusterLive({ database: store.database, nodes, rows, here, appliedEverywhere, log });
+    const counted = this.#counted;
+    return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
   }
 
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */

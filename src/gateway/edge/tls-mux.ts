@@ -164,7 +164,9 @@ export class TlsMux {
     const hostName = hostNameOf(hello.serverName);
     const client: HelloClient = { socket, hello, hostName, ...progress };
 
-    // Before clients: neither takes a slot.
+    // Before clients: none of these takes a slot.
+    const answer = relays?.answerTo(socket);
+    if (answer !== undefined) return void (await this.options.handshakes.secure(client))?.end(answer);
     if (!only && this.#answerValidation(client)) return;
     if (!only && agents?.name === hostName) return this.#serveAgent(client, agents);
 

@@ -8,6 +8,8 @@ export interface LiveView {
   endpoints(): readonly LiveEndpoint[];
   /** The gateways of a cluster; left out or empty: this one is the only one. */
   gateways?(): readonly LiveGateway[];
+  /** What other gateways have counted, as of a moment ago; left out: there are none. Asking is what keeps it current. */
+  countedElsewhere?(): CountedElsewhere;
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
   /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
@@ -92,6 +94,51 @@ export interface LiveEndpoint {
   traffic: Readonly<EndpointTraffic> | null;
 }
 
+/** Of one endpoint: requests, errors, bytes from clients, bytes to clients. */
+export type EndpointFigures = readonly [requests: number, errors: number, received: number, sent: number];
+
+/** Of one gateway since it started. */
+export interface TrafficTotals {
+  readonly connections: number;
+  /** Responses to clients, and those with status 5xx among them. */
+  readonly responses: number;
+  readonly errors: number;
+  readonly upstreamFailures: number;
+  readonly refusedByPolicy: number;
+}
+
+/** What one gateway has counted. */
+export interface CountedTraffic {
+  readonly totals: TrafficTotals;
+  /** Of its endpoints with traffic, by {@link endpointKey}. */
+  readonly endpoints: readonly (readonly [key: string, figures: EndpointFigures])[];
+}
+
+export interface CountedElsewhere {
+  readonly counted: readonly CountedTraffic[];
+  /** Addresses of the gateways that do not say. */
+  readonly missing: readonly string[];
+}
+
+/** What several gateways know an endpoint by: an agent with two sessions has it at two of them, with two ids. */
+export function endpointKey({ id, sessionId, url }: Pick<LiveEndpoint, 'id' | 'sessionId' | 'url'>): string {
+  return sessionId === null ? id : `${sessionId} ${url}`;
+}
+
+export function figuresOf({ traffic }: LiveEndpoint): EndpointFigures {
+  return traffic === null ? [0, 0, 0, 0] : [traffic.requests, traffic.errors, traffic.received, traffic.sent];
+}
+
+export function hasTraffic(figures: EndpointFigures): boolean {
+  return figures.some((figure) => figure > 0);
+}
+
+/** What a gateway tells another one. */
+export function countedBy(totals: TrafficTotals, endpoints: readonly LiveEndpoint[]): CountedTraffic {
+  const all = endpoints.map((endpoint) => [endpointKey(endpoint), figuresOf(endpoint)] as const);
+  return { totals, endpoints: all.filter(([, figures]) => hasTraffic(figures)) };
+}
+
 /** The members of an endpoint that only agents give it, for one without an agent. */
 export const WITHOUT_AGENT = {
   name: '',
@@ -124,6 +171,7 @@ export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint
   tunnels: () => agents.tunnels(),
   endpoints: () => [...agents.endpoints(), ...stored()],
   gateways: () => agents.gateways?.() ?? [],
+  countedElsewhere: () => agents.countedElsewhere?.() ?? { counted: [], missing: [] },
   command: (...sent) => agents.command(...sent),
   revoke: (revoked) => agents.revoke(revoked),
 });

@@ -43,6 +43,19 @@ export class TrafficCounters {
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;
 
+  /** What the dashboard shows. */
+  get totals() {
+    const { responses, upstreamFailures, refusedByPolicy } = this;
+    const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);
+    return {
+      connections: sum(Object.values(this.connections)),
+      responses: sum(responses),
+      errors: responses[5] ?? 0,
+      upstreamFailures,
+      refusedByPolicy,
+    };
+  }
+
   requestRefused(request: RefusedRequest): void {
     this.refusedByPolicy += 1;
     this.onRefused(request);

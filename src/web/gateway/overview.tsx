@@ -156,6 +156,9 @@ function FigureList({ figures }: { figures: Figures }): JSX.Element {
         ))}
       </dl>
       <p class="hint">Counted since the gateway started.</p>
+      {figures.missing.length > 0 && (
+        <p class="hint">Without the traffic of {figures.missing.join(', ')}, which does not answer.</p>
+      )}
     </section>
   );
 }

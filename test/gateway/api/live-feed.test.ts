@@ -8,7 +8,13 @@ import {
   type TrafficEvent,
 } from '../../../src/gateway/api/dashboard/live-feed.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
-import { type LiveEndpoint, type LiveTunnel, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
+import {
+  type CountedElsewhere,
+  countedBy,
+  type LiveEndpoint,
+  type LiveTunnel,
+  nothingOnline,
+} from '../../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
@@ -58,6 +64,7 @@ let counters: TrafficCounters;
 let feed: DashboardFeed;
 let tunnels: LiveTunnel[];
 let rows: ChangedEvent['rows'];
+let elsewhere: CountedElsewhere;
 
 beforeEach(() => {
   clock = new SteeredClock();
@@ -65,7 +72,11 @@ beforeEach(() => {
   counters = new TrafficCounters();
   tunnels = [];
   rows = {};
-  const live = { ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints, tunnels: () => tunnels };
+  elsewhere = { counted: [], missing: [] };
+  const live = {
+    ...{ ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints, tunnels: () => tunnels },
+    countedElsewhere: () => elsewhere,
+  };
   feed = new DashboardFeed({ live, counters, version: '1.2.3', changedRows, clock });
 });
 
@@ -85,6 +96,28 @@ function endpoint(id: string): { shown: LiveEndpoint; traffic: EndpointTraffic }
   const traffic = new EndpointTraffic();
   return { shown: { ...ENDPOINT, id, traffic }, traffic };
 }
+
+it('figures are of all gateways, also of an endpoint with another id at another gateway', async () => {
+  const [here, there] = [endpoint('ep_here'), endpoint('ep_there')];
+  here.traffic.requests = 1;
+  there.traffic.requests = 2;
+  counters.responded(200);
+  const totals = { connections: 3, responses: 4, errors: 0, upstreamFailures: 0, refusedByPolicy: 0 };
+  elsewhere = { counted: [countedBy(totals, [there.shown])], missing: ['10.0.0.2:443'] };
+  endpoints = [here.shown];
+  const page = open();
+  expect(page.take()).toMatchObject({
+    figures: [{ connections: 3, responses: 5, missing: ['10.0.0.2:443'] }],
+    traffic: [{ isAll: true, endpoints: { ep_here: [3, 0, 0, 0] } }],
+  });
+  there.traffic.requests = 5;
+  elsewhere = { counted: [countedBy(totals, [there.shown])], missing: [] };
+  await clock.advance(1_000);
+  expect(page.take()).toMatchObject({
+    figures: [{ missing: [] }],
+    traffic: [{ endpoints: { ep_here: [6, 0, 0, 0] } }],
+  });
+});
 
 it('an opened page gets the figures and the traffic of all endpoints that had any', () => {
   const [busy, idle] = [endpoint('ep_busy'), endpoint('ep_idle')];

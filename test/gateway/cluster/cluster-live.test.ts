@@ -20,6 +20,7 @@ function liveWith(rows: OnlineRow[], here: LiveEndpoint[] = []): ClusterLive {
     nodes: new Nodes('self'),
     rows: { others: rows } as unknown as OnlineRows,
     here: { ...nothingOnline, endpoints: () => here },
+    counted: null,
     appliedEverywhere: async () => {},
     log: silentLog,
   });

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, request as requestHttp } from 'node:http';
+import { createServer, type IncomingMessage, request as requestHttp } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
 import { Agent, request } from 'node:https';
 import { connect, createServer as createTcpServer, type Socket } from 'node:net';
@@ -9,9 +9,13 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
+import type { TrafficEvent } from '../../../src/gateway/api/dashboard/live-feed.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
+import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
+import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { startClusterNode } from '../../support/cluster-node.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
@@ -186,10 +190,39 @@ it('the management API of any gateway shows everything, and what it revokes ends
       'both sessions',
     );
   }
+  // One of them serves the dashboard, and asks the other for its figures.
+  for (const at of [0, 1]) await until(async () => (await statusAt(one, `https://${at}.localhost/`)) === 200, 'it');
+  expect(await requestsShown(two, one.store, 2)).toEqual([1, 1]);
   const [credential] = (await ask(two, key, '/credentials')).credentials;
   await change(two, key, 'DELETE', `/credentials/${credential.id}`);
   await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
 });
+
+/** How many requests an open dashboard shows of each endpoint, once it shows so many endpoints. */
+async function requestsShown({ httpsPort, sessionCa: ca }: Gateway, { box }: Store, count: number): Promise<number[]> {
+  const code = issueCode(box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const origin = `https://api.localhost:${httpsPort}`;
+  const page = { host: `api.localhost:${httpsPort}`, origin, 'content-type': 'application/json' };
+  const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', ca, agent: false };
+  const send = async (method: string, path: string, headers: object, body = ''): Promise<IncomingMessage> => {
+    const req = request({ ...to, method, path, headers: { ...page, ...headers } });
+    const [res] = await once(req.end(body), 'response');
+    return res;
+  };
+  const { headers } = await send('POST', '/dashboard/session', {}, JSON.stringify({ code }));
+  const [cookie = ''] = headers['set-cookie'] ?? [];
+  const events = await send('GET', '/dashboard/events', { cookie: cookie.split(';')[0] });
+  const shown = new Map<string, number>();
+  let received = '';
+  for await (const piece of events.setEncoding('utf8')) {
+    received += piece;
+    for (const [, data = ''] of received.matchAll(/^event: traffic\ndata: (.*)\n\n/gm))
+      for (const [id, [requests]] of Object.entries((JSON.parse(data) as TrafficEvent).endpoints))
+        shown.set(id, requests);
+    if (shown.size === count) break;
+  }
+  return [...shown.values()];
+}
 
 /** Changes something by the management API of any node. */
 async function change(gateway: Gateway, key: string, method: string, path: string, body?: object) {

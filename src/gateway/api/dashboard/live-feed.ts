@@ -1,27 +1,30 @@
 import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import type { EndpointTraffic } from '../../endpoints/endpoint.ts';
-import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
+import {
+  type CountedElsewhere,
+  type EndpointFigures,
+  endpointKey,
+  figuresOf,
+  hasTraffic,
+  type LiveEndpoint,
+  type LiveView,
+  type TrafficTotals,
+} from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { RowChanges } from '../../store/sql/changed-rows.ts';
 import { refuse } from '../request.ts';
 
-/** Each event of the feed, `figures`. */
-export interface Figures {
+/** Each event of the feed, `figures`: of all gateways together. */
+export interface Figures extends TrafficTotals {
   readonly version: string;
   readonly agents: number;
   readonly endpoints: number;
-  readonly connections: number;
-  /** Responses to clients since the gateway started, and those with status 5xx among them. */
-  readonly responses: number;
-  readonly errors: number;
-  readonly upstreamFailures: number;
-  readonly refusedByPolicy: number;
+  /** Addresses of gateways that do not say what they have counted. */
+  readonly missing: readonly string[];
 }
 
-/** Of one endpoint: requests, errors, bytes from clients, bytes to clients. */
-export type EndpointFigures = readonly [requests: number, errors: number, received: number, sent: number];
+export type { EndpointFigures };
 
 /** Each event `traffic`: the endpoints whose figures have changed. */
 export interface TrafficEvent {
@@ -59,8 +62,8 @@ export class DashboardFeed {
   #sentFigures = '';
   /** What was online at the last event, each with its authtoken. */
   #online: ReadonlyMap<string, string | null> = new Map();
-  /** What was last sent of each endpoint with traffic, as one number that grows with all of its figures. */
-  #traffic = new Map<string, number>();
+  /** What was last sent of each endpoint with traffic. */
+  #traffic: ReadonlyMap<string, EndpointFigures> = new Map();
   #lastEvent = 0;
 
   constructor(private readonly source: Source) {
@@ -75,24 +78,24 @@ export class DashboardFeed {
     // The others first, so that all know the same from here on.
     this.#send();
     // The figures of all endpoints come before changes to them.
-    const endpoints = this.source.live.endpoints();
     const anything: ChangedEvent = { online: null, rows: null };
-    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints);
+    const first = this.#sentFigures + trafficText(true, this.#traffic);
     this.#pages.add(res, null, first + eventText('changed', anything), isSignedIn);
   }
 
   #send(): void {
     const endpoints = this.source.live.endpoints();
-    const figures = eventText('figures', this.#figures(endpoints));
-    const news =
-      (figures === this.#sentFigures ? '' : figures) + this.#changedTraffic(endpoints) + this.#changes(endpoints);
+    const elsewhere = this.source.live.countedElsewhere?.() ?? { counted: [], missing: [] };
+    const figures = eventText('figures', this.#figures(endpoints, elsewhere));
+    const traffic = this.#changedTraffic(trafficOf(endpoints, elsewhere));
+    const news = (figures === this.#sentFigures ? '' : figures) + traffic + this.#changes(endpoints);
     const now = this.source.clock.now();
     for (const [page] of this.#pages) {
       if (news !== '') page.send(news);
       else if (now - this.#lastEvent >= SILENCE_MS) page.send(eventText('alive', {}));
     }
-    if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
     this.#sentFigures = figures;
+    if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
     this.#lastEvent = now;
   }
 
@@ -107,24 +110,28 @@ export class DashboardFeed {
     return hasNews ? eventText('changed', event) : '';
   }
 
-  #changedTraffic(endpoints: readonly LiveEndpoint[]): string {
+  #changedTraffic(traffic: ReadonlyMap<string, EndpointFigures>): string {
     const before = this.#traffic;
-    this.#traffic = new Map(endpoints.map(({ id, traffic }) => [id, total(traffic)]));
-    const changed = endpoints.filter(({ id }) => this.#traffic.get(id) !== (before.get(id) ?? 0));
+    this.#traffic = traffic;
+    const isNew = ([id, figures]: [string, EndpointFigures]) => String(before.get(id)) !== String(figures);
+    const changed = [...traffic].filter(isNew);
     return changed.length === 0 ? '' : trafficText(false, changed);
   }
 
-  #figures(endpoints: readonly LiveEndpoint[]): Figures {
+  #figures(endpoints: readonly LiveEndpoint[], { counted, missing }: CountedElsewhere): Figures {
     const { live, counters, version } = this.source;
+    const all = [counters.totals, ...counted.map(({ totals }) => totals)];
+    const sum = (name: keyof TrafficTotals) => all.reduce((total, each) => total + each[name], 0);
     return {
       version,
       agents: live.sessions().length,
       endpoints: endpoints.length,
-      connections: sum(Object.values(counters.connections)),
-      responses: sum(counters.responses),
-      errors: counters.responses[5] ?? 0,
-      upstreamFailures: counters.upstreamFailures,
-      refusedByPolicy: counters.refusedByPolicy,
+      connections: sum('connections'),
+      responses: sum('responses'),
+      errors: sum('errors'),
+      upstreamFailures: sum('upstreamFailures'),
+      refusedByPolicy: sum('refusedByPolicy'),
+      missing,
     };
   }
 }
@@ -147,20 +154,24 @@ function missingIn(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<s
     .flatMap(([id, credential]) => [id, ...(credential ? [credential] : [])]);
 }
 
-function total(traffic: Readonly<EndpointTraffic> | null): number {
-  return traffic === null ? 0 : traffic.requests + traffic.errors + traffic.received + traffic.sent;
+/** What all gateways have counted of each endpoint with traffic, by its id. */
+function trafficOf(
+  endpoints: readonly LiveEndpoint[],
+  { counted }: CountedElsewhere,
+): ReadonlyMap<string, EndpointFigures> {
+  const elsewhere = counted.map((node) => new Map(node.endpoints));
+  const all = endpoints.map((endpoint): [string, EndpointFigures] => {
+    const there = elsewhere.map((figures) => figures.get(endpointKey(endpoint)));
+    return [endpoint.id, there.reduce<EndpointFigures>(sumOf, figuresOf(endpoint))];
+  });
+  return new Map(all.filter(([, figures]) => hasTraffic(figures)));
 }
 
-function trafficText(isAll: boolean, endpoints: readonly LiveEndpoint[]): string {
-  const figures = endpoints.flatMap(({ id, traffic }): [string, EndpointFigures][] =>
-    traffic === null || total(traffic) === 0
-      ? []
-      : [[id, [traffic.requests, traffic.errors, traffic.received, traffic.sent]]],
-  );
+function sumOf(one: EndpointFigures, other: EndpointFigures = [0, 0, 0, 0]): EndpointFigures {
+  return [one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]];
+}
+
+function trafficText(isAll: boolean, figures: Iterable<readonly [id: string, figures: EndpointFigures]>): string {
   const event: TrafficEvent = { isAll, endpoints: Object.fromEntries(figures) };
   return eventText('traffic', event);
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, each) => total + each, 0);
 }

@@ -8,8 +8,11 @@ import {
 } from '../../../lib/network/proxy-protocol.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/** What a relayed connection is for: the port of that name, a tcp endpoint's port, or bytes for an internal endpoint. */
-export type RelayedPort = 'tls' | 'http' | 'stream' | number;
+/**
+ * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or
+ * what this node has counted, for that node itself.
+ */
+export type RelayedPort = 'tls' | 'http' | 'stream' | 'counted' | number;
 
 interface Ticket {
   /** Id of the node that it is for. */

@@ -6,6 +6,7 @@ import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { trackBuffer } from '../../../lib/process/minor-gc.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
@@ -16,10 +17,12 @@ import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
 import type { RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
-/** Takes connections that other nodes have passed on. */
+/** Answers other nodes, and takes connections that they have passed on. */
 export interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
+  /** What this node has counted, as JSON. */
+  counted(): string;
   /** A name at another node has had no request for long. */
   forget(endpoint: RemoteEndpoint): void;
 }
@@ -81,6 +84,20 @@ export class Relays {
   /** Whether the bytes for an internal endpoint come in the TLS of two gateways, instead of in the client's. */
   isDecrypted(client: Socket): boolean {
     return this.#relayed.get(client)?.port === 'stream';
+  }
+
+  /** What a connection of another node asks for that is for no client; undefined: it is one of a client. */
+  answerTo(client: Socket): string | undefined {
+    return this.#relayed.get(client)?.port === 'counted' ? this.accept.counted?.() : undefined;
+  }
+
+  /**
+   * What another node has counted, as it says.
+   *
+   * @throws when it does not answer in time
+   */
+  countedBy(node: NodePlace): Promise<unknown> {
+    return this.#remote.countedBy(node);
   }
 
   /** A connection continues over TLS. */
@@ -164,7 +181,9 @@ export class Relays {
     const state = { client, written: -1, at: 0 };
     this.#links.set(link, state);
     link.once('close', () => this.#links.delete(link));
-    link.on('data', () => {
+    client.on('data', ({ length }: Buffer) => trackBuffer(length));
+    link.on('data', ({ length }: Buffer) => {
+      trackBuffer(length);
       state.written = link.bytesWritten;
       state.at = performance.now();
     });
@@ -204,7 +223,7 @@ export class Relays {
     if (header.ends) setAddresses(socket, header.ends);
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
-    if (port === 'tls' || port === 'stream') return 'tls';
+    if (port === 'tls' || port === 'stream' || port === 'counted') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);
     else this.accept.tcp?.(socket, port);

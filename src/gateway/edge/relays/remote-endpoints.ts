@@ -2,6 +2,7 @@ import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import {
   connect as connectTls,
   createSecureContext,
@@ -11,7 +12,7 @@ import {
 } from 'node:tls';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
-import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import { type ConnectionEnds, parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
@@ -72,6 +73,16 @@ export class RemoteEndpoint implements GatewayEndpoint {
 
 const isHttp = (protocol: EndpointProtocol) => protocol === 'http' || protocol === 'https';
 
+/** Of a connection of this node's own. */
+function endsOf({ localAddress, localPort, remoteAddress, remotePort }: Socket): ConnectionEnds {
+  return {
+    clientIp: localAddress ?? '',
+    clientPort: localPort ?? 0,
+    serverIp: remoteAddress ?? '',
+    serverPort: remotePort ?? 0,
+  };
+}
+
 /** Names at other nodes that requests have lately been for. */
 const MAX_ENDPOINTS = 4096;
 
@@ -117,6 +128,20 @@ export class RemoteEndpoints {
         : this.#openSecured(from, node, { port: isHttp(protocol) ? 'tls' : 'stream', internal: address }, commonName);
     const key = `${node.id} internal ${protocol}://${host}:${port}`;
     return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
+  }
+
+  /** @throws when it does not answer in time */
+  async countedBy({ next: _, ...node }: NodePlace): Promise<unknown> {
+    const { nodes, tickets, commonName } = this.options;
+    const link = await connectTo(node, nodes, (link, { id }) => {
+      link.write(tickets.issue(endsOf(link), id, { port: 'counted', isLast: true }));
+    });
+    try {
+      const answer = text(await this.#secure(link, commonName));
+      return JSON.parse(await withDeadline(answer, 'what a gateway has counted', CONNECT_MS));
+    } finally {
+      link.destroy();
+    }
   }
 
   #endpoint(key: string, make: () => RemoteEndpoint): RemoteEndpoint {

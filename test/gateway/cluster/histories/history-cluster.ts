@@ -11,9 +11,11 @@ import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 import { until } from '../../../support/until.ts';
 import type { Credential } from './history-agent.ts';
-import { ENCRYPTION_KEY, HistoryNode } from './history-node.ts';
+import { ENCRYPTION_KEY, HistoryNode, PERIODS } from './history-node.ts';
 
 const NODES = 3;
+/** For so long a revocation waits for gateways at most. */
+const REVOCATION_MS = 1_900;
 const CLIENT_PATIENCE_MS = 10_000;
 const TABLES = ['cluster', 'rows', 'commits'];
 
@@ -22,12 +24,14 @@ export class HistoryCluster {
   private constructor(
     readonly database: PostgresServer,
     readonly nodes: readonly HistoryNode[],
-    readonly clients: readonly PublicClient[],
+    /** For each history, one of each gateway. */
+    readonly clients: readonly (readonly PublicClient[])[],
     private readonly apiKey: string,
     private readonly own: { store: Store; shared: SharedWrites },
   ) {}
 
-  static async start(): Promise<HistoryCluster> {
+  /** @param histories that go on at once */
+  static async start(histories: number): Promise<HistoryCluster> {
     const database = await PostgresServer.start();
     onTestFinished(() => database.end());
     const location = { dataDir: temporaryFolder(), encryptionKey: ENCRYPTION_KEY, databaseUrl: database.url() };
@@ -38,26 +42,62 @@ export class HistoryCluster {
     onTestFinished(() => Promise.all(nodes.map((node) => node.end())).then(() => {}));
     for (let at = 0; at < NODES; at++)
       nodes.push(await HistoryNode.start(`${at}`, database.address, (address) => database.url(address)));
-    const clients = nodes.map(
-      ({ httpsPort, ca }) => new PublicClient(() => ({ httpsPort, sessionCa: ca }), CLIENT_PATIENCE_MS),
-    );
+    const clientOf = ({ httpsPort, ca: sessionCa }: HistoryNode) =>
+      new PublicClient(() => ({ httpsPort, sessionCa }), CLIENT_PATIENCE_MS);
+    const clients = Array.from({ length: histories }, () => nodes.map(clientOf));
     onTestFinished(() => {
-      for (const client of clients) client.close();
+      for (const client of clients.flat()) client.close();
     });
     if (shared === null) throw new Error('it has no shared database');
     return new HistoryCluster(database, nodes, clients, apiKey, { store, shared });
   }
 
-  /** An authtoken that is valid at all gateways. */
-  async newCredential(): Promise<Credential> {
+  /** Authtokens that are valid at all gateways. */
+  async newCredentials(count: number): Promise<Credential[]> {
     const { store } = this.own;
-    const { row, token } = await store.database.write(() => issueCredential(store, { acl: [] }));
-    await this.settled('a new authtoken');
-    return { id: row.id, token };
+    const issued = Array.from({ length: count }, () => store.database.write(() => issueCredential(store, { acl: [] })));
+    const credentials = await Promise.all(issued);
+    await this.settled('new authtokens');
+    return credentials.map(({ row, token }) => ({ id: row.id, token }));
   }
 
-  /** Revokes an authtoken by the management API of a gateway. @returns the status of its answer; null: there was none */
-  revoke({ id }: Credential, { httpsPort }: HistoryNode): Promise<number | null> {
+  /**
+   * Revokes an authtoken by the management API of a gateway; as long as that is unavailable, it is asked again. The answer waits
+   * for all gateways, for 2 s at most, but for none that is silent: this waits for those.
+   *
+   * @returns the status of its answer
+   */
+  async revoke({ id }: Credential, node: HistoryNode): Promise<number | null> {
+    let status: number | null = null;
+    let asked = 0;
+    let askedAt = 0;
+    const isAnswered = async () => {
+      askedAt = performance.now();
+      status = await this.#delete(`/credentials/${id}`, node);
+      asked += 1;
+      return status !== 503 && status !== null;
+    };
+    await until(isAnswered, 'a revocation', { everyMs: 100 });
+    const hadTime = performance.now() - askedAt > REVOCATION_MS;
+    const early = (await this.#without(id)).filter(
+      (silentMs) => asked === 1 && !hadTime && silentMs < PERIODS.silentMs,
+    );
+    if (early.length > 0) throw new Error(`revoked, but not at a gateway that was heard of ${early} ms ago`);
+    await until(async () => (await this.#without(id)).length === 0, 'a revocation at all gateways', { everyMs: 20 });
+    // What was not answered may have been done.
+    return asked > 1 && status === 404 ? 204 : status;
+  }
+
+  /** For how long the gateways are silent that have not applied the end of an authtoken, in milliseconds. */
+  async #without(id: string): Promise<number[]> {
+    const behind = await this.database.query<{ silent: string }>(
+      `SELECT EXTRACT(EPOCH FROM clock_timestamp() - renewed) * 1000 AS silent FROM device_agent.nodes
+      WHERE applied < (SELECT version FROM device_agent.rows WHERE tbl = 'credentials' AND key = '["${id}"]')`,
+    );
+    return behind.map(({ silent }) => Number(silent));
+  }
+
+  #delete(path: string, { httpsPort }: HistoryNode): Promise<number | null> {
     const headers = {
       host: `api.localhost:${httpsPort}`,
       authorization: `Bearer ${this.apiKey}`,
@@ -65,7 +105,7 @@ export class HistoryCluster {
     };
     const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', rejectUnauthorized: false };
     return new Promise((resolve) => {
-      const req = request({ ...to, headers, agent: false, method: 'DELETE', path: `/credentials/${id}` }, (res) =>
+      const req = request({ ...to, headers, agent: false, method: 'DELETE', path }, (res) =>
         resolve(res.resume().statusCode ?? null),
       );
       req.on('error', () => resolve(null));
