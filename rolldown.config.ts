@@ -64,7 +64,7 @@ function tools(): RolldownOptions[] {
     },
     {
       ...options,
-      external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
+      external: ['@ngrok/ngrok', 'libsql', 'playwright-core', 'vitest', /scripts\/build\.js$/],
       input: 'test/interop/run.ts',
       output: { ...output, dir: 'build/interop' },
     },

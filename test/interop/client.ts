@@ -20,6 +20,8 @@ export interface Client {
   missing(): Missing;
   /** Fetches everything into an empty folder. The only step with a network. */
   fetch(folder: string): void | Promise<void>;
+  /** Further settings of the gateway. */
+  gateway?(folder: string): Record<string, string>;
   /** Tries the client. Its only network is the lab. */
   run(lab: Lab, folder: string): Promise<Case[]>;
   /** Why a case fails although nothing is broken, by its name. */

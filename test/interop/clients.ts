@@ -1,7 +1,8 @@
 import type { Client } from './client.ts';
 import { openapi } from './generators.ts';
 import { go } from './go.ts';
-import { goApi } from './go-api.ts';
+import { goApi, operator } from './go-api.ts';
+import { dex, keycloak } from './identity-providers.ts';
 import { python } from './python.ts';
 import { pythonApi } from './python-api.ts';
 import { rust } from './rust.ts';
@@ -14,7 +15,10 @@ export const CLIENTS: Record<string, Client[]> = {
   rust: [rust],
   python: [python],
   api: [pythonApi, goApi],
+  operator: [operator],
   terraform: [terraform],
   openapi,
   schemathesis: [schemathesis],
+  keycloak: [keycloak],
+  dex: [dex],
 };

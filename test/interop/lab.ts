@@ -51,8 +51,12 @@ export async function runIsolated(folder: string, script: string, args: string[]
   return code ?? 1;
 }
 
-/** Starts name server and gateway; inside {@link runIsolated}. */
-export async function startLab(folder: string): Promise<Lab> {
+/**
+ * Starts name server and gateway; inside {@link runIsolated}.
+ *
+ * @param settings further ones of the gateway
+ */
+export async function startLab(folder: string, settings: Record<string, string> = {}): Promise<Lab> {
   mkdirSync(folder);
   const names = await NameServer.start('127.0.0.1', 53);
   for (const name of [DOMAIN, ...FOREIGN_NAMES].flatMap((name) => [name, `*.${name}`]))
@@ -60,7 +64,7 @@ export async function startLab(folder: string): Promise<Lab> {
   let apiKey = '';
   const gateway = await GatewayProcess.start(
     folder,
-    { GATEWAY_DOMAIN: DOMAIN, GATEWAY_ACME_DIRECTORY: 'local' },
+    { GATEWAY_DOMAIN: DOMAIN, GATEWAY_ACME_DIRECTORY: 'local', ...settings },
     {
       ports: { GATEWAY_HTTPS_PORT: '443', GATEWAY_HTTP_PORT: '80' },
       prepare: (store) => {

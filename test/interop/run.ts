@@ -89,10 +89,11 @@ async function tryClient(client: Client, which: string[]): Promise<Outcome> {
 async function mainIsolated([folder = '', name = '', index = '']: string[]): Promise<number> {
   const client = CLIENTS[name]?.[Number(index)];
   if (!client) throw new Error(`no client ${name} ${index}`);
-  const lab = await startLab(join(folder, 'lab'));
+  const sources = join(folder, 'client');
+  const lab = await startLab(join(folder, 'lab'), client.gateway?.(sources));
   try {
     process.stdout.write(`trying ${client.title}\n`);
-    writeFileSync(join(folder, 'cases.json'), JSON.stringify(await client.run(lab, join(folder, 'client'))));
+    writeFileSync(join(folder, 'cases.json'), JSON.stringify(await client.run(lab, sources)));
   } finally {
     await lab.close();
   }

@@ -2,6 +2,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { issueCertificate } from '../support/certificates.ts';
 import { programMissing } from '../support/requirements.ts';
+import { until } from '../support/until.ts';
 import type { Case, Client } from './client.ts';
 import type { Lab } from './lab.ts';
 import { type Ended, mustRun, run } from './program.ts';
@@ -29,6 +30,8 @@ interface Scenario {
   created: string;
   updated: string;
   beside?: string;
+  /** Whether a certificate is issued for it. One that arrives with the answer to an update is a surprise to the provider. */
+  isIssued?: boolean;
 }
 
 /** The configuration in the page for users. */
@@ -54,7 +57,11 @@ async function scenarios({ domain }: Lab): Promise<Scenario[]> {
     { address: 'ngrok_service_user.it', created: 'name = "a"', updated: 'name = "b"\nactive = false' },
     { ...described('ngrok_domain', `domain = "app.${domain}"`), note: "below the gateway's domain" },
     { ...described('ngrok_domain', 'domain = "plain.example.com"'), note: 'without certificate' },
-    { ...described('ngrok_domain', automatic('rsa'), automatic('ecdsa')), note: 'with an automatic certificate' },
+    {
+      ...described('ngrok_domain', automatic('rsa'), automatic('ecdsa')),
+      note: 'with an automatic certificate',
+      isIssued: true,
+    },
     {
       ...described('ngrok_domain', 'domain = "uploaded.example.com"\ncertificate_id = ngrok_tls_certificate.other.id'),
       note: 'with an uploaded certificate',
@@ -74,6 +81,19 @@ async function scenarios({ domain }: Lab): Promise<Scenario[]> {
     {
       ...described('ngrok_cloud_endpoint', ...denying('tls://cloud.internal:8443', 'bindings = ["internal"]')),
       note: 'that is internal',
+    },
+    {
+      ...described('ngrok_cloud_endpoint', ...denying(`http://cloud.${domain}`)),
+      note: 'for HTTP',
+    },
+    {
+      ...described('ngrok_cloud_endpoint', ...denying(`tls://cloud-tls.${domain}`)),
+      note: 'for TLS',
+    },
+    {
+      ...described('ngrok_cloud_endpoint', ...denying(`tcp://\${ngrok_tcp_address.other.addr}`)),
+      note: 'for TCP',
+      beside: 'resource "ngrok_tcp_address" "other" {}',
     },
   ];
 }
@@ -111,7 +131,7 @@ function heredoc(name: string, text: string): string {
 
 /** Takes one resource through its life, up to the first step that fails. */
 async function live(lab: Lab, folder: string, scenario: Scenario): Promise<Case[]> {
-  const { address, note, created, updated, beside = '' } = scenario;
+  const { address, note, created, updated, beside = '', isIssued = false } = scenario;
   const [type = '', name = ''] = address.split('.');
   const terraform = terraformIn(folder, lab);
   const configure = (body: string) =>
@@ -124,7 +144,13 @@ async function live(lab: Lab, folder: string, scenario: Scenario): Promise<Case[
       id = await idOf(terraform, address);
       return ended;
     },
-    plan: () => terraform(PLAN),
+    async plan() {
+      const planned = await terraform(PLAN);
+      const certificate = () => stateOf(terraform, address, 'certificate_id');
+      if (isIssued)
+        await until(async () => (await terraform(REFRESH)).code === 0 && (await certificate()) !== '', 'a certificate');
+      return planned;
+    },
     async update() {
       configure(updated);
       const ended = await terraform(APPLY);
@@ -143,6 +169,7 @@ async function live(lab: Lab, folder: string, scenario: Scenario): Promise<Case[
 const APPLY = 'apply -auto-approve -input=false';
 /** Succeeds only when there is nothing to change. */
 const PLAN = 'plan -detailed-exitcode -input=false';
+const REFRESH = 'apply -refresh-only -auto-approve -input=false';
 const DESTROY = 'destroy -auto-approve -input=false';
 
 type Terraform = (command: string) => Promise<Ended>;
@@ -169,12 +196,14 @@ async function takeSteps(title: string, steps: Record<string, () => Promise<Ende
 }
 
 /** The id of a resource in the state; empty when it is not there. */
-async function idOf(terraform: Terraform, address: string): Promise<string> {
+const idOf = (terraform: Terraform, address: string) => stateOf(terraform, address, 'id');
+
+async function stateOf(terraform: Terraform, address: string, member: 'id' | 'certificate_id'): Promise<string> {
   const { stdout } = await terraform('show -json');
   const state = JSON.parse(stdout) as {
-    values?: { root_module: { resources: { address: string; values: { id: string } }[] } };
+    values?: { root_module: { resources: { address: string; values: { id: string; certificate_id?: string } }[] } };
   };
-  return state.values?.root_module.resources.find((resource) => resource.address === address)?.values.id ?? '';
+  return state.values?.root_module.resources.find((resource) => resource.address === address)?.values[member] ?? '';
 }
 
 function project(sources: string, name: string): string {

@@ -174,15 +174,10 @@ class OpenIdClient implements IdentityProvider {
           : await refreshTokenGrant(this.configuration, refresh);
       const tokens = { ...known.tokens, ...withoutEmpty(tokensOf(answer)) };
       const person = await this.#personOf(answer, known);
-      if (person.subject !== known.subject) {
-        throw new SignInFailed(
-          403,
-          'ERR_NGROK_3151',
-          'The identity provider has ended this session. Sign in again.',
-          'another subject',
-        );
-      }
+      if (person.subject !== known.subject) throw sessionEnded('another subject');
       return { ...person, tokens };
+    }).catch((error: unknown) => {
+      throw isRefusal(error) ? sessionEnded(detailOf(error.cause, this.client.place.issuer)) : error;
     });
   }
 
@@ -273,7 +268,7 @@ function failureOf(error: unknown, issuer: string): SignInFailed {
   }
   if (error instanceof WWWAuthenticateChallengeError) {
     if (error.cause.every(({ scheme }) => scheme !== 'bearer')) return refusedClient('invalid_client');
-    return fail(403, 'ERR_NGROK_3151', 'The identity provider has ended this session. Sign in again.');
+    return sessionEnded(detailOf(error, issuer));
   }
   if (error instanceof ResponseBodyError && error.status < 500) {
     if (error.error === 'invalid_grant' || error.error === 'bad_verification_code') {
@@ -285,6 +280,20 @@ function failureOf(error: unknown, issuer: string): SignInFailed {
     return fail(403, 'ERR_NGROK_5204', "The identity provider's response cannot be verified. Try again.");
   }
   return outage('ERR_NGROK_3160', issuer, error);
+}
+
+function sessionEnded(detail: string): SignInFailed {
+  const message = 'The identity provider has ended this session. Sign in again.';
+  return new SignInFailed(403, 'ERR_NGROK_3151', message, detail);
+}
+
+/** Whether a provider has refused the tokens of a session in its own way: Dex calls that `invalid_request`, and access denied. */
+function isRefusal(error: unknown): error is SignInFailed {
+  if (!(error instanceof SignInFailed)) return false;
+  const { cause } = error;
+  if (cause instanceof ResponseBodyError) return cause.status === 400 && cause.error === 'invalid_request';
+  const answer = cause instanceof ClientError ? cause.cause : null;
+  return answer instanceof Response && (answer.status === 401 || answer.status === 403);
 }
 
 function outage(code: string, issuer: string, error: unknown): SignInFailed {

@@ -7,7 +7,7 @@ import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import type { PolicyAnswer, PolicyError, RequestOutcome, RequestResult } from '../steps.ts';
 import { type Attempt, type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
-import { endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
+import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
   type Cookies,
   forgetAttempt,
@@ -272,10 +272,15 @@ export class SignInGate {
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       this.context.trouble(error.code, error.detail);
-      if (!error.isOutage) return this.#signInFirst(visit, session, now);
+      if (!error.isOutage || this.#isUnconfirmed(session, now)) return this.#signInFirst(visit, session, now);
       this.#letThrough(session, visit, now, false);
       return undefined;
     }
+  }
+
+  /** Whether an outage lasts so long that it may be how the provider answers about somebody who was removed, as Dex does. */
+  #isUnconfirmed({ checkedAt }: Session, now: number): boolean {
+    return now - checkedAt >= (this.options.renewMs ?? 0) + DAY_MS;
   }
 
   #provider(site: Site): Promise<IdentityProvider> {

@@ -326,10 +326,32 @@ describe('answers of providers', () => {
     await expect(redeem()).rejects.toMatchObject({ status, code: `ERR_NGROK_${code}` });
   });
 
-  it('that no longer know a person end the session, whose token they refuse', async () => {
+  const refusal: Partial<Response> = { status: 401, challenge: 'Bearer error="invalid_token"', body: '' };
+  const refusalOfDex: Partial<Response> = {
+    status: 403,
+    body: { error: 'access_denied', error_description: 'Invalid bearer token.' },
+  };
+
+  it.each([
+    ['as RFC 6750 has it', refusal],
+    ['as Dex does', refusalOfDex],
+    ['without saying why', { status: 401, body: '' }],
+  ])('that refuse the token of a person end the session: %s', async (_, answer) => {
     const { answers, redeem, renew } = await recorded('Dex');
     const known = await redeem();
-    answers[`${DEX}/userinfo`] = { status: 401, challenge: 'Bearer error="invalid_token"', body: '' };
-    await expect(renew(known)).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_3151' });
+    answers[`${DEX}/userinfo`] = { body: '', ...answer };
+    await expect(renew(known)).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_3151', isOutage: false });
+  });
+
+  it('of Dex end the session with a refresh token that it has revoked, but not when it fails', async () => {
+    const { answers, idToken, tokens, redeem, renew, token_endpoint } = await recorded('Dex');
+    answers[token_endpoint] = { body: { ...tokens, refresh_token: 'r1', id_token: await idToken() } };
+    const known = await redeem();
+    const refused = (status: number) => ({ status, body: { error: 'invalid_request' } });
+    answers[token_endpoint] = refused(400);
+    await expect(renew(known)).rejects.toMatchObject({ code: 'ERR_NGROK_3151', isOutage: false });
+    // What Dex answers about somebody who was removed, and when its own source of people is down.
+    answers[token_endpoint] = refused(500);
+    await expect(renew(known)).rejects.toMatchObject({ isOutage: true });
   });
 });

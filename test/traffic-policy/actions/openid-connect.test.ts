@@ -455,6 +455,11 @@ describe('a session of openid-connect', () => {
     world.passed += 2 * HOUR;
     expect((await browser.visit(`${CAM}/`)).body).toBe('jo@example.com|JO|jo');
     expect(codeOf(await another().visit(link))).toBe('ERR_NGROK_3121');
+    // Some providers answer so about people whom they no longer have: not for ever.
+    world.passed += 22 * HOUR;
+    expect((await browser.visit(`${CAM}/`)).status).toBe(200);
+    world.passed += 2 * HOUR;
+    expect((await browser.visit(`${CAM}/`)).status).toBe(302);
     const strange = setUp();
     const page = await strange.browser.visit(`${CAM}/`);
     expect([page.status, codeOf(page)]).toEqual([502, 'ERR_NGROK_5208']);

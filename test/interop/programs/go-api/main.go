@@ -1,4 +1,5 @@
-// Calls every operation that ngrok's Go API client and the gateway share; prints a line for each step.
+// Calls every operation that ngrok's Go API client and the gateway share; prints a line for each step. With the argument
+// `operator`, makes the calls of ngrok's Kubernetes operator instead.
 package main
 
 import (
@@ -248,9 +249,13 @@ func idOf(item any) string {
 
 func main() {
 	var prepared given
-	text, err := os.ReadFile(os.Args[1])
+	text, err := os.ReadFile(os.Args[len(os.Args)-1])
 	check(err)
 	check(json.Unmarshal(text, &prepared))
+	if len(os.Args) > 2 {
+		operator(prepared)
+		return
+	}
 	config := ngrok.NewClientConfig(os.Getenv("NGROK_API_KEY"), ngrok.WithBaseURL(os.Getenv("NGROK_API_BASE_URL")))
 	collections(config, prepared)
 	edges(config, prepared)
