@@ -265,6 +265,7 @@ async function startParts(start: Start) {
     place,
     dnsServers,
     signInCodes,
+    activity,
     isRefused: restricted.refuses.bind(restricted),
     wakeCertificateRenewal,
   };
