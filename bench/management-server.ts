@@ -26,6 +26,7 @@ const nothing = {
   live: nothingOnline,
   sightings: new DeviceSightings(store, log),
   log,
+  activity: { note: () => {} },
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},
   ipPolicies: () => null,

@@ -10,6 +10,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   api_key: 'API key of the request (`ak_…`)',
   assignments: 'what systemd was notified of',
   backend: 'backend of the TLS edge (`bkd_…`)',
+  by: 'id of the API key, or `gateway` for a command on its machine',
   ca: 'file of the CA certificate',
   ca_file: 'file of the CA certificate',
   certificate: 'certificate (`cert_…`)',

@@ -22,6 +22,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'fix what `reason` names, at the receiver or with `PATCH /event_destinations`',
   'events that are no changes not recorded':
     'check the disk, or PostgreSQL; `too many events a second`: look for agents that reconnect all the time',
+  'sign-in to the dashboard not recorded': 'check the disk, or PostgreSQL; the sign-in works',
   'state of an event destination not recorded': 'check the disk, or PostgreSQL',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',

@@ -269,6 +269,7 @@ async function startParts(start: Start) {
     place,
     dnsServers,
     signInCodes,
+    activity,
     isRefused: restricted.refuses.bind(restricted),
     wakeCertificateRenewal,
   };

@@ -317,6 +317,11 @@ export class People extends Collection<PersonCreate, PersonUpdate, Person> {
   async signOut(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.people.signOut, { id, signal });
   }
+
+  /** Lists one page of the endpoints online whose policy lets the person sign in. Other rules may let in fewer people. */
+  listEndpoints(id: string, options: ListOptions = {}): Promise<Page<Endpoint>> {
+    return listPage(this.transport, OPERATIONS.people.listEndpoints, options, id);
+  }
 }
 
 /** Sessions of agents. */

@@ -200,6 +200,11 @@ export const OPERATIONS = {
       PersonLink,
     ),
     signOut: { ...remove(people, '/{id}/sign_out', 'End all sign-ins of a person'), method: 'POST' as const },
+    listEndpoints: {
+      ...get(people, '/{id}/endpoints', 'List the endpoints at which a person may sign in', endpoints.answer),
+      listKey: endpoints.listKey,
+      itemPrefix: endpoints.idPrefix,
+    },
   },
   reservedAddrs: writable(reservedAddrs),
   shareLinks: {

@@ -19,6 +19,15 @@ export const ACCESS_WAYS = [
 ] as const;
 export type AccessWay = (typeof ACCESS_WAYS)[number];
 
+/** Which people of the gateway a policy lets sign in. */
+export interface Admission {
+  /** Whether it has no lists. */
+  readonly everyone: boolean;
+  /** Emails in lower case. */
+  readonly emails: string[];
+  readonly groups: string[];
+}
+
 /** What an owner can choose in place of the present ways; restrictions of addresses stay. */
 export const ACCESS_CHOICES = ['everyone', 'password', 'sign-in', 'link', 'certificate'] as const;
 export type AccessChoice = (typeof ACCESS_CHOICES)[number];
@@ -74,6 +83,37 @@ export function accessOf(rules: RulesByPhase<Rule>): AccessWay[] {
   }
   if (found.size === 0) found.add('everyone');
   return ACCESS_WAYS.filter((way) => found.has(way));
+}
+
+/** Whom a policy's action gateway-sign-in lets in, of which there is one at most; null without it. */
+export function admissionOf({ on_http_request: rules = [] }: RulesByPhase<Rule>): Admission | null {
+  const action = rules.flatMap(({ actions }) => actions).find(({ type }) => type === 'gateway-sign-in');
+  return action === undefined ? null : admissionBy(action.config as AdmissionLists | undefined);
+}
+
+interface AdmissionLists {
+  readonly people?: readonly string[] | undefined;
+  readonly groups?: readonly string[] | undefined;
+}
+
+/** @param lists of the action's configuration */
+export function admissionBy({ people, groups }: AdmissionLists = {}): Admission {
+  return {
+    everyone: people === undefined && groups === undefined,
+    emails: people?.map((email) => email.toLowerCase()) ?? [],
+    groups: [...(groups ?? [])],
+  };
+}
+
+/** @returns who comes in: people who are on either of its lists */
+export function admits({ everyone, ...lists }: Admission): (person: Admitted) => boolean {
+  const [emails, names] = [new Set(lists.emails), new Set(lists.groups)];
+  return ({ email, groups: own = [] }) => everyone || emails.has(email) || own.some((group) => names.has(group));
+}
+
+interface Admitted {
+  readonly email: string;
+  readonly groups?: readonly string[];
 }
 
 /** Whether share links let somebody in. */

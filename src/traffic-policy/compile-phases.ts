@@ -1,7 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
 import { Repeats } from '../lib/log/repeats.ts';
 import type { Stepwise } from '../lib/stepwise.ts';
-import { accessOf } from './access.ts';
+import { accessOf, admissionOf } from './access.ts';
 import { type PolicyContext, type ReportTrouble, scopeOf } from './action-context.ts';
 import { traitsOf } from './action-types.ts';
 import { forgetBytes } from './actions/changed-body.ts';
@@ -122,6 +122,7 @@ export function* compilePhases(
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     access: accessOf(rules),
+    admission: problems.problems.length === 0 ? admissionOf(rules) : null,
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
     memory: policy.memory,
   };

@@ -1,5 +1,5 @@
 import type { NoticeLink } from '../lib/http/notice-page.ts';
-import type { AccessWay } from './access.ts';
+import type { AccessWay, Admission } from './access.ts';
 import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
@@ -23,6 +23,8 @@ export interface CompiledPolicy {
   readonly terminatesTls: boolean;
   /** How it lets clients in. */
   readonly access: readonly AccessWay[];
+  /** Which people of the gateway it lets sign in; null: it asks for none. */
+  readonly admission: Admission | null;
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;
@@ -37,6 +39,7 @@ export const NO_POLICY: CompiledPolicy = {
   onUpstreamDone: null,
   terminatesTls: false,
   access: ['everyone'],
+  admission: null,
   mayExpire: false,
   memory: 0,
 };
@@ -47,9 +50,10 @@ export function compiledLater(
   {
     terminatesTls,
     access,
+    admission,
     mayExpire,
     memory,
-  }: Pick<CompiledPolicy, 'terminatesTls' | 'access' | 'mayExpire' | 'memory'>,
+  }: Pick<CompiledPolicy, 'terminatesTls' | 'access' | 'admission' | 'mayExpire' | 'memory'>,
 ): CompiledPolicy {
   let made: CompiledPolicy | null = null;
   const policy = () => {
@@ -77,6 +81,7 @@ export function compiledLater(
     },
     terminatesTls,
     access,
+    admission,
     mayExpire,
     memory,
   };

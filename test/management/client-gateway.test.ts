@@ -174,6 +174,23 @@ const workflows = {
       password_set_at: null,
       passkeys: [],
     });
+    const policy = (config: object) =>
+      JSON.stringify({ on_http_request: [{ actions: [{ type: 'gateway-sign-in', config }] }] });
+    const open = async (name: string, config: object) => {
+      const url = `https://${name}.gateway.test`;
+      return (await client.endpoints.create({ url, traffic_policy: policy(config) })).id;
+    };
+    const all = await open('all', {});
+    const named = await open('named', { people: ['ANN@example.com'], groups: ['admins'] });
+    const others = await open('others', { groups: ['family'] });
+    const listed = async () => (await client.people.listEndpoints(id)).items.map((endpoint) => endpoint.id);
+    expect(await listed()).toEqual([named, all]);
+    expect(await client.endpoints.get(named)).toMatchObject({
+      people: { everyone: false, emails: ['ann@example.com'], groups: ['admins'] },
+    });
+    await client.endpoints.update(all, { traffic_policy: policy({ groups: ['admins'] }) });
+    expect(await listed()).toEqual([named]);
+    for (const endpoint of [all, named, others]) await client.endpoints.delete(endpoint);
   },
 
   async 'detaches policy, certificate and configurations of a domain'() {

@@ -19,6 +19,7 @@ import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import { type LiveView, nothingOnline, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import type { Activity } from '../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
@@ -65,6 +66,7 @@ export interface ManagementServer {
 }
 
 export interface ManagementServerOptions {
+  activity?: Activity;
   settings?: Partial<ManagementApiSettings>;
   live?: Partial<LiveView>;
   clock?: Clock;
@@ -96,6 +98,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     {
       store,
       counters: new TrafficCounters(),
+      activity: options.activity ?? { note: () => {} },
       live: withStored(agents, () => cloudEndpoints.views()),
       cloudEndpoints,
       addresses: { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` },

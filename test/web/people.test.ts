@@ -149,6 +149,10 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
     await tab.getByRole('dialog').getByRole('button', { name: 'Add person' }).click();
     await tab.getByRole('heading', { name: 'max@example.com' }).waitFor();
     await tab.getByText('Has not chosen yet').last().waitFor();
+    await tab.getByRole('region', { name: 'May sign in at' }).getByRole('link', { name: 'cam.localhost' }).click();
+    await tab.getByText('Group family').waitFor();
+    await tab.getByRole('link', { name: 'family' }).click();
+    await tab.getByRole('link', { name: 'max@example.com' }).click();
     await tab.getByRole('link', { name: 'New link' }).click();
     await tab.getByRole('button', { name: 'Create link' }).click();
     await tab.getByText('It works once, until').waitFor();

@@ -9,11 +9,14 @@ import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
+import type { Endpoint } from '../../management/resources/endpoint.ts';
 import { PersonCreate, PersonUpdate } from '../../management/resources/person.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
+import { withStore } from '../settings-place.ts';
 import { table } from '../table.ts';
+import { withGateway } from './running-gateway.ts';
 
 export interface AddPersonOptions {
   name?: string;
@@ -74,6 +77,36 @@ function signInWay(hasPassword: boolean, passkeys: number): string {
   return ways.length === 0 ? 'nothing yet' : ways.join(', ');
 }
 
+/**
+ * Prints the endpoints online at which a person may sign in.
+ *
+ * @throws {OperatorError} exit code 4 when there is no such person, 3 when the gateway does not run
+ */
+export async function listPersonEndpoints(
+  settings: GatewayServerSettings,
+  email: string,
+  { json }: { json?: boolean },
+): Promise<void> {
+  const { id } = await withStore(settings, async (store) => personWith(store, email));
+  const endpoints = await withGateway(settings, async (client) => {
+    const all: Endpoint[] = [];
+    let beforeId: string | undefined;
+    do {
+      const { items, nextPageUri } = await client.people.listEndpoints(id, { beforeId });
+      all.push(...items);
+      beforeId = nextPageUri === null ? undefined : items.at(-1)?.id;
+    } while (beforeId !== undefined);
+    return all;
+  });
+  if (json) return void print(jsonText(endpoints));
+  if (endpoints.length === 0) return void note(`No endpoint that is online lets ${email} sign in.`);
+  print(table(['URL', 'DEVICE', 'WHO MAY COME IN'], endpoints.map(shownEndpoint)));
+}
+
+function shownEndpoint({ url = '', device, access = [] }: Endpoint): string[] {
+  return [url, device?.name ?? '-', access.join(', ')];
+}
+
 /** Removes a person, whose sessions end at once. @throws {OperatorError} exit code 4 when there is none */
 export async function dismissPerson(store: Store, place: Place, email: string): Promise<void> {
   await changePerson(store, email, ({ id }) => removePerson(store, id, issuerAt(place)));
@@ -118,11 +151,13 @@ function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonR
 }
 
 function changePerson<T>(store: Store, email: string, change: (row: PersonRow) => T): Promise<T> {
-  return store.database.write(() => {
-    const row = store.people.byEmail(email);
-    if (row !== null) return change(row);
-    throw new OperatorError('no person has this email: device-agent gateway people list shows all', 4);
-  });
+  return store.database.write(() => change(personWith(store, email)));
+}
+
+function personWith({ people }: Store, email: string): PersonRow {
+  const row = people.byEmail(email);
+  if (row !== null) return row;
+  throw new OperatorError('no person has this email: device-agent gateway people list shows all', 4);
 }
 
 function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {

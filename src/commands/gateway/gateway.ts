@@ -256,6 +256,12 @@ function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettin
       const { setGroups } = await load();
       await withStore(settings(), (store) => setGroups(store, email, groups));
     });
+  personCommand('endpoints', 'List the endpoints online at which a person may sign in; the gateway must run')
+    .option('--json', 'Print JSON')
+    .action(async (email: string, options: { json?: boolean }) => {
+      const { listPersonEndpoints } = await load();
+      await listPersonEndpoints(settings(), email, options);
+    });
   personCommand('sign-out', 'End the sessions of a person at all tunnels').action(async (email: string) => {
     const { signPersonOut } = await load();
     await withStore(settings(), (store) => signPersonOut(store, settings(), email));

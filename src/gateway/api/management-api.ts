@@ -6,6 +6,7 @@ import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { Activity } from '../store/events.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
@@ -49,13 +50,15 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
   /** IP restrictions of the API and the dashboard. */
   isRefused: RefusesAddress;
   clock?: Clock;
+  activity: Activity;
   /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
   signInCodes?: OneTimeCodes;
 }
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, isRefused, signInCodes = new OneTimeCodes(), ...rest } = dependencies;
+  const { clock = systemClock, counters, isRefused, activity, ...others } = dependencies;
+  const { signInCodes = new OneTimeCodes(), ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
@@ -74,7 +77,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
-  app.use(dashboardRouter({ store, sessions, attempts, feed, overview: () => dashboardOverview(context) }));
+  const overview = () => dashboardOverview(context);
+  app.use(dashboardRouter({ store, sessions, attempts, activity, feed, overview, log }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

@@ -142,6 +142,7 @@ export class CloudEndpoint implements OnlineEndpoint {
       internal: row.internal,
       trafficPolicy: row.traffic_policy,
       access: this.policy.access,
+      ...(this.policy.admission && { admission: this.policy.admission }),
       traffic: this.traffic,
     };
   }

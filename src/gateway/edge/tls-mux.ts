@@ -224,11 +224,11 @@ export class TlsMux {
   async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
     const { internal, handshakes, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
-    if (this.options.isRefused?.(socket)) return resetConnection(socket);
+    if (this.options.isRefused?.(socket)) return streams.deny(socket, endpoint);
     const startedAt = Date.now();
     const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     const to = findDestination(endpoint, connection, internal(socket));
-    if (to === null) return resetConnection(socket);
+    if (to === null) return streams.deny(socket, endpoint);
     // The demands of this endpoint also hold for clients that its policy forwards.
     const demands = mergeDemands(to.endpoint.tls, mergeDemands(endpoint.tls, to.termination));
     const info = { protocol: 'tls', through: to.through } as const;
@@ -255,12 +255,12 @@ export class TlsMux {
   }
 
   async #serveHttps(client: HelloClient): Promise<void> {
-    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, agents } = this.options;
+    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams, agents } = this.options;
     const { socket, hostName, hello } = client;
     const isService = services.has(hostName);
     const endpoint = isService ? undefined : endpoints.peek('https', hostName);
     const plan = planHandshake(client, endpoint, internal);
-    if (plan === null) return resetConnection(socket);
+    if (plan === null) return endpoint ? streams.deny(socket, endpoint) : resetConnection(socket);
     // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
     const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;

@@ -1,4 +1,4 @@
-import type { AccessWay } from '../../traffic-policy/access.ts';
+import type { AccessWay, Admission } from '../../traffic-policy/access.ts';
 import type { EndpointTraffic } from './endpoint.ts';
 
 /** What is online, as the management API shows and controls it. */
@@ -90,6 +90,8 @@ export interface LiveEndpoint {
   needsOwnConnection?: true;
   /** How it lets clients in; left out: nobody knows. */
   access?: readonly AccessWay[];
+  /** Which people of the gateway may sign in; left out: it asks for none. */
+  admission?: Admission;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }

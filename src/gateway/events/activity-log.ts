@@ -1,4 +1,4 @@
-import { messageOf } from '../../lib/errors.ts';
+import { type ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
@@ -162,9 +162,12 @@ function sampled(activity: Activity, type: ActivityType): (describe: () => Activ
   };
 }
 
-/** Requests that policies and IP restrictions refuse. */
+/** Requests and connections that policies and IP restrictions refuse. */
 export function noteRefused(activity: Activity, counters: TrafficCounters): void {
   const note = sampled(activity, 'request_denied.v0');
+  const noteConnection = sampled(activity, 'connection_denied.v0');
+  counters.onDenied = ({ url, client }) =>
+    noteConnection(() => ({ endpoint: url, client_ip: withoutMapping(client.remoteAddress ?? '') }));
   counters.onRefused = ({ url, req, status }) =>
     note(() => {
       const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
@@ -172,6 +175,12 @@ export function noteRefused(activity: Activity, counters: TrafficCounters): void
       const path = maskUrl((req.url ?? '').replace(/\?.*/s, ''));
       return { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status };
     });
+}
+
+/** @returns notes that somebody could not sign in to the dashboard */
+export function dashboardNotes(activity: Activity): (address: string | undefined, error: ApiError) => void {
+  const note = sampled(activity, 'dashboard_sign_in_failed.v0');
+  return (address = '', { code: error_code }) => note(() => ({ client_ip: withoutMapping(address), error_code }));
 }
 
 /** @returns notes that people have signed in at endpoints, or could not */

@@ -17,6 +17,12 @@ export interface RefusedRequest {
   readonly status: number | null;
 }
 
+/** A connection that was refused before a request, or without any. */
+export interface DeniedConnection {
+  readonly url: string;
+  readonly client: { readonly remoteAddress?: string | undefined };
+}
+
 /** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';
 
@@ -31,6 +37,8 @@ export class TrafficCounters {
   refusedByPolicy = 0;
   /** Is told of each of them. */
   onRefused: (request: RefusedRequest) => void = () => {};
+  /** Is told of connections that a policy or an IP restriction has refused. */
+  onDenied: (connection: DeniedConnection) => void = () => {};
   /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
   readonly connections: Record<ConnectionKind, number> = { http: 0, https: 0, tls: 0, tcp: 0 };

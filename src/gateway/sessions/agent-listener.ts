@@ -225,6 +225,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       internal: this.internal,
       ...(demandsHandshake(this) && { needsOwnConnection: true }),
       access: this.#access,
+      ...(this.policy.admission && { admission: this.policy.admission }),
       traffic: this.traffic,
     };
   }

@@ -37,7 +37,8 @@ export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string 
 
 /**
  * What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. The
- * database itself and the gateways of a shared one are no rows of tables: commands note what they do with them.
+ * database itself, the gateways of a shared one and sessions of the dashboard are no rows of tables: those who begin or change them
+ * note it.
  */
 const NAMES: Readonly<Record<string, string>> = {
   api_keys: 'api_key',
@@ -45,6 +46,7 @@ const NAMES: Readonly<Record<string, string>> = {
   certificate_authorities: 'certificate_authority',
   cloud_endpoints: 'endpoint',
   credentials: 'tunnel_credential',
+  dashboard_sessions: 'dashboard_session',
   database: 'database',
   devices: 'device',
   ended_sign_ins: 'ended_sign_ins',

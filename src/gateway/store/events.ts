@@ -105,6 +105,8 @@ export const ACTIVITY_TYPES = [
   'agent_session_stop.v0',
   'certificate_failed.v0',
   'certificate_issued.v0',
+  'connection_denied.v0',
+  'dashboard_sign_in_failed.v0',
   'endpoint_start.v0',
   'endpoint_stop.v0',
   'request_denied.v0',

@@ -70,13 +70,14 @@ export class TlsEdges implements TlsEdgeRouter {
 
   async #serve(client: HelloClient, served: ServedEdge): Promise<void> {
     const { socket, hostName, handshakeDone } = client;
-    if (this.options.isRefused(socket)) return resetConnection(socket);
+    const { isRefused, streams } = this.options;
     const endpoint = endpointOf(served);
+    if (isRefused(socket)) return streams.deny(socket, endpoint);
     const edge = await this.#prepare(served.row);
     const startedAt = Date.now();
     const unsecured = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     if (!isAllowed(edge.restriction, { connection: unsecured, endpoint })) {
-      resetConnection(socket);
+      streams.deny(socket, endpoint);
       return;
     }
     if (edge.demands === null) {
@@ -106,7 +107,7 @@ export class TlsEdges implements TlsEdgeRouter {
     // The handshake is over, so an internal endpoint can demand nothing new of the client.
     const isMet = !to?.termination || meetsClientDemands(to.termination, edge.demands);
     if (to && isMet) streams.connectTo(client, to.endpoint, to.connection, { ...info, through: to.through });
-    else resetConnection(client);
+    else streams.deny(client, endpoint);
   }
 
   /** Prepares each state of an edge once; a failure affects all waiting connections, and the next one tries again. */

@@ -74,6 +74,7 @@ export const Endpoint = z.object({
   pooling_enabled: z.boolean().optional(),
   traffic_policy: z.string().optional(),
   access: z.array(z.string()).optional(),
+  people: z.object({ everyone: z.boolean(), emails: z.array(z.string()), groups: z.array(z.string()) }).optional(),
 });
 export interface Endpoint extends z.output<typeof Endpoint> {
   /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
@@ -90,6 +91,11 @@ export interface Endpoint extends z.output<typeof Endpoint> {
    * `or-link`: a share link instead of those; `policy`: rules with expressions decide. Not in ngrok's API.
    */
   access?: string[] | undefined;
+  /**
+   * Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either
+   * list. Other rules may let in fewer. Not in ngrok's API.
+   */
+  people?: { everyone: boolean; emails: string[]; groups: string[] } | undefined;
 }
 
 export const endpoints = {

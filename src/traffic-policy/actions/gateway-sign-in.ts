@@ -1,7 +1,7 @@
 import { z } from 'zod';
+import { admissionBy, admits } from '../access.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import type { Person } from '../sign-in/identity-provider.ts';
 import { DAY_MS } from '../sign-in/session.ts';
 import { SignInGate } from '../sign-in/sign-in-gate.ts';
 import type { PreparedAction } from '../steps.ts';
@@ -35,22 +35,11 @@ export function gatewaySignIn(config: unknown, context: ActionContext): Prepared
       times: { maxMs, idleMs: parsed.idle_session_duration ?? DAY_MS },
       renewMs: null,
       allowsPreflight: parsed.allow_cors_preflight ?? false,
-      admits: admission(parsed.people, parsed.groups),
+      admits: admits(admissionBy(parsed)),
     },
     context,
   );
   return gateAction(gate);
-}
-
-/** @returns whom two lists let in: who is on either of them; without lists, everybody */
-function admission(
-  people: readonly string[] | undefined,
-  groups: readonly string[] | undefined,
-): (person: Person) => boolean {
-  if (people === undefined && groups === undefined) return () => true;
-  const emails = new Set(people?.map((email) => email.toLowerCase()));
-  const names = new Set(groups);
-  return ({ email, groups: own = [] }) => emails.has(email) || own.some((group) => names.has(group));
 }
 
 /** The gateway says itself who somebody is; it sends no claims. */

@@ -5,7 +5,7 @@ import { Button } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { ItemTable } from './item-table.tsx';
 import { PagedList } from './paged-list.ts';
-import type { Action, Column, Item, Section } from './section.ts';
+import type { Action, Column, Item, Section, SectionName } from './section.ts';
 
 export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path' | 'listKey'> {
   title: string;
@@ -14,8 +14,11 @@ export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path'
   owner: object;
   /** Whether an item of the list belongs there. */
   isOwned?: (item: T) => boolean;
-  add: () => Action;
-  actions: (item: T) => readonly Action[];
+  /** Left out: items are neither added nor changed there. */
+  add?: () => Action;
+  actions?: (item: T) => readonly Action[];
+  /** The section that has a page of each item; left out: there are no pages. */
+  section?: SectionName;
   /** What stands there without items. */
   none: ComponentChildren;
 }
@@ -25,7 +28,7 @@ const MOST = 10_000;
 
 /** Items that belong to another one, on its page: a table, and what one can do with each. */
 export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Element {
-  const { title, columns, path, listKey, owner, isOwned = () => true, add, actions, none } = props;
+  const { title, path, listKey, owner, isOwned = () => true, add, none } = props;
   const [list] = useState(() => new PagedList<T>({ path, listKey }));
   const open = useSignal<Action | null>(null);
   const load = () => void list.refresh(MOST);
@@ -44,13 +47,11 @@ export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Eleme
     <section class="part" aria-labelledby="owned">
       <div class="section-head">
         <h3 id="owned">{title}</h3>
-        <Button onClick={() => show(add())}>{add().label}</Button>
+        {add && <Button onClick={() => show(add())}>{add().label}</Button>}
       </div>
       {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
       {items.length === 0 && list.state.value !== 'loading' && none}
-      {items.length > 0 && (
-        <ItemTable title={title} columns={columns} items={items} actions={actions} onAction={show} />
-      )}
+      {items.length > 0 && <ItemTable {...props} items={items} onAction={show} />}
       {open.value?.dialog(() => {
         open.value = null;
       }, done)}

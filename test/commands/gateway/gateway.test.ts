@@ -219,7 +219,7 @@ it('gateway people manages the people of a running gateway, and prints one-time 
     await expect(output(...args)).rejects.toMatchObject({ exitCode: 2 });
   }
   await output('remove', 'JO@example.com');
-  for (const name of ['link', 'groups', 'sign-out', 'remove']) {
+  for (const name of ['link', 'groups', 'endpoints', 'sign-out', 'remove']) {
     await expect(output(name, 'jo@example.com')).rejects.toMatchObject({ exitCode: 4 });
   }
   const log = JSON.stringify(running.auditLog.page(null, 20));

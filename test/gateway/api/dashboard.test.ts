@@ -12,8 +12,13 @@ const OWN = { host: HOST, origin: `https://${HOST}`, 'sec-fetch-site': 'same-ori
 const VERSION = { 'service-version': '2' };
 
 let server: ManagementServer;
+/** Events that are no changes. */
+let noted: [type: string, object: unknown][];
 beforeEach(async () => {
-  server = await startManagementServer();
+  noted = [];
+  server = await startManagementServer({
+    activity: { note: (type, describe) => void noted.push([type, describe()]) },
+  });
 });
 afterEach(() => server.close());
 
@@ -104,6 +109,16 @@ it('no answer and no log line contains the key or the session', async () => {
   expect(secret.length).toBeGreaterThan(10);
   const shown = JSON.stringify(answers.map(({ body }) => body)) + server.logged();
   for (const each of [server.apiKey, secret, cookie.split('=')[1] ?? '-']) expect(shown).not.toContain(each);
+});
+
+it('the audit log has sign-ins, and what has failed is an event without the key', async () => {
+  await signedIn();
+  await signIn({ api_key: `${server.apiKey}x` });
+  const by = `ak_${server.apiKey.split('_')[0]}`;
+  const [entry] = server.store.auditLog.page(null, 1);
+  expect(entry).toMatchObject({ type: 'dashboard_session_created.v0', by, from_address: '127.0.0.1' });
+  const failed = ['dashboard_sign_in_failed.v0', { client_ip: '127.0.0.1', error_code: 'ERR_NGROK_203', omitted: 0 }];
+  expect(noted).toEqual([failed]);
 });
 
 it('a wrong key or code signs nobody in', async () => {

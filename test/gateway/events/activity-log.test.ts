@@ -1,10 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ActivityLog, noteRefused } from '../../../src/gateway/events/activity-log.ts';
 import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -31,6 +34,13 @@ async function subscribe(id: string, ...sources: string[]): Promise<void> {
     eventDeliveries.begin(destination);
     eventSubscriptions.insert({ ...row, id: store.ids.next('esb'), sources, destination_ids: [id] });
   });
+}
+
+const CLOSE = '{"on_tcp_connect":[{"actions":[{"type":"deny"}]}]}';
+
+/** Waits until a client's connection was reset. */
+async function refusedBy(client: Socket): Promise<void> {
+  await new Promise((resolve) => client.on('error', () => {}).once('close', resolve));
 }
 
 const DENY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}';
@@ -115,8 +125,8 @@ it('refused requests are events, ten a second, without their queries', async () 
   expect(object?.path).toBe(`/${'a'.repeat(999)}`);
 });
 
-it('sessions, endpoints, certificates and refused requests are events', async () => {
-  const gateway = await startTestGateway();
+it('sessions, endpoints, certificates, refused requests and connections are events', async () => {
+  const gateway = await startTestGateway({ tcpPorts: await freePorts(1) });
   try {
     const api = await GatewayClient.of(gateway);
     const created = await api.call('POST', '/event_destinations', { target: { file: { name: 'audit' } } });
@@ -127,6 +137,7 @@ it('sessions, endpoints, certificates and refused requests are events', async ()
       'endpoint_stop',
       'certificate_issued',
       'request_denied',
+      'connection_denied',
     ];
     await api.call('POST', '/event_subscriptions', {
       sources: sources.map((type) => ({ type: `${type}.v0` })),
@@ -136,6 +147,12 @@ it('sessions, endpoints, certificates and refused requests are events', async ()
     const listener = await session.httpEndpoint().domain('cam.localhost').trafficPolicy(DENY).listen(false);
     await getPublic(gateway, `${String(listener.url())}/secret?token=hidden`);
     await listener.close();
+    const closed = await session.tcpEndpoint().trafficPolicy(CLOSE).listen(false);
+    const hidden = await session.tlsEndpoint().domain('tls.localhost').trafficPolicy(CLOSE).listen(false);
+    const urls = [closed, hidden].map((each) => String(each.url()));
+    await refusedBy(connect(Number(new URL(urls[0] ?? '').port), '127.0.0.1'));
+    await refusedBy(connectTls(gateway.httpsPort, '127.0.0.1', { servername: 'tls.localhost' }));
+    for (const each of [closed, hidden]) await each.close();
     // The SDK takes its time to close a session.
     await api.call('DELETE', `/credentials/cr_${gateway.authtoken.split('_')[0]}`);
     const policy = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
@@ -146,7 +163,12 @@ it('sessions, endpoints, certificates and refused requests are events', async ()
         .split('\n')
         .filter(Boolean)
         .map((line) => JSON.parse(line) as { event_type: string; object: Record<string, unknown> });
-    await until(() => lines().length === sources.length, 'events');
+    // Three endpoints come and go, and two connections are denied.
+    await until(() => lines().length === sources.length + 5, 'events');
+    const connections = lines().filter(({ event_type }) => event_type === 'connection_denied.v0');
+    expect(connections.map(({ object }) => object)).toEqual(
+      urls.map((endpoint) => ({ endpoint, client_ip: '127.0.0.1', omitted: 0 })),
+    );
     const of = (type: string) => lines().find(({ event_type }) => event_type === `${type}.v0`)?.object;
     const { id, credential_id } = of('agent_session_start') ?? {};
     expect(of('agent_session_start')).toMatchObject({ agent_ip: '127.0.0.1', started_at: expect.any(String) });

@@ -164,7 +164,8 @@ function checkPool(row: CloudEndpointRow, other: CloudEndpointRow): void {
   throw refuse(400, 18009, `url: the cloud endpoint ${other.id} has this URL`);
 }
 
-function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
+/** An endpoint that is online, as the API answers it. */
+export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
   const { store, links } = context;
   const device = deviceWith(context, endpoint.credentialId);
   const domain = store.reservedDomains.covering(endpoint.host);
@@ -199,5 +200,6 @@ function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
     ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
     pooling_enabled: endpoint.poolingEnabled,
     ...(endpoint.access && { access: [...endpoint.access] }),
+    ...(endpoint.admission && { people: endpoint.admission }),
   };
 }

@@ -1,8 +1,10 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
+import { endpoints } from '../../../management/resources/endpoint.ts';
 import { people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
+import { admits } from '../../../traffic-policy/access.ts';
 import { signInHost } from '../../endpoints/domain-names.ts';
-
+import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import { addPerson, issuePersonLink, removePerson } from '../../sign-in/people.ts';
 import { issuerOf } from '../../sign-in/people-provider.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
@@ -11,10 +13,13 @@ import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
+import { showEndpoint } from './endpoint-actions.ts';
+import { liveActions } from './online-actions.ts';
 import { type Stored, storedActions } from './stored-actions.ts';
 
 /** Actions on the people of this gateway. No answer contains a hash or a key. */
-export function personActions({ store, links, place, domains }: ApiContext): ActionsOf<typeof OPERATIONS.people> {
+export function personActions(context: ApiContext): ActionsOf<typeof OPERATIONS.people> {
+  const { store, links, place, domains, live } = context;
   const { database, people: rows, passkeys } = store;
   const issuer = issuerOf(signInHost(domains.baseDomain));
   const stored: Stored<typeof people, PersonRow> = {
@@ -49,5 +54,11 @@ export function personActions({ store, links, place, domains }: ApiContext): Act
         const subject = found(rows.get(id), people).id;
         endSignIns(store, { issuer, subject });
       }, caller),
+    listEndpoints: (id, before, limit) => {
+      const person = found(rows.get(id), people);
+      const isOpen = ({ admission }: LiveEndpoint) => admission !== undefined && admits(admission)(person);
+      const online = () => live.endpoints().filter(isOpen);
+      return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit);
+    },
   };
 }

@@ -1,14 +1,18 @@
 import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
 import { z } from 'zod';
+import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { forgetSession, keepSession } from '../../../lib/http/browser-sessions.ts';
 import { compressJson } from '../../../lib/http/express-app.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
+import { dashboardNotes } from '../../events/activity-log.ts';
 import { eventJson } from '../../events/event-json.ts';
 import type { AuditFilter } from '../../store/audit-log.ts';
-import { COMMAND } from '../../store/command-key.ts';
+import { COMMAND, keyHolder } from '../../store/command-key.ts';
+import type { Activity } from '../../store/events.ts';
 import type { Store } from '../../store/store.ts';
 import { identify, refuseSlowly } from '../authentication.ts';
 import type { FailedAttempts } from '../failed-attempts.ts';
@@ -41,8 +45,10 @@ interface DashboardDependencies {
   store: Store;
   sessions: DashboardSessions;
   attempts: FailedAttempts;
+  activity: Activity;
   feed: DashboardFeed;
   overview: () => DashboardOverview;
+  log: Log;
 }
 
 /** Changes as lines of JSON, as destinations of events get them. */
@@ -51,7 +57,9 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
 }
 
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
-export function dashboardRouter({ store, sessions, attempts, feed, overview }: DashboardDependencies): Router {
+export function dashboardRouter(dependencies: DashboardDependencies): Router {
+  const { store, sessions, attempts, feed, overview, log } = dependencies;
+  const noteFailed = dashboardNotes(dependencies.activity);
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
     next();
@@ -70,9 +78,18 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
   router.post('/dashboard/session', noQuery, ownPage, jsonObjectBody(BODY), async (req, res) => {
     const proof = readBody(SignIn, 'POST', req.body);
     const holder = 'code' in proof ? byCode(proof.code) : identify(store, `Bearer ${proof.api_key}`);
-    if (typeof holder !== 'string') return refuseSlowly(attempts, holder, req.ip);
-    sessions.requireAllowed(req);
+    if (typeof holder !== 'string') {
+      noteFailed(req.ip, holder);
+      return refuseSlowly(attempts, holder, req.ip);
+    }
+    try {
+      sessions.requireAllowed(req);
+    } catch (error) {
+      if (error instanceof ApiError) noteFailed(req.ip, error);
+      throw error;
+    }
     keepSession(res, await sessions.start(req, holder));
+    await record(holder, req.ip);
     res.status(204).end();
   });
   router.delete('/dashboard/session', noQuery, ownPage, async (req, res) => {
@@ -109,6 +126,16 @@ export function dashboardRouter({ store, sessions, attempts, feed, overview }: D
     feed.open(res, sessions.lasting(req));
   });
   return router;
+
+  /** Nobody stays out because the database cannot be written. */
+  async function record(id: string, from: string | undefined): Promise<void> {
+    const { database } = store;
+    const note = () => database.noteChange({ table: 'dashboard_sessions', before: null, after: { id } });
+    const written = database.write(note, { by: keyHolder(store, id), from: from ?? null });
+    await written.catch((error: unknown) => {
+      log.warn({ by: id, reason: messageOf(error) }, 'sign-in to the dashboard not recorded');
+    });
+  }
 
   function byCode(code: string) {
     if (sessions.useCode(code)) return COMMAND;

@@ -48,8 +48,14 @@ export class StreamProxy {
   serve(client: Socket, endpoint: GatewayEndpoint): void {
     const connection = new ClientConnection(client, Date.now(), null);
     const to = findDestination(endpoint, connection, this.#options.internal(client));
-    if (to === null || (to.termination && !meetsClientDemands(to.termination, null))) resetConnection(client);
+    if (to === null || (to.termination && !meetsClientDemands(to.termination, null))) this.deny(client, endpoint);
     else this.connectTo(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
+  }
+
+  /** Refuses a connection to an endpoint: its policy or an IP restriction does not allow it. */
+  deny(client: Socket, { url }: Pick<GatewayEndpoint, 'url'>): void {
+    this.#options.counters.onDenied({ url, client });
+    resetConnection(client);
   }
 
   /** @param client plain, or TLS after its handshake; nothing of it has been read */

@@ -119,7 +119,7 @@ export class TcpListeners implements PortOpener {
     const { endpoints, isRefused, relays } = this.options;
     const endpoint = endpoints.onTcpPort(port);
     const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
-    if (endpoint && isRefused(client)) resetConnection(client);
+    if (endpoint && isRefused(client)) this.#streams.deny(client, endpoint);
     else if (endpoint) this.#streams.serve(client, endpoint);
     else if (elsewhere) relays?.send(client, elsewhere, port);
     else resetConnection(client);

@@ -10,6 +10,7 @@ const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> 
   api_key: { label: 'API key', section: 'api-keys' },
   bot_user: { label: 'Bot user', section: 'bot-users' },
   certificate_authority: { label: 'Client CA', section: 'authorities' },
+  dashboard_session: { label: 'Dashboard session' },
   database: { label: 'Database' },
   device: { label: 'Device', section: 'devices' },
   domain: { label: 'Domain', section: 'domains' },

@@ -1,6 +1,8 @@
+import type { JSX } from 'preact';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { accessText, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
+import { linkTo } from '../../ui/router.ts';
 import { unicodeForm } from '../../ui/unicode-form.ts';
 import { accessAction } from '../access-dialog.tsx';
 import { edited } from '../action-dialogs.tsx';
@@ -9,10 +11,11 @@ import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx'
 import type { FormField, FormValues } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, resource } from '../resource.tsx';
-import { type Action, SECTION_TITLES } from '../section.ts';
+import { type Action, SECTION_TITLES, searchLink } from '../section.ts';
 import { shareForm } from './share-links.tsx';
 
-const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
+/** What people call an endpoint. */
+export const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
 
 /** The traffic of TLS edges counts for the tunnels behind them. */
@@ -110,6 +113,7 @@ export const endpointsSection = resource<Endpoint>({
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
     ...optional('Who may come in', endpoint.access && whoMayComeIn(endpoint)),
+    ...optional('Which people', endpoint.people && <Admitted people={endpoint.people} />),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
     ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
     ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
@@ -130,6 +134,28 @@ export const endpointsSection = resource<Endpoint>({
     ...(isCloud(endpoint) ? [...(isHttp(endpoint) ? [accessAction(endpoint)] : []), ...edit, ...remove] : []),
   ],
 });
+
+/** Names of people and groups in a cell, each a link to those that it finds; more are in the policy. */
+const MOST_NAMES = 20;
+
+/** Which people of the gateway an endpoint lets sign in. */
+function Admitted({ people }: { people: NonNullable<Endpoint['people']> }): JSX.Element {
+  const { everyone, emails, groups } = people;
+  if (everyone) return <a href={linkTo('people')}>All people of this gateway</a>;
+  const names = [...groups.map((name) => ({ name, kind: 'Group ' })), ...emails.map((name) => ({ name, kind: '' }))];
+  const more = names.length - MOST_NAMES;
+  return (
+    <>
+      {names.slice(0, MOST_NAMES).map(({ name, kind }) => (
+        <div key={kind + name}>
+          {kind}
+          <a href={searchLink('people', name)}>{name}</a>
+        </div>
+      ))}
+      {more > 0 && `and ${more} more`}
+    </>
+  );
+}
 
 const isHttp = ({ proto }: Endpoint): boolean => proto === 'https' || proto === 'http';
 

@@ -1,11 +1,15 @@
+import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
+import { accessText } from '../../ui/access.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import { type FormField, filled, linesOf, type ShownOnce } from '../form.tsx';
+import { OwnedItems } from '../owned-items.tsx';
 import { CREATED, resource } from '../resource.tsx';
-import type { Action } from '../section.ts';
+import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
+import { urlOf } from './endpoints.tsx';
 
 const FIELDS: readonly FormField[] = [
   { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' },
@@ -20,6 +24,13 @@ const wayText = (person: Person): string => waysOf(person).join(', ') || 'Has no
 const way = (person: Person) => (
   <Badge tone={waysOf(person).length === 0 ? 'warning' : 'good'}>{wayText(person)}</Badge>
 );
+
+/** Endpoints at which a person may sign in; further rules of their policies can refuse requests. */
+const MAY_OPEN: readonly Column<Endpoint>[] = [
+  { head: 'URL', cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
+  { head: 'Device', cell: ({ device, type }) => device?.name ?? (type === 'cloud' ? 'Cloud' : '–') },
+  { head: 'Who may come in', cell: ({ access = [] }) => accessText(access) },
+];
 
 export const peopleSection = resource<Person>({
   name: 'people',
@@ -62,6 +73,18 @@ export const peopleSection = resource<Person>({
     values: ({ name, groups }) => ({ name, groups: groups.join('\n') }),
     body: ({ name = '', groups }) => ({ name: name.trim(), groups: linesOf(groups) }),
   },
+  more: (person) => (
+    <OwnedItems<Endpoint>
+      key={person.id}
+      title="May sign in at"
+      path={`/people/${person.id}/endpoints`}
+      listKey="endpoints"
+      section="endpoints"
+      columns={MAY_OPEN}
+      owner={person}
+      none={<p class="hint">No endpoint that is online now lets this person sign in.</p>}
+    />
+  ),
   remove: ({ email }) => ({
     title: `Remove ${email}?`,
     label: 'Remove',
