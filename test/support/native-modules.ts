@@ -28,11 +28,14 @@ const COMPILER = ['test/support/native-modules.ts', 'package-lock.json'];
  */
 export function nativeModules(): Plugin {
   let active: boolean | undefined;
+  // Vitest runs them again for each file, which Node would not.
+  const setupFiles = new Set<string>();
   return {
     name: 'native-modules',
     enforce: 'pre',
     config: () => ({ test: { server: { deps: { external: [/\/build\/modules\//] } } } }),
-    configureVitest({ vitest }) {
+    configureVitest({ vitest, project }) {
+      for (const path of project.config.setupFiles) setupFiles.add(path);
       // Vitest calls this for each project.
       if (active !== undefined) return;
       active = !vitest.config.watch && !vitest.config.coverage.enabled;
@@ -44,7 +47,7 @@ export function nativeModules(): Plugin {
       const path = id.startsWith('file:') ? fileURLToPath(id) : resolve(dirname(importer), id);
       const isPath = id.startsWith('.') || id.startsWith('file:') || isAbsolute(id);
       const name = relative(ROOT, path);
-      return isPath && isCompiled(name) && existsSync(path) ? compiledPath(name) : null;
+      return isPath && isCompiled(name) && !setupFiles.has(path) && existsSync(path) ? compiledPath(name) : null;
     },
   };
 }

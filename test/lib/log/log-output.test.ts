@@ -4,14 +4,10 @@ import { closeSync, constants, openSync, readFileSync, writeFileSync } from 'nod
 import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createLog } from '../../../src/lib/log/log.ts';
 import { LogOutput } from '../../../src/lib/log/log-output.ts';
 import { makeFolder } from '../../support/temporary-folder.ts';
-
-/** Closed at the end: a write that is still pending would go to another test's file, which got the same number. */
-const heldOpen: number[] = [];
-afterAll(() => heldOpen.forEach((fd) => void closeSync(fd)));
 
 let folder: string;
 beforeEach(() => {
@@ -77,8 +73,8 @@ it('flushSync writes the last lines once even when all threads are busy', async 
 it('LogOutput does not throw when the file is not writable', async () => {
   const path = join(folder, 'read-only');
   writeFileSync(path, '');
+  // Never closed: a write that is still pending would go to another test's socket, which got the same number.
   const fd = openSync(path, 'r');
-  heldOpen.push(fd);
   const output = new LogOutput(fd);
   const log = () => {
     output.write('a line\n');
