@@ -120,6 +120,8 @@ export class Channel implements Sender {
     if (this.#closed) return;
     this.#kept += bytes;
     this.host.memory.add(bytes);
+    // The budget learns of it at the end of this turn, also when nothing is sent or read.
+    if (bytes > 0 && this.id !== 0) this.host.ready(this);
   }
 
   open(id: number): void {

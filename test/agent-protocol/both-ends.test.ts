@@ -83,6 +83,16 @@ function joined() {
 }
 
 describe('an agent’s and a gateway’s end of a connection', () => {
+  it('count what the receiver of a stream keeps, also while nothing is sent or read', async () => {
+    const { gateway } = joined();
+    const budget = new MemoryBudget(1_000_000);
+    gateway.connection.trust(budget);
+    const { channel } = gateway.open();
+    await settle();
+    channel.keep(200_000);
+    await until(() => budget.held === 200_000, 'the report of what is kept');
+  });
+
   it('open streams side by side, and carry megabytes both ways', async () => {
     const { agent, gateway, reasons } = joined();
     const sent = Buffer.alloc(4 * WINDOW, 'abcdefg');
