@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { messageOf } from '../../lib/errors.ts';
+import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
@@ -193,6 +193,29 @@ export class Cluster {
     const appliedEverywhere = () => this.#appliedEverywhere();
     const counted = this.#counted;
     return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
+  }
+
+  /**
+   * Prometheus text of one node.
+   *
+   * @param here that of this one
+   * @throws {ApiError} when no node has the address, or it does not answer
+   */
+  async metricsOf(address: string, relays: Pick<Relays, 'ask'>, here: () => Promise<string>): Promise<string> {
+    const { nodes } = this;
+    const node = nodes.all.find((each) => each.address === address);
+    if (!node) {
+      const known = nodes.all.map((each) => each.address).join(', ');
+      throw new ApiError(400, 'ERR_NGROK_231', `no gateway has the address ${address}; there are: ${known}`);
+    }
+    if (node.id === nodes.self) return here();
+    const place = nodes.place(node.id);
+    try {
+      if (place === undefined) throw new Error('it is silent');
+      return await relays.ask(place, 'metrics');
+    } catch (cause) {
+      throw new ApiError(503, 'ERR_NGROK_741', `the gateway ${address} does not answer`, { cause });
+    }
   }
 
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */

@@ -193,6 +193,15 @@ it('the management API of any gateway shows everything, and what it revokes ends
   // One of them serves the dashboard, and asks the other for its figures.
   for (const at of [0, 1]) await until(async () => (await statusAt(one, `https://${at}.localhost/`)) === 200, 'it');
   expect(await requestsShown(two, one.store, 2)).toEqual([1, 1]);
+  const metricsOf = async (query: string) => {
+    const url = `https://api.localhost:${two.httpsPort}/metrics?${query}`;
+    const { status, body } = await getPublic(two, url, { authorization: `Bearer ${key}` });
+    return [status, ...(/^device_agent_gateway_sessions .*|no gateway has the address|unknown/m.exec(body) ?? [])];
+  };
+  for (const { httpsPort } of [one, two])
+    expect(await metricsOf(`gateway=127.0.0.1:${httpsPort}`)).toEqual([200, 'device_agent_gateway_sessions 1']);
+  expect(await metricsOf('')).toEqual([200, 'device_agent_gateway_sessions 2']);
+  expect(await metricsOf('gateway=127.0.0.1:1')).toEqual([400, 'no gateway has the address']);
   const [credential] = (await ask(two, key, '/credentials')).credentials;
   await change(two, key, 'DELETE', `/credentials/${credential.id}`);
   await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
