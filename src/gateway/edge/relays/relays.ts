@@ -85,10 +85,11 @@ export class Relays {
     return this.#relayed.get(client)?.port === 'stream';
   }
 
-  /** Answers what another node asks this one; undefined: the connection is one of a client. */
-  answerTo(client: Socket): Promise<string> | undefined {
+  /** What answers the question of another node; undefined: the connection is one of a client. */
+  answerTo(client: Socket): (() => Promise<string>) | undefined {
     const port = this.#relayed.get(client)?.port;
-    return port === 'counted' || port === 'metrics' ? this.accept.answer?.(port) : undefined;
+    const { answer } = this.accept;
+    return answer && (port === 'counted' || port === 'metrics') ? () => answer(port) : undefined;
   }
 
   /** @throws when the node does not answer in time */
