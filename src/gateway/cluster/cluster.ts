@@ -273,20 +273,22 @@ export class Cluster {
   async #appliedEverywhere(): Promise<void> {
     const { shared, periods, log } = this.options;
     const { applied } = shared;
-    // By what the database says now: a node may have started a moment ago.
+    // By what the database says now: a node may have started a moment ago. One that is silent may still serve its agents.
     const isBehind = ({ id, applied: other, silentSeconds }: Node) =>
-      id !== shared.node && other < applied && silentSeconds * 1000 < periods.silentMs;
-    let behind: readonly Node[] = [];
+      id !== shared.node && other < applied && silentSeconds * 1000 < periods.expiredMs;
+    const isHeard = ({ silentSeconds }: Node) => silentSeconds * 1000 < periods.silentMs;
+    let behind: readonly Node[] = this.nodes.all.filter(({ id }) => id !== shared.node);
     for (let looks = 0; looks < LOOKS; looks += 1) {
       try {
         behind = (await shared.postgres.nodes()).filter(isBehind);
-        if (behind.length === 0) return;
+        if (!behind.some(isHeard)) break;
       } catch (error) {
         if (!(error instanceof DatabaseAway)) throw error;
       }
       await delay(LOOK_MS);
     }
-    log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
+    if (behind.length > 0)
+      log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
   }
 
   /** Another node may have made the change. */
