@@ -19,6 +19,7 @@ import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
 import { RestrictedAddresses } from './access/restricted-addresses.ts';
+import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
@@ -248,10 +249,18 @@ async function startParts(start: Start) {
     ...edgeEndpoints(edgeIndex),
     ...cloudEndpoints.views(),
   ]);
-  if (relays) {
-    const countedHere = () => countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
-    relays.accept.counted = () => JSON.stringify(countedHere());
-  }
+  let metrics: Promise<GatewayMetrics> | null = null;
+  const metricsHere = async () => {
+    metrics ??= import('./api/gateway-metrics.ts').then(
+      (module) => new module.GatewayMetrics({ store, live: here, counters }),
+    );
+    return (await metrics).registry.metrics();
+  };
+  if (relays)
+    relays.accept.answer = async (question) => {
+      if (question === 'metrics') return metricsHere();
+      return JSON.stringify(countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]));
+    };
   const dnsServers = acme?.resolvers ?? null;
   const signInCodes = new OneTimeCodes();
   const wakeCertificateRenewal = renewal.wake;
@@ -272,6 +281,7 @@ async function startParts(start: Start) {
     activity,
     isRefused: restricted.refuses.bind(restricted),
     wakeCertificateRenewal,
+    ...(cluster && relays && { metricsOf: (address: string) => cluster.metricsOf(address, relays, metricsHere) }),
   };
   const loadApi = () => managementApi({ ...parts, log }, settings, serviceMessages);
   services.set(apiHost(domains.baseDomain), lazyListener(loadApi, log));

@@ -7,11 +7,11 @@ import { temporaryFolder } from './temporary-folder.ts';
 const KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** A gateway in this process that shares a database with others; it is closed with the test, or before. */
-export async function startClusterNode(databaseUrl: string): Promise<Gateway> {
+export async function startClusterNode(databaseUrl: string, host = '127.0.0.1'): Promise<Gateway> {
   const { first: port } = await freePorts(3);
   const gateway = await startGateway({
-    ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: KEY },
-    ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `127.0.0.1:${port + 1}` },
+    ...{ dataDir: temporaryFolder(), domain: 'localhost', host, encryptionKey: KEY },
+    ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `${host}:${port + 1}` },
     databaseUrl,
     tcpPorts: { first: 20_000, last: 20_999 },
     log: silentLog,

@@ -96,14 +96,14 @@ export function getPublic(
   url: string,
   headers: Record<string, string> = {},
 ): Promise<{ status: number | undefined; headers: IncomingHttpHeaders; body: string }> {
-  const { hostname, host, pathname } = new URL(url);
+  const { hostname, host, pathname, search } = new URL(url);
   return new Promise((resolve, reject) => {
     request(
       {
         host: address,
         port: httpsPort,
         servername: hostname,
-        path: pathname,
+        path: pathname + search,
         headers: { host, ...headers },
         ca: sessionCa,
         checkServerIdentity: () => undefined,

@@ -23,7 +23,7 @@ export function createGuards(
   const list = [...known, requireVersion];
   const plain = [...list, noQuery];
   // Prometheus cannot always send custom headers.
-  return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonObjectBody(body)] };
+  return { unversioned: known, list, plain, withBody: [...plain, jsonObjectBody(body)] };
 }
 
 /** Pages load lists over slow networks. To clients with an API key, answers stay as they are. */

@@ -1,4 +1,5 @@
 import express, { type Express } from 'express';
+import { z } from 'zod';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
@@ -22,7 +23,7 @@ import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
-import { refuse } from './request.ts';
+import { badRequest, queryOf, readFilters, refuse } from './request.ts';
 import { createRouters } from './routes.ts';
 import { unsupportedKinds } from './unsupported-kinds.ts';
 
@@ -53,11 +54,13 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
   activity: Activity;
   /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
   signInCodes?: OneTimeCodes;
+  /** Prometheus text of one gateway of a cluster, by its address; left out: this one is the only one. */
+  metricsOf?: (address: string) => Promise<string>;
 }
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, isRefused, activity, ...others } = dependencies;
+  const { clock = systemClock, counters, isRefused, activity, metricsOf, ...others } = dependencies;
   const { signInCodes = new OneTimeCodes(), ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
@@ -87,9 +90,11 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     document ??= openApiDocument({ baseUrl, version });
     res.json(document);
   });
-  app.get('/metrics', ...guards.unversioned, async (_req, res) => {
+  app.get('/metrics', ...guards.unversioned, async (req, res) => {
     const { registry } = metrics;
-    res.type(registry.contentType).send(await registry.metrics());
+    const { gateway } = readFilters(MetricsQuery, Object.fromEntries(queryOf(req)));
+    if (gateway !== undefined && !metricsOf) throw badRequest({ code: 231, text: 'gateway: this one is the only one' });
+    res.type(registry.contentType).send(await (gateway && metricsOf ? metricsOf(gateway) : registry.metrics()));
   });
   const withBody = [noQuery, jsonObjectBody(KEYLESS_BODY)];
   app.use(enrolmentRouter(context, attempts, clock, withBody));
@@ -98,6 +103,9 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));
   return app;
 }
+
+/** Whose metrics, by its address; left out: those of the gateway that serves the API, with what is online at all of them. */
+const MetricsQuery = z.strictObject({ gateway: z.string().max(300).optional() });
 
 /** Of a request without an API key. */
 const KEYLESS_BODY: BodyLimits = { maxBytes: 4096, timeoutMs: 10_000 };

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { messageOf } from '../../lib/errors.ts';
+import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
@@ -195,6 +195,29 @@ export class Cluster {
     return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
   }
 
+  /**
+   * Prometheus text of one node.
+   *
+   * @param here that of this one
+   * @throws {ApiError} when no node has the address, or it does not answer
+   */
+  async metricsOf(address: string, relays: Pick<Relays, 'ask'>, here: () => Promise<string>): Promise<string> {
+    const { nodes } = this;
+    const node = nodes.all.find((each) => each.address === address);
+    if (!node) {
+      const known = nodes.all.map((each) => each.address).join(', ');
+      throw new ApiError(400, 'ERR_NGROK_231', `no gateway has the address ${address}; there are: ${known}`);
+    }
+    if (node.id === nodes.self) return here();
+    const place = nodes.place(node.id);
+    try {
+      if (place === undefined) throw new Error('it is silent');
+      return await relays.ask(place, 'metrics');
+    } catch (cause) {
+      throw new ApiError(503, 'ERR_NGROK_741', `the gateway ${address} does not answer`, { cause });
+    }
+  }
+
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
@@ -250,20 +273,22 @@ export class Cluster {
   async #appliedEverywhere(): Promise<void> {
     const { shared, periods, log } = this.options;
     const { applied } = shared;
-    // By what the database says now: a node may have started a moment ago.
+    // By what the database says now: a node may have started a moment ago. One that is silent may still serve its agents.
     const isBehind = ({ id, applied: other, silentSeconds }: Node) =>
-      id !== shared.node && other < applied && silentSeconds * 1000 < periods.silentMs;
-    let behind: readonly Node[] = [];
+      id !== shared.node && other < applied && silentSeconds * 1000 < periods.expiredMs;
+    const isHeard = ({ silentSeconds }: Node) => silentSeconds * 1000 < periods.silentMs;
+    let behind: readonly Node[] = this.nodes.all.filter(({ id }) => id !== shared.node);
     for (let looks = 0; looks < LOOKS; looks += 1) {
       try {
         behind = (await shared.postgres.nodes()).filter(isBehind);
-        if (behind.length === 0) return;
+        if (!behind.some(isHeard)) break;
       } catch (error) {
         if (!(error instanceof DatabaseAway)) throw error;
       }
       await delay(LOOK_MS);
     }
-    log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
+    if (behind.length > 0)
+      log.warn({ nodes: behind.map(({ address }) => address) }, 'revoked here, but not yet at other gateways');
   }
 
   /** Another node may have made the change. */

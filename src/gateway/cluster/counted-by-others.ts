@@ -16,7 +16,7 @@ export class CountedByOthers {
 
   constructor(
     private readonly nodes: Nodes,
-    private readonly relays: Pick<Relays, 'countedBy'>,
+    private readonly relays: Pick<Relays, 'ask'>,
   ) {}
 
   /** What they have answered last; begins to ask them again. */
@@ -42,7 +42,7 @@ export class CountedByOthers {
     const place = this.nodes.place(id);
     try {
       if (place === undefined) throw new Error('it is silent');
-      this.#latest.set(id, (await this.relays.countedBy(place)) as CountedTraffic);
+      this.#latest.set(id, JSON.parse(await this.relays.ask(place, 'counted')) as CountedTraffic);
       this.#silent.delete(id);
     } catch {
       this.#silent.add(id);

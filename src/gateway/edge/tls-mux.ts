@@ -166,7 +166,7 @@ export class TlsMux {
 
     // Before clients: none of these takes a slot.
     const answer = relays?.answerTo(socket);
-    if (answer !== undefined) return void (await this.options.handshakes.secure(client))?.end(answer);
+    if (answer) return void (await this.options.handshakes.secure(client))?.end(await answer());
     if (!only && this.#answerValidation(client)) return;
     if (!only && agents?.name === hostName) return this.#serveAgent(client, agents);
 

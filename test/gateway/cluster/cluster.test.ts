@@ -42,7 +42,7 @@ beforeEach(async () => {
 });
 
 /** A gateway of the test's cluster. */
-const startNode = () => startClusterNode(server.url().replace(/postgres$/, `c${databases}`));
+const startNode = (host?: string) => startClusterNode(server.url().replace(/postgres$/, `c${databases}`), host);
 
 async function authtokenAt({ store }: Gateway, owner: string | null = null): Promise<string> {
   return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;
@@ -53,9 +53,9 @@ it('gateways that start at once on a new database have one CA', { timeout: 60_00
   expect(new Set(gateways.map(({ sessionCa }) => sessionCa)).size).toBe(1);
 });
 
-/** Two gateways, and an authtoken that both know. */
-async function twoNodes() {
-  const [one, two] = [await startNode(), await startNode()];
+/** Two gateways, and an authtoken that both know. @param host of the second one; left out: that of the first one, too */
+async function twoNodes(host?: string) {
+  const [one, two] = [await startNode(), await startNode(host)];
   const authtoken = await authtokenAt(one);
   await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
   return { one, two, authtoken };
@@ -193,6 +193,15 @@ it('the management API of any gateway shows everything, and what it revokes ends
   // One of them serves the dashboard, and asks the other for its figures.
   for (const at of [0, 1]) await until(async () => (await statusAt(one, `https://${at}.localhost/`)) === 200, 'it');
   expect(await requestsShown(two, one.store, 2)).toEqual([1, 1]);
+  const metricsOf = async (query: string) => {
+    const url = `https://api.localhost:${two.httpsPort}/metrics?${query}`;
+    const { status, body } = await getPublic(two, url, { authorization: `Bearer ${key}` });
+    return [status, ...(/^device_agent_gateway_sessions .*|no gateway has the address|unknown/m.exec(body) ?? [])];
+  };
+  for (const { httpsPort } of [one, two])
+    expect(await metricsOf(`gateway=127.0.0.1:${httpsPort}`)).toEqual([200, 'device_agent_gateway_sessions 1']);
+  expect(await metricsOf('')).toEqual([200, 'device_agent_gateway_sessions 2']);
+  expect(await metricsOf('gateway=127.0.0.1:1')).toEqual([400, 'no gateway has the address']);
   const [credential] = (await ask(two, key, '/credentials')).credentials;
   await change(two, key, 'DELETE', `/credentials/${credential.id}`);
   await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
@@ -447,7 +456,7 @@ it('policies forward to internal endpoints at other gateways, whose policies app
 });
 
 it('policies forward connections to internal endpoints at other gateways', { timeout: 60_000, ...only }, async () => {
-  const { one, two, authtoken } = await twoNodes();
+  const { one, two, authtoken } = await twoNodes('127.0.0.2');
   const [outer, inner] = [await sessionAt(one, authtoken), await sessionAt(two, authtoken)];
   const { cert, key } = await selfSigned();
   // It answers when the client has ended its side, with all that it got.
@@ -475,6 +484,15 @@ it('policies forward connections to internal endpoints at other gateways', { tim
   await until(async () => (await said('127.0.0.2')) !== null, 'the tcp endpoint', { everyMs: 50 });
   expect(await said('127.0.0.2')).toMatch(/^PROXY TCP4 127\.0\.0\.2 127\.0\.0\.1 \d+ \d+\r\nhello$/);
   expect(await said('127.0.0.1')).toBeNull();
+
+  // A cloud endpoint has its port at every gateway, also where the agent is not.
+  const api = await GatewayClient.of(one);
+  const cloud = { url: 'tcp://', traffic_policy: to('tcp://db.internal:5432') };
+  const { body: created } = await api.call('POST', '/endpoints', cloud);
+  for (const host of ['127.0.0.1', '127.0.0.2']) {
+    const client = connect({ host, localAddress: '127.0.0.2', port: Number(new URL(String(created.url)).port) });
+    expect(await echoed(client)).toMatch(new RegExp(`^PROXY TCP4 127\\.0\\.0\\.2 ${host} .*\r\nhello$`));
+  }
 
   // TLS reaches the internal endpoint as it is, unless the public one terminates it.
   forward(await inner.tlsEndpoint().domain('vault.internal').listen(), `tls://127.0.0.1:${secure}`);

@@ -8,11 +8,11 @@ import {
 } from '../../../lib/network/proxy-protocol.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/**
- * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or
- * what this node has counted, for that node itself.
- */
-export type RelayedPort = 'tls' | 'http' | 'stream' | 'counted' | number;
+/** What a node asks another one about itself: the figures of the dashboard, or Prometheus text. */
+export type NodeQuestion = 'counted' | 'metrics';
+
+/** What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or a question. */
+export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | number;
 
 interface Ticket {
   /** Id of the node that it is for. */

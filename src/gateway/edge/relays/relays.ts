@@ -14,15 +14,14 @@ import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
 import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
-import type { RelayedFor, RelayedPort } from './relay-tickets.ts';
+import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
 /** Answers other nodes, and takes connections that they have passed on. */
 export interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
-  /** What this node has counted, as JSON. */
-  counted(): string;
+  answer(question: NodeQuestion): Promise<string>;
   /** A name at another node has had no request for long. */
   forget(endpoint: RemoteEndpoint): void;
 }
@@ -86,18 +85,16 @@ export class Relays {
     return this.#relayed.get(client)?.port === 'stream';
   }
 
-  /** What a connection of another node asks for that is for no client; undefined: it is one of a client. */
-  answerTo(client: Socket): string | undefined {
-    return this.#relayed.get(client)?.port === 'counted' ? this.accept.counted?.() : undefined;
+  /** What answers the question of another node; undefined: the connection is one of a client. */
+  answerTo(client: Socket): (() => Promise<string>) | undefined {
+    const port = this.#relayed.get(client)?.port;
+    const { answer } = this.accept;
+    return answer && (port === 'counted' || port === 'metrics') ? () => answer(port) : undefined;
   }
 
-  /**
-   * What another node has counted, as it says.
-   *
-   * @throws when it does not answer in time
-   */
-  countedBy(node: NodePlace): Promise<unknown> {
-    return this.#remote.countedBy(node);
+  /** @throws when the node does not answer in time */
+  ask(node: NodePlace, question: NodeQuestion): Promise<string> {
+    return this.#remote.ask(node, question);
   }
 
   /** A connection continues over TLS. */
@@ -223,7 +220,7 @@ export class Relays {
     if (header.ends) setAddresses(socket, header.ends);
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
-    if (port === 'tls' || port === 'stream' || port === 'counted') return 'tls';
+    if (typeof port === 'string' && port !== 'http') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);
     else this.accept.tcp?.(socket, port);

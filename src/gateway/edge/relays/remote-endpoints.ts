@@ -26,7 +26,7 @@ import {
 } from '../../endpoints/endpoint.ts';
 import { LinkChannel } from './link-channel.ts';
 import { CONNECT_MS, connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
-import type { RelayedFor, RelayTickets } from './relay-tickets.ts';
+import type { NodeQuestion, RelayedFor, RelayTickets } from './relay-tickets.ts';
 
 /**
  * What another gateway serves of the requests and connections that are routed here. They go there over connections of their
@@ -130,15 +130,14 @@ export class RemoteEndpoints {
     return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
   }
 
-  /** @throws when it does not answer in time */
-  async countedBy({ next: _, ...node }: NodePlace): Promise<unknown> {
+  /** @throws when the node does not answer in time */
+  async ask(node: NodePlace, question: NodeQuestion): Promise<string> {
     const { nodes, tickets, commonName } = this.options;
     const link = await connectTo(node, nodes, (link, { id }) => {
-      link.write(tickets.issue(endsOf(link), id, { port: 'counted', isLast: true }));
+      link.write(tickets.issue(endsOf(link), id, { port: question, isLast: true }));
     });
     try {
-      const answer = text(await this.#secure(link, commonName));
-      return JSON.parse(await withDeadline(answer, 'what a gateway has counted', CONNECT_MS));
+      return await withDeadline(text(await this.#secure(link, commonName)), `the answer to ${question}`, CONNECT_MS);
     } finally {
       link.destroy();
     }
