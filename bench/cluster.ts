@@ -181,7 +181,7 @@ async function startAgents(
   gateways: Child<GatewayProcess>[],
   upstreamPort: number,
 ): Promise<{ names: string[]; groups: Child<unknown>[] }> {
-  const { address } = await startBalancer(gateways.map(({ ready }) => Number(ready.sessionAddress.split(':')[1])));
+  const { address } = await startBalancer(gateways.map(({ ready }) => ready.sessionAddress));
   const [{ ready }] = gateways as [Child<GatewayProcess>];
   const { caFile, authtoken } = ready;
   const groups: Child<unknown>[] = [];

@@ -68,6 +68,6 @@ export const operator: Client = {
   run: (lab, sources) => runSteps([PROGRAM, 'operator'], lab, sources),
   expected: {
     'CloudEndpoint tls: unchanged in the next round':
-      'the answer leaves out `:443`, so the operator sends the same update again in each round',
+      'the answer leaves out `:443`, as that of ngrok does: the operator sends the same update again in each round',
   },
 };

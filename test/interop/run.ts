@@ -2,6 +2,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { NO_POSTGRES } from '../support/postgres-server.ts';
 import { AGENT_NAMES, type AgentName, prepareAgent } from './agents.ts';
 import type { Case, Client } from './client.ts';
 import { CLIENTS } from './clients.ts';
@@ -9,7 +11,7 @@ import { labMissing, runIsolated, startLab } from './lab.ts';
 import { describe, judge, type Outcome } from './outcome.ts';
 import { compatibilityPage, type LastRuns } from './page.ts';
 
-const USAGE = `usage: npm run interop -- <client>… [--report]
+const USAGE = `usage: npm run interop -- <client>… [--gateways <number>] [--report]
        npm run interop -- prepare [${AGENT_NAMES.join('|')}]…`;
 const LAST_RUNS = 'test/interop/last-runs.json';
 const PAGE = 'docs/compatibility.md';
@@ -19,12 +21,17 @@ const PREPARE = 'prepare';
 const ISOLATED = '--isolated';
 
 /**
- * `npm run interop -- <client>… [--report]`: clients that others wrote, tried against a gateway on this machine. Fails
- * when a case fails that is not expected to. `--report` writes docs/compatibility.md.
+ * `npm run interop -- <client>…`: clients that others wrote, tried against a gateway on this machine. Fails when a case
+ * fails that is not expected to. `--gateways 3` has so many of them share a PostgreSQL, and passes each connection to the
+ * next one. `--report` writes docs/compatibility.md.
  */
 async function main(args: string[]): Promise<number> {
-  const report = args.includes('--report');
-  const names = args.filter((arg) => arg !== '--report');
+  const { values, positionals: names } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { report: { type: 'boolean' }, gateways: { type: 'string', default: '1' } },
+  });
+  const { report, gateways } = values;
   const unknown = names.filter((name) => !Object.hasOwn(CLIENTS, name));
   if (names.length === 0 || unknown.length > 0) {
     process.stderr.write(`${USAGE}\n\n${listOfClients()}\n`);
@@ -34,14 +41,14 @@ async function main(args: string[]): Promise<number> {
   for (const name of names) {
     const outcomes: Outcome[] = [];
     for (const [index, client] of (CLIENTS[name] ?? []).entries()) {
-      const missing = labMissing() ?? client.missing();
+      const missing = labMissing() ?? client.missing() ?? (gateways === '1' ? null : NO_POSTGRES);
       if (missing !== null) throw new Error(`${client.title}: ${missing}; it needs ${client.needs}`);
-      const outcome = await tryClient(client, [name, String(index)]);
+      const outcome = await tryClient(client, [name, String(index), gateways]);
       process.stdout.write(`${describe(outcome)}\n`);
       failures += outcome.failed.length;
       outcomes.push(outcome);
     }
-    if (report) writeReport(name, outcomes);
+    if (report) writeReport(gateways === '1' ? name : `${name} --gateways ${gateways}`, outcomes);
   }
   return failures === 0 ? 0 : 1;
 }
@@ -79,18 +86,19 @@ async function tryClient(client: Client, which: string[]): Promise<Outcome> {
     const cases = JSON.parse(readFileSync(join(folder, 'cases.json'), 'utf8')) as Case[];
     for (const { name, status, output } of cases)
       if (status === 'failed') process.stdout.write(`--- ${name}\n${output}\n`);
-    return judge(client, cases, new Date().toISOString().slice(0, 10));
+    const what = which.at(-1) === '1' ? client.what : `${client.what}; with ${which.at(-1)} gateways`;
+    return judge({ ...client, what }, cases, new Date().toISOString().slice(0, 10));
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
 /** Tries one client; inside the isolated network. */
-async function mainIsolated([folder = '', name = '', index = '']: string[]): Promise<number> {
+async function mainIsolated([folder = '', name = '', index = '', gateways = '1']: string[]): Promise<number> {
   const client = CLIENTS[name]?.[Number(index)];
   if (!client) throw new Error(`no client ${name} ${index}`);
   const sources = join(folder, 'client');
-  const lab = await startLab(join(folder, 'lab'), client.gateway?.(sources));
+  const lab = await startLab(join(folder, 'lab'), client.gateway?.(sources), Number(gateways));
   try {
     process.stdout.write(`trying ${client.title}\n`);
     writeFileSync(join(folder, 'cases.json'), JSON.stringify(await client.run(lab, sources)));

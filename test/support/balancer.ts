@@ -1,13 +1,21 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 
-/** As a load balancer in front of several gateways: passes each connection to the next one that accepts it. */
-export async function startBalancer(ports: readonly number[]): Promise<{ address: string; close: () => void }> {
+/**
+ * As a load balancer in front of several gateways: passes each connection to the next one that accepts it.
+ *
+ * @param addresses `host:port`
+ */
+export async function startBalancer(
+  addresses: readonly string[],
+  port = 0,
+): Promise<{ address: string; close: () => void }> {
   let next = 0;
   const server = createServer((client) => {
     client.on('error', () => {});
     const attempt = (left: number) => {
-      const gateway = connect(ports[next++ % ports.length] ?? 0, '127.0.0.1');
+      const [host = '', to] = addresses[next++ % addresses.length]?.split(':') ?? [];
+      const gateway = connect(Number(to), host);
       let isOpen = false;
       gateway.once('connect', () => {
         isOpen = true;
@@ -20,9 +28,9 @@ export async function startBalancer(ports: readonly number[]): Promise<{ address
       gateway.once('close', () => isOpen && client.destroy());
       client.once('close', () => gateway.destroy());
     };
-    attempt(ports.length);
+    attempt(addresses.length);
   });
-  server.listen(0, '127.0.0.1');
+  server.listen(port, '127.0.0.1');
   await once(server, 'listening');
   return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => void server.close() };
 }

@@ -56,7 +56,7 @@ export class ClusterProcesses {
       const env = { ...environment(database), GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
       gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, authtoken }));
     }
-    const balancer = await startBalancer(gateways.map(({ sessionAddress }) => Number(sessionAddress.split(':')[1])));
+    const balancer = await startBalancer(gateways.map(({ sessionAddress }) => sessionAddress));
     onTestFinished(balancer.close);
     return new ClusterProcesses(database, authtoken, gateways, balancer.address);
   }
