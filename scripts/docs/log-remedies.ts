@@ -114,7 +114,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'some tunnels are not online': 'run `device-agent doctor`, which says why',
   'tcp port not recorded': 'check the disk',
   'tcp port of a cloud endpoint not opened':
-    'stop the other program and restart the gateway, or change the `url` of the endpoint; or set `GATEWAY_TCP_PORTS`',
+    'stop the other program, or change the `url` of the endpoint; or set `GATEWAY_TCP_PORTS`. The port is tried every 5 s',
   'traffic policy of a cloud endpoint cannot be used':
     'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',

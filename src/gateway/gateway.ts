@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import type { RequestListener } from 'node:http';
+import { Agent } from 'node:https';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 
@@ -67,7 +68,7 @@ import type { SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
-import { recordSignIns } from './sign-in/recorded-sign-ins.ts';
+import { forgetSignIn, recordSignIns } from './sign-in/recorded-sign-ins.ts';
 import { startSessions } from './start-sessions.ts';
 import type { Activity } from './store/events.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
@@ -323,6 +324,7 @@ function createPolicies(
         ...store,
         people,
         begin: recordSignIns(store),
+        forget: (id) => forgetSignIn(store, id),
         ownerOf: (payer) => ownerOf(payer, store) ?? '',
         onEnd: signInNotes(activity),
       },
@@ -336,16 +338,25 @@ function createPolicies(
   });
 }
 
+/** How long an idle connection to a receiver of events is kept: shorter than servers keep theirs. */
+const EVENT_IDLE_MS = 4_000;
+
 /** Of several gateways, one sends events. What a copy of the database has sent, it would forget. */
 function startEventDelivery({ options, store, cluster, log, onStop }: Start): void {
   if (store.database.unwritable !== null) return;
-  const request: typeof publicRequest = (outbound, signal) => publicRequest(outbound, signal, options.policyNetworks);
+  // A handshake for each event would take most of its time.
+  const agent = new Agent({ keepAlive: true, timeout: EVENT_IDLE_MS });
+  const request: typeof publicRequest = (outbound, signal) =>
+    publicRequest(outbound, signal, options.policyNetworks, agent);
   const resolve: typeof publicAddress = (host) => publicAddress(host, options.policyNetworks);
   const folder = join(options.dataDir, 'gateway', 'events');
   const delivery = new EventDelivery({ store, folder, request, resolve, clock: systemClock, log });
   const start = () => {
     delivery.start();
-    return () => delivery.stop();
+    return async () => {
+      await delivery.stop();
+      agent.destroy();
+    };
   };
   if (cluster === null) onStop(start());
   else cluster.primary.whileSelf(start);

@@ -145,6 +145,7 @@ function openTcpPorts(
   onStop(async () => opener.stop());
   if (relays) relays.accept.tcp = (client, port) => opener.accept(client, port);
   cluster?.openPorts(opener);
-  cloudEndpoints.openPorts(opener);
+  const stopOpening = cloudEndpoints.openPorts(opener);
+  onStop(async () => stopOpening());
   return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
 }

@@ -79,6 +79,12 @@ export function ksuidOf(id: string): string {
   return id.slice(id.lastIndexOf('_') + 1);
 }
 
+/** When an identifier was made, to the second; null without a KSUID. */
+export function momentOf(id: string): Date | null {
+  const bytes = decodeKsuid(ksuidOf(id));
+  return bytes && new Date((bytes.readUInt32BE(0) + KSUID_EPOCH) * 1000);
+}
+
 /** The parts of a token: the KSUID of its identifier, and the secret. */
 export interface TokenParts {
   ksuid: string;

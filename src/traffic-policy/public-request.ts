@@ -1,5 +1,5 @@
 import { lookup as systemLookup } from 'node:dns';
-import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { type Agent, type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { type Cidr, cidrList } from '../lib/network/cidr.ts';
@@ -64,6 +64,7 @@ const NOT_PUBLIC = cidrList([
  * Sends a request to the public internet, and follows no redirects.
  *
  * @param allowed networks that are not public, but may be reached
+ * @param agent keeps connections for further requests, all of them with the same allowed networks; false: none is kept
  * @throws {ResponseTooLong}
  * @throws Error when the server is unreachable or not public, or the signal aborts
  */
@@ -71,15 +72,18 @@ export async function publicRequest(
   outbound: OutboundRequest,
   signal: AbortSignal,
   allowed: readonly Cidr[] = [],
+  agent: Agent | false = false,
 ): Promise<OutboundResponse> {
   // Names are checked when they are resolved.
   const literal = outbound.url.hostname.replace(/^\[(.*)\]$/, '$1');
   if (isIP(literal) && !isOpen(literal, allowed)) throw new Error(`${literal} is not on the public internet`);
-  const response = await ask(outbound, signal, allowed);
+  const response = await ask(outbound, signal, allowed, agent);
+  // A connection that is kept no longer belongs to a response that was read.
+  const { remoteAddress: address = '' } = response.socket;
   try {
     const body = await collected(response, outbound.maxBytes);
-    const { statusCode: status = 0, rawHeaders: headers, socket } = response;
-    return { status, headers, body, address: socket.remoteAddress ?? '' };
+    const { statusCode: status = 0, rawHeaders: headers } = response;
+    return { status, headers, body, address };
   } finally {
     response.destroy();
   }
@@ -101,13 +105,14 @@ function ask(
   { method, url, headers, body }: OutboundRequest,
   signal: AbortSignal,
   allowed: readonly Cidr[],
+  agent: Agent | false,
 ): Promise<IncomingMessage> {
   // Without a length, Node would send the body of a DELETE in a way that servers take for another request.
   const length = body === null ? {} : { 'content-length': body.length };
   const options = {
     method,
     lookup: lookupOf(allowed),
-    agent: false,
+    agent,
     headers: { ...namedValues(headers), ...length },
     signal,
   };

@@ -1,10 +1,17 @@
 import { once } from 'node:events';
 import { Agent, createServer, type ServerResponse } from 'node:http';
 import { connect, createServer as createTcpServer } from 'node:net';
+import { join } from 'node:path';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
+import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
+import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
+import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
+import { openStore } from '../../src/gateway/store/store.ts';
 import type { PortRange } from '../../src/lib/network/port-range.ts';
+import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, makeDataDir, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -290,6 +297,46 @@ describe('a public tcp cloud endpoint', () => {
     expect(await bytesAt(ports.first)).toBeNull();
     expect(after.lines).toContainEqual(expect.objectContaining({ msg: 'traffic policy log' }));
   });
+});
+
+it('the port of a public tcp endpoint is tried again until it can be opened, and closed once', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const store = openStore(join(await makeDataDir(), 'gateway.db'), new SecretsBox(Buffer.alloc(32)));
+  onTestFinished(() => store.database.close());
+  const { log, lines } = recordingLog();
+  const policies = new EndpointPolicies({ ipPolicies: () => null, log });
+  const parts = { store, endpoints: new EndpointRegistry(), policies, ports: { http: 80, https: 443 } };
+  const online = new OnlineCloudEndpoints({ ...parts, isLeased: null, log });
+  const asked: string[] = [];
+  let isTaken = true;
+  const stop = online.openPorts({
+    open: async (port) => {
+      asked.push(`open ${port}`);
+      if (isTaken) throw new Error('EADDRINUSE');
+    },
+    close: (port) => void asked.push(`close ${port}`),
+  });
+  const address = addressColumns({ protocol: 'tcp', internal: false, host: 'tcp.localhost', port: 20_001 });
+  const row = { id: 'ep_1', created_at: '', updated_at: '', description: null, metadata: null, pooling_enabled: false };
+  await store.database.write(() => store.cloudEndpoints.insert({ ...row, ...address, traffic_policy: '{}' }));
+  await online.settled();
+  const tryAgain = async () => {
+    vi.advanceTimersByTime(5_000);
+    await online.settled();
+  };
+  await tryAgain();
+  isTaken = false;
+  await tryAgain();
+  await tryAgain();
+  await store.database.write(() => store.cloudEndpoints.delete('ep_1'));
+  await tryAgain();
+  stop();
+  expect(asked).toEqual(['open 20001', 'open 20001', 'open 20001', 'close 20001']);
+  expect(lines.map(({ msg }) => msg)).toEqual([
+    'tcp port of a cloud endpoint not opened',
+    'tcp port of a cloud endpoint opened',
+  ]);
 });
 
 it('a device gets names below its site although a wildcard cloud endpoint serves the site', async () => {

@@ -49,7 +49,9 @@ export type Filled = Record<
   | 'bot-users'
   | 'authtokens'
   | 'api-keys'
-  | 'share-links',
+  | 'share-links'
+  | 'event-destinations'
+  | 'event-subscriptions',
   string
 >;
 
@@ -201,6 +203,13 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       ...{ expires_at: retries_at, max_uses: 2, uses: 1, last_used_at: now },
     };
     store.shareLinks.insert(link);
+    const id = store.ids.next('ed');
+    const destination = { ...row('ed'), id, ...store.eventDestinations.sealed({ kind: 'file', name: 'audit' }, id) };
+    store.eventDestinations.insert(destination);
+    store.eventDeliveries.begin(destination);
+    store.eventDeliveries.failed(id, now, text);
+    const subscription = { ...row('esb'), sources: [text], destination_ids: [id] };
+    store.eventSubscriptions.insert(subscription);
     return {
       devices: offline.id,
       invites: invite.id,
@@ -221,6 +230,8 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       authtokens: authtoken.id,
       'api-keys': key.id,
       'share-links': link.id,
+      'event-destinations': id,
+      'event-subscriptions': subscription.id,
     };
   });
 }

@@ -25,6 +25,8 @@ export class EventReceiver {
   readonly acknowledged: ReceivedEvent[] = [];
   /** What it does with the next event. */
   react: (event: ReceivedEvent) => Reaction = () => 204;
+  /** How many there were. */
+  connections = 0;
   #port = 0;
   #server: Server | null = null;
 
@@ -43,6 +45,9 @@ export class EventReceiver {
   /** Listens, at the same port as before. */
   async listen(): Promise<void> {
     const server = this.pair ? createTlsServer(this.pair) : createServer();
+    server.on('connection', () => {
+      this.connections += 1;
+    });
     server.on('request', (req, res) => this.#take(req, res));
     server.listen(this.#port, '127.0.0.1');
     await once(server, 'listening');

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { addPerson } from '../../src/gateway/sign-in/people.ts';
@@ -70,6 +71,12 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
   'api-keys': (store) => void issueApiKey(store, { description: FRESH }),
   'share-links': ({ shareLinks, ids }, { 'share-links': id }) =>
     shareLinks.insert({ ...existing(shareLinks, id), id: ids.next('sl'), description: FRESH }),
+  'event-destinations': ({ eventDestinations: rows, ids }, { 'event-destinations': from }) => {
+    const id = ids.next('ed');
+    rows.insert({ ...existing(rows, from), id, ...rows.sealed({ kind: 'file', name: FRESH }, id) });
+  },
+  'event-subscriptions': ({ eventSubscriptions, ids }, { 'event-subscriptions': id }) =>
+    eventSubscriptions.insert({ ...existing(eventSubscriptions, id), id: ids.next('esb'), description: FRESH }),
 };
 
 function existing<Row>(table: { get(id: string): Row | null }, id: string): Row {
@@ -200,6 +207,48 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.keyboard.press('Escape');
     await link(page, 'Delete').click();
     await page.getByText('own.site.example.com:443 goes offline for all clients.').waitFor();
+  });
+
+  it('sends events to destinations, and shows the secret of a webhook once', async () => {
+    const { page } = await openDashboard(browser, gateway, 'event-destinations/new', { viewport: PHONE });
+    const heading = (name: string) => page.getByRole('heading', { name, exact: true });
+    await page.getByLabel('URL').fill('http://siem.example.com');
+    await button(page, 'Create event destination').click();
+    await page.locator('.problem', { hasText: 'must be an https:// URL' }).waitFor();
+    await page.getByLabel('URL').fill('https://siem.example.com/');
+    await button(page, 'Create event destination').click();
+    const secret = page.locator('.with-copy pre');
+    expect(await secret.innerText()).toMatch(/^whsec_/);
+    const first = await secret.innerText();
+    await button(page, 'Done').click();
+    await link(page, 'New signing secret').click();
+    await button(page, 'Save').click();
+    expect(await secret.innerText()).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
+    expect(await secret.innerText()).not.toBe(first);
+    await button(page, 'Done').click();
+    await goTo(page, 'event-destinations/new');
+    await page.getByRole('radio', { name: 'File' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('changes');
+    await button(page, 'Create event destination').click();
+    await heading('changes.jsonl').waitFor();
+    await page.getByText('it gets no events yet').waitFor();
+    await button(page, 'Add subscription').click();
+    expect(await page.getByRole('checkbox', { name: 'changes.jsonl' }).isChecked()).toBe(true);
+    await button(page, 'Create event subscription').click();
+    await link(page, 'All events').click();
+    await heading('All events').waitFor();
+    await link(page, 'Edit').click();
+    await page.getByLabel('Types of events').fill('no_such_type');
+    await button(page, 'Save').click();
+    await page.locator('.problem', { hasText: 'no_such_type is not a type' }).waitFor();
+    await page.getByLabel('Types of events').fill('event_subscription_updated.v0');
+    await button(page, 'Save').click();
+    await heading('event_subscription_updated.v0').waitFor();
+    const file = join(gateway.dataDir, 'gateway', 'events', 'changes.jsonl');
+    await expect.poll(() => readFile(file, 'utf8').catch(() => '')).toContain('"event_subscription_updated.v0"');
+    await page.locator('.facts').getByRole('link', { name: 'changes.jsonl' }).click();
+    await page.locator('.facts').getByText('Up to date').waitFor();
+    await page.getByText('Delivered up to').waitFor();
   });
 
   it('refuses what is not a number within its bounds at its field, and sends nothing', async () => {
@@ -406,10 +455,11 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await button(page, 'Save').click();
     await page.locator('.facts', { hasText: 'office' }).waitFor();
     await page.goto(`${own.apiUrl}/#/audit-log`);
-    await rows.nth(1).waitFor();
+    await rows.nth(2).waitFor();
     await page.getByLabel('By', { exact: true }).fill('gateway');
-    await rows.nth(1).waitFor({ state: 'detached' });
-    expect(await rows.allTextContents()).toEqual([expect.stringContaining('office')]);
+    await rows.nth(2).waitFor({ state: 'detached' });
+    const texts = [expect.stringContaining('office'), expect.stringContaining('Dashboard session created')];
+    expect(await rows.allTextContents()).toEqual(texts);
     await page.getByLabel('Kind').selectOption('Domain');
     await page.getByText('Nothing matches.').waitFor();
     await page.getByLabel('Kind').selectOption('IP policy');

@@ -82,8 +82,10 @@ function addInitCommand(gateway: Command): void {
     .option('--email <address>', 'Where Let’s Encrypt sends notices', (text) =>
       parsed(VARIABLES.GATEWAY_ACME_EMAIL, text),
     )
-    .option('--database <url>', 'Shared PostgreSQL database instead of one in the data folder', (text) =>
-      parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
+    .option(
+      '--database <url>',
+      'Shared PostgreSQL database instead of one in the data folder (default: GATEWAY_DATABASE_URL, which other users of the machine cannot see)',
+      (text) => parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
     )
     .option(
       '--node-address <host:port>',

@@ -23,6 +23,9 @@ interface OnlineCloudEndpointsOptions {
 /** Whether its clients come to a port of its own, where they need no name. */
 const hasOwnPort = ({ protocol, internal }: CloudEndpoint): boolean => protocol === 'tcp' && !internal;
 
+/** How often a port is tried that could not be opened. */
+const RETRY_MS = 5_000;
+
 const NO_FRAME = { before: {}, after: {} };
 
 /**
@@ -31,6 +34,10 @@ const NO_FRAME = { before: {}, after: {} };
  */
 export class OnlineCloudEndpoints {
   readonly #online = new Map<string, CloudEndpoint>();
+  /** Those whose port is open, or being opened. */
+  readonly #opened = new Set<CloudEndpoint>();
+  /** Those whose port could not be opened. */
+  readonly #failing = new Set<CloudEndpoint>();
   /** Undefined before the gateway has one, or none. */
   #opener: PortOpener | null | undefined;
   /** Policies are compiled one after another, so that the last change of a row is the last to take effect. */
@@ -46,13 +53,19 @@ export class OnlineCloudEndpoints {
   }
 
   /**
-   * From now on, ports of public tcp endpoints are open while endpoints have them.
+   * From now on, ports of public tcp endpoints are open while endpoints have them. What fails is tried again.
    *
    * @param opener null: the gateway has no ports for them
+   * @returns ends the attempts
    */
-  openPorts(opener: PortOpener | null): void {
+  openPorts(opener: PortOpener | null): () => void {
     this.#opener = opener;
-    for (const endpoint of this.#online.values()) this.#openPort(endpoint);
+    const open = () => {
+      for (const endpoint of this.#online.values()) this.#openPort(endpoint);
+    };
+    open();
+    const timer = opener && setInterval(open, RETRY_MS).unref();
+    return () => clearInterval(timer ?? undefined);
   }
 
   /** Resolves when what is committed has taken effect here. */
@@ -75,7 +88,8 @@ export class OnlineCloudEndpoints {
     if (endpoint && endpoint.row.place !== row?.place) {
       this.#online.delete(id);
       endpoints.remove(endpoint);
-      if (hasOwnPort(endpoint)) this.#opener?.close(endpoint.port);
+      this.#failing.delete(endpoint);
+      if (this.#opened.delete(endpoint)) this.#opener?.close(endpoint.port);
       endpoint = undefined;
     }
     if (row === null) return;
@@ -94,15 +108,23 @@ export class OnlineCloudEndpoints {
   }
 
   #openPort(endpoint: CloudEndpoint): void {
-    if (hasOwnPort(endpoint)) this.#settled = Promise.all([this.#settled, this.#opened(endpoint)]).then(() => {});
+    if (!hasOwnPort(endpoint) || this.#opened.has(endpoint)) return;
+    this.#settled = Promise.all([this.#settled, this.#listen(endpoint)]).then(() => {});
   }
 
-  async #opened({ id, port }: CloudEndpoint): Promise<void> {
+  async #listen(endpoint: CloudEndpoint): Promise<void> {
+    const { id, port } = endpoint;
+    const { log } = this.options;
+    this.#opened.add(endpoint);
     try {
       if (this.#opener === null) throw new Error('tcp endpoints are disabled: GATEWAY_TCP_PORTS is off');
       await this.#opener?.open(port);
+      if (this.#failing.delete(endpoint)) log.info({ id, port }, 'tcp port of a cloud endpoint opened');
     } catch (error) {
-      this.options.log.error({ id, port, reason: messageOf(error) }, 'tcp port of a cloud endpoint not opened');
+      // Else, it was removed meanwhile.
+      if (!this.#opened.delete(endpoint) || this.#failing.has(endpoint)) return;
+      this.#failing.add(endpoint);
+      log.error({ id, port, reason: messageOf(error) }, 'tcp port of a cloud endpoint not opened');
     }
   }
 

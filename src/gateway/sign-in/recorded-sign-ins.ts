@@ -63,6 +63,13 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
   sessions.add(session, MAX_LISTED);
 }
 
+/** Takes a session off the lists. */
+export function forgetSignIn({ database, applicationSessions: sessions }: Store, id: string): void {
+  if (sessions.get(id) === null) return;
+  // Should it fail, lists show the session until it would have ended.
+  database.write(() => sessions.forget(id), null).catch(() => {});
+}
+
 /** A text of somebody else, without what a database or a terminal could not take. */
 function shown(text: string): string {
   return text.slice(0, MAX_TEXT).replace(/[\p{Cc}\p{Cs}]/gu, ' ');

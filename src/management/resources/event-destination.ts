@@ -98,6 +98,7 @@ export const EventDelivery = z.object({
   failing_since: orNull(z.string()),
   error: orNull(z.string()),
   waiting_since: orNull(z.string()),
+  delivered_until: orNull(z.string()),
   skipped: z.int(),
 });
 
@@ -112,7 +113,10 @@ export const EventDestination = z.object({
 export interface EventDestination extends z.output<typeof EventDestination> {
   /** The `signing_secret` of a webhook is returned once, when the gateway has made it. */
   target: EventTarget;
-  /** Since when it fails and why, since when its oldest event waits, and how many were skipped because they became too old. Not in ngrok's API. */
+  /**
+   * Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how
+   * many were skipped because they became too old. Not in ngrok's API.
+   */
   delivery?: z.output<typeof EventDelivery> | undefined;
 }
 

@@ -171,6 +171,8 @@ export class SignInGate {
     const target = searchParams.get('redirect_path');
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(visit, () => this.#begin(visit, target ?? '/', { prompt: 'login' }));
+    const session = this.#sessionIn(visit);
+    if (session !== null) this.context.ports.signIn.forget(session.id);
     const headers = [...NO_STORE, ...forgetSession(visit.cookies, site.names)];
     if (target !== null) return redirect(urlAt(site, target), headers);
     return signedOut(headers, site);

@@ -17,6 +17,8 @@ import { devicesSection } from './sections/devices.tsx';
 import { domainsSection } from './sections/domains.tsx';
 import { endpointsSection } from './sections/endpoints.tsx';
 import { invitesSection } from './sections/enrolment-keys.tsx';
+import { eventDestinationsSection } from './sections/event-destinations.tsx';
+import { eventSubscriptionsSection } from './sections/event-subscriptions.tsx';
 import { responsesSection } from './sections/http-responses.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
 import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
@@ -65,6 +67,8 @@ const SECTIONS = Object.fromEntries(
     authtokensSection,
     apiKeysSection,
     auditLogSection,
+    eventDestinationsSection,
+    eventSubscriptionsSection,
     shareLinksSection,
   ].map((section) => [section.name, section as unknown as Section]),
 ) as Record<SectionName, Section>;

@@ -17,8 +17,9 @@ const GROUPS: readonly { name: string | null; title?: string; views: readonly Vi
   {
     name: 'access',
     title: 'Access',
-    views: ['people', 'bot-users', 'authtokens', 'api-keys', 'share-links', 'audit-log'],
+    views: ['people', 'bot-users', 'authtokens', 'api-keys', 'share-links'],
   },
+  { name: 'events', title: 'Events', views: ['audit-log', 'event-destinations', 'event-subscriptions'] },
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */

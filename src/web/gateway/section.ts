@@ -27,6 +27,8 @@ export const SECTION_TITLES = {
   authtokens: 'Authtokens',
   'api-keys': 'API keys',
   'audit-log': 'Audit log',
+  'event-destinations': 'Event destinations',
+  'event-subscriptions': 'Event subscriptions',
 } as const;
 
 /** The title of the browser's tab. */

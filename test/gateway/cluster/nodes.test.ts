@@ -47,6 +47,7 @@ it('three gateways serve a device: one is killed, PostgreSQL is away, one is emp
   const { id = '' } = (await cluster.nodes()).find((node) => cluster.placeOf(node) === emptied) ?? {};
   const { code, stdout, stderr } = await cluster.command('drain', id);
   expect([code, stdout.trim()], stderr).toEqual([0, expect.stringContaining('has no sessions left')]);
+  expect((await cluster.command('log', '--export')).stdout).toMatch(/"gateway_updated\.v0".*"draining":true/);
   await until(() => served(), 'the device, also by the gateway that is emptied', { everyMs: 50 });
   expect(await serving()).not.toBe(emptied);
   await gateways[emptied]?.restart();

@@ -7,7 +7,7 @@ import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page
 import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
 import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/people.ts';
 import { PeopleProvider } from '../../../src/gateway/sign-in/people-provider.ts';
-import { endSignIns, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { endSignIns, forgetSignIn, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
@@ -57,7 +57,8 @@ let owner = '';
 
 /** A browser at an address of its own, as attempts are limited for each. */
 function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
-  const signInFor = createSignIn({ ...store, people, begin: recordSignIns(store) }, undefined, wallClock);
+  const forget = (id: string) => forgetSignIn(store, id);
+  const signInFor = createSignIn({ ...store, people, begin: recordSignIns(store), forget }, undefined, wallClock);
   const states = new Map<string, PolicyState>();
   return new WebClient(async (url, request) => {
     const { origin } = new URL(url);
@@ -239,7 +240,10 @@ describe('gateway-sign-in', () => {
     const { email } = await person();
     const browser = browserAt();
     await open(browser, email);
+    const listed = () => store.applicationUsers.count('email = ?', [email]);
+    await expect.poll(listed, { timeout: 2_000 }).toBe(1);
     expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain(`href="${SIGN_IN}/"`);
+    await expect.poll(listed, { timeout: 2_000 }).toBe(0);
     await browser.follow(await browser.visit(`${CAM}/`));
     const out = await send(browser, await browser.visit(`${SIGN_IN}/`));
     expect(out.body).toContain('Signed out');
@@ -355,6 +359,7 @@ describe('a one-time link', () => {
     await open(elsewhere, email);
     const link = await issue(id);
     const form = await browser.visit(link);
+    expect(form.body).toContain('It replaces what you have signed in with before.');
     expect(await send(browser, form, { password: 'too short' })).toMatchObject({
       status: 400,
       body: expect.stringContaining('at least 12'),

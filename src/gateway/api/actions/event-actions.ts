@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { z } from 'zod';
+import { momentOf } from '../../../lib/ids.ts';
 import type { OPERATIONS } from '../../../management/operations.ts';
 import {
   type EventDestination,
@@ -20,7 +21,7 @@ import {
   type Target,
 } from '../../store/events.ts';
 import { changed } from '../../store/sql/table.ts';
-import type { Store } from '../../store/store.ts';
+import { type Store, timestamp } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -114,10 +115,17 @@ function showDestination(
         failing_since: delivery.failing_since,
         error: delivery.error,
         waiting_since: store.eventDeliveries.waiting(delivery, 1)[0]?.created_at ?? null,
+        delivered_until: deliveredUntil(delivery.delivered),
         skipped: delivery.skipped,
       },
     }),
   };
+}
+
+/** @param id of the newest event that a destination has, or did not want; empty: none yet */
+function deliveredUntil(id: string): string | null {
+  const moment = momentOf(id);
+  return moment && timestamp(moment.getTime());
 }
 
 export function eventSubscriptionActions({
@@ -137,8 +145,9 @@ export function eventSubscriptionActions({
     destinations: destination_ids.map((id) => links.ref(eventDestinations, id)),
   });
   const checkReferences = (sources: readonly string[], destinations: readonly string[]) => {
-    if (!sources.every((type) => TYPES.has(type)))
-      throw refuse(400, 238, 'sources: not a type of events of this gateway; docs/events.md lists them');
+    const unknown = sources.find((type) => !TYPES.has(type));
+    if (unknown !== undefined)
+      throw refuse(400, 238, `sources: ${unknown} is not a type of events of this gateway; docs/events.md lists them`);
     if (!destinations.every((id) => store.eventDestinations.get(id)))
       throw refuse(400, 5103, 'destination_ids: no event destination has this id');
   };

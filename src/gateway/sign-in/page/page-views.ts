@@ -76,11 +76,11 @@ export function chooseView(
   { email }: Person,
   token: string,
   passkey: PasskeyForm,
-  { problem }: Partial<Again> = {},
+  { problem, isFirst }: Partial<Again> & { isFirst: boolean },
 ): string {
   return view(
     'Choose how you sign in',
-    `${paragraph('It replaces what you have signed in with before.')}${alert(problem)}
+    `${isFirst ? '' : paragraph('It replaces what you have signed in with before.')}${alert(problem)}
 <form method="post" action="/link/${escapeHtml(token)}">
 <label>Email <input name="email" type="email" autocomplete="username" value="${escapeHtml(email)}" readonly></label>
 <label>Password <input name="password" type="password" autocomplete="new-password" required minlength="${MIN_PASSWORD}" maxlength="${MAX_PASSWORD}"></label>

@@ -264,7 +264,9 @@ class SignInPage {
 
   #chooseView(row: PersonRow, token: string, problem?: string): string {
     const person = shown(row);
-    return chooseView(person, token, this.#passkeys.choose(person, token), problem === undefined ? {} : { problem });
+    const isFirst = row.password_set_at === null && this.dependencies.store.passkeys.ofPerson(row.id).length === 0;
+    const form = this.#passkeys.choose(person, token);
+    return chooseView(person, token, form, { isFirst, ...(problem !== undefined && { problem }) });
   }
 
   #expected({ headers }: Request, challenge: string): Expected {

@@ -1,0 +1,173 @@
+import type { EventDestination } from '../../../management/resources/event-destination.ts';
+import type { EventSubscription } from '../../../management/resources/event-subscription.ts';
+import { Badge } from '../../ui/notice.tsx';
+import { edited } from '../action-dialogs.tsx';
+import { Ago, Named, optional } from '../cells.tsx';
+import type { FormField, FormValues } from '../form.tsx';
+import { OwnedItems } from '../owned-items.tsx';
+import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';
+import type { Action } from '../section.ts';
+import { destinationName, placeOf, SUBSCRIPTION_COLUMNS, subscriptionForm } from './event-subscriptions.tsx';
+
+const KINDS = [
+  { value: 'webhook', label: 'Webhook', hint: 'A signed HTTPS request for each event.' },
+  { value: 'syslog', label: 'Syslog server' },
+  { value: 'file', label: 'File', hint: 'On the gateway’s machine, in its data folder.' },
+] as const;
+
+const kindOf = ({ target }: EventDestination) => KINDS.find(({ value }) => target[value] !== null);
+
+function state({ delivery }: EventDestination) {
+  if (delivery?.failing_since) return <Badge tone="bad">Failing</Badge>;
+  return delivery?.waiting_since ? <Badge tone="neutral">Sending</Badge> : <Badge tone="good">Up to date</Badge>;
+}
+
+const isKind =
+  (kind: string) =>
+  ({ kind: chosen = KINDS[0].value }: FormValues): boolean =>
+    chosen === kind;
+
+const target = { member: 'target' } as const;
+const FIELDS: readonly FormField[] = [
+  {
+    ...{ name: 'url', ...target, label: 'URL', kind: 'text', isShown: isKind('webhook') },
+    hint: 'Such as https://siem.example.com/gateway, on the public internet or in GATEWAY_POLICY_NETWORKS.',
+    required: 'Enter a URL that starts with https://.',
+  },
+  {
+    ...{ name: 'host', ...target, label: 'Server', kind: 'text', isShown: isKind('syslog') },
+    hint: 'Its name or IP address.',
+    required: 'Enter the name or IP address of the server.',
+  },
+  {
+    ...{ name: 'port', ...target, label: 'Port', kind: 'number', isShown: isKind('syslog') },
+    bounds: { min: 1, max: 65_535 },
+  },
+  {
+    ...{ name: 'transport', ...target, label: 'Transport', kind: 'choice', isShown: isKind('syslog') },
+    options: [
+      { value: 'tls', label: 'TLS' },
+      { value: 'tcp', label: 'TCP' },
+      { value: 'udp', label: 'UDP', hint: 'Events may be lost.' },
+    ],
+  },
+  {
+    ...{ name: 'file', ...target, label: 'Name', kind: 'text', isShown: isKind('file') },
+    hint: 'Without folder and ending: audit becomes audit.jsonl.',
+    required: 'Enter a name, such as audit.',
+  },
+  ...ANNOTATIONS,
+];
+
+/** The member `target` of a request. */
+function targetOf({ kind = KINDS[0].value, url = '', file = '', host = '', port, transport = 'tls' }: FormValues) {
+  if (kind === 'webhook') return { webhook: { url: url.trim() } };
+  if (kind === 'file') return { file: { name: file.trim() } };
+  return { syslog: { host: host.trim(), port: Number(port), transport } };
+}
+
+/** Where events are sent. */
+export const eventDestinationsSection = resource<EventDestination>({
+  name: 'event-destinations',
+  path: '/event_destinations',
+  tables: ['event_destinations', 'event_deliveries'],
+  nameOf: destinationName,
+  columns: [
+    { head: 'Sends to', cell: (each) => <Named name={placeOf(each)} below={each.description} /> },
+    { head: 'Kind', cell: (each) => kindOf(each)?.label ?? '–' },
+    { head: 'State', cell: state },
+    CREATED,
+  ],
+  searchTexts: (each) => [each.id, placeOf(each), kindOf(each)?.label, each.description, each.metadata],
+  empty: {
+    title: 'No event destinations yet',
+    text: 'The gateway sends events, such as changes, sign-ins and denied requests, to webhooks, syslog servers and files.',
+  },
+  create: {
+    label: 'Create event destination',
+    fields: [{ name: 'kind', label: 'Kind', kind: 'choice', options: KINDS }, ...FIELDS],
+    values: { port: '6514' },
+    body: (values) => ({ target: targetOf(values) }),
+    once: ({ target }) => signingSecretIn(target as EventDestination['target']),
+  },
+  edit: {
+    label: 'Edit event destination',
+    fields: FIELDS,
+    values: (each) => {
+      const { webhook, file, syslog } = each.target;
+      return {
+        ...{ kind: kindOf(each)?.value ?? '', url: webhook?.url ?? '', file: file?.name ?? '' },
+        ...{ host: syslog?.host ?? '', port: String(syslog?.port ?? ''), transport: syslog?.transport ?? '' },
+      };
+    },
+    body: (values) => (values.kind === '' ? {} : { target: targetOf(values) }),
+  },
+  facts: (each) => {
+    const { failing_since, error, waiting_since, delivered_until, skipped } = each.delivery ?? {};
+    return [
+      { label: kindOf(each)?.label ?? 'Target', value: <span class="url">{placeOf(each)}</span> },
+      { label: 'State', value: state(each) },
+      ...optional('Delivered up to', delivered_until && <Ago moment={delivered_until} />),
+      ...optional('Failing since', failing_since && <Ago moment={failing_since} />),
+      ...optional('Reason', failing_since && error),
+      ...optional('Oldest event that waits', waiting_since && <Ago moment={waiting_since} />),
+      ...optional('Skipped because they were too old', skipped !== 0 && skipped),
+    ];
+  },
+  more: (destination) => (
+    <OwnedItems<EventSubscription>
+      key={destination.id}
+      title="Subscriptions"
+      path="/event_subscriptions"
+      listKey="event_subscriptions"
+      section="event-subscriptions"
+      columns={SUBSCRIPTION_COLUMNS}
+      owner={destination}
+      isOwned={({ destinations }) => destinations.some(({ id }) => id === destination.id)}
+      add={() => subscribe(destination)}
+      none={<p class="hint">No subscription names it: it gets no events yet.</p>}
+    />
+  ),
+  remove: (each) => ({
+    title: `Delete the event destination ${placeOf(each)}?`,
+    effects: ['It gets no more events, not even those that wait.', 'One that a subscription names cannot be deleted.'],
+    submit: 'Delete event destination',
+  }),
+  actions: (each, { edit, remove }) => [...edit, ...(each.target.webhook ? [newSecret(each)] : []), ...remove],
+});
+
+/** The signing secret of a webhook that the gateway has made; null without one. */
+function signingSecretIn({ webhook }: EventDestination['target']) {
+  return webhook?.signing_secret ? shownSecret(webhook.signing_secret) : null;
+}
+
+const shownSecret = (text: string) => ({
+  text,
+  note: 'The receiver checks the signatures of events with this secret.',
+});
+
+function subscribe({ id }: EventDestination): Action {
+  const form = { ...subscriptionForm, values: { sources: '*', destinations: id } };
+  return edited({ name: 'subscribe', label: 'Add subscription', method: 'POST', path: '/event_subscriptions', form });
+}
+
+/** Bytes of a signing secret. */
+const SECRET_BYTES = 32;
+
+/** The API takes a new secret rather than making one. */
+function newSecret({ id, target: { webhook } }: EventDestination): Action {
+  const random = String.fromCharCode(...crypto.getRandomValues(new Uint8Array(SECRET_BYTES)));
+  const signing_secret = `whsec_${btoa(random)}`;
+  return edited({
+    name: 'secret',
+    label: 'New signing secret',
+    method: 'PATCH',
+    path: `/event_destinations/${id}`,
+    form: {
+      label: 'Replace the signing secret',
+      fields: [],
+      body: () => ({ target: { webhook: { url: webhook?.url, signing_secret } } }),
+      once: () => shownSecret(signing_secret),
+    },
+  });
+}
