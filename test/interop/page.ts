@@ -37,8 +37,8 @@ export function compatibilityPage(lastRuns: LastRuns): string {
     '',
     '| Client | Test | Why |',
     '| --- | --- | --- |',
-    ...expected,
-    ...failed,
+    // The same with several gateways.
+    ...new Set([...expected, ...failed]),
     '',
     '## Kubernetes operator',
     '',
