@@ -90,11 +90,15 @@ export class HistoryCluster {
     return asked > 1 && status === 404 ? 204 : status;
   }
 
-  /** For how long the gateways are silent that have not applied the end of an authtoken, in milliseconds. */
+  /**
+   * For how long the gateways are silent that do not say yet that they have applied the end of an authtoken, in milliseconds. The
+   * one that has made it is left out: it says so late, too.
+   */
   async #without(id: string): Promise<number[]> {
     const behind = await this.database.query<{ silent: string }>(
       `SELECT EXTRACT(EPOCH FROM clock_timestamp() - renewed) * 1000 AS silent FROM device_agent.nodes
-      WHERE applied < (SELECT version FROM device_agent.rows WHERE tbl = 'credentials' AND key = '["${id}"]')`,
+      WHERE applied < (SELECT version FROM device_agent.rows WHERE tbl = 'credentials' AND key = '["${id}"]')
+      AND id <> (SELECT row->>'value' FROM device_agent.rows WHERE tbl = 'facts' AND key = '["primary_node"]')`,
     );
     return behind.map(({ silent }) => Number(silent));
   }
