@@ -16,7 +16,7 @@ import { listening } from '../../support/loopback.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { makeFolder } from '../../support/temporary-folder.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
-import { askPolicy } from '../../traffic-policy/actions/ask-policy.ts';
+import { askPolicy, documentedConfig } from '../../traffic-policy/actions/ask-policy.ts';
 
 const HOST = 'sign-in.example.com';
 const SIGN_IN = `https://${HOST}`;
@@ -143,6 +143,19 @@ describe('gateway-sign-in', () => {
       ['__Host-', HOST, true],
       ['__Host-', 'cam.example.com', true],
     ]);
+  });
+
+  it('lets those in whom the policy of docs/sign-in.md names', async () => {
+    const [listed, family, other] = [await person({ groups: [] }), await person(), await person({ groups: ['staff'] })];
+    const config = documentedConfig('People of this gateway', 'gateway-sign-in');
+    const before = endpoints;
+    endpoints = { [CAM]: { ...config, people: [listed.email] } };
+    onTestFinished(() => {
+      endpoints = before;
+    });
+    const statusOf = async ({ email }: { email: string }) => (await open(browserAt(), email)).status;
+    expect(await Promise.all([listed, family, other].map(statusOf))).toEqual([200, 200, 403]);
+    expect(Object.keys(config)).toEqual(['people', 'groups']);
   });
 
   it('tells a second endpoint who somebody is only after a click, and the next time without one', async () => {

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { parse } from 'yaml';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest, PublicResponse } from '../../../src/traffic-policy/fetch-document.ts';
 import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
@@ -33,4 +35,16 @@ export async function askPolicy(
   if (outcome.kind === 'error') headers['ngrok-error-code'] = outcome.code;
   const body = outcome.kind === 'answer' ? outcome.body : Buffer.from(outcome.message);
   return { status: outcome.status, headers, body, forwarded: subject.headers };
+}
+
+/** The configuration of the only action in the policy that a chapter of docs/sign-in.md shows. */
+export function documentedConfig(chapter: string, type: string): Record<string, unknown> {
+  const [, indent = '', text = ''] =
+    new RegExp(`^## ${chapter}\\n(?:(?!^## )[\\s\\S])*?^( *)\`\`\`yaml\\n([\\s\\S]*?)^ *\`\`\`$`, 'm').exec(
+      readFileSync('docs/sign-in.md', 'utf8'),
+    ) ?? [];
+  const { on_http_request: rules } = parse(text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''));
+  const [action] = rules[0].actions;
+  if (rules.length !== 1 || action.type !== type) throw new Error(`${chapter} shows another policy`);
+  return action.config;
 }

@@ -16,7 +16,7 @@ import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
 import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
-import { askPolicy } from './ask-policy.ts';
+import { askPolicy, documentedConfig } from './ask-policy.ts';
 
 const CAM = 'https://cam.example.com';
 const DOOR = 'https://door.example.com';
@@ -131,6 +131,12 @@ describe('openid-connect', () => {
       { name: expect.stringMatching(/^__Host-/), isHostOnly: true },
     ]);
     expect(world.troubles).toEqual([]);
+  });
+
+  it.each(['Google', 'Keycloak'])('does as docs/sign-in.md shows for %s, here at another provider', async (chapter) => {
+    const config = documentedConfig(chapter, 'openid-connect');
+    const { browser } = setUp({ [CAM]: { ...config, issuer_url: idp.issuer, ...CLIENT } });
+    expect((await signIn(browser)).body).toBe('jo@example.com|JO|jo');
   });
 
   it('tells who has signed in, and what has failed', async () => {
