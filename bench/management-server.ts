@@ -5,7 +5,7 @@ import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/manageme
 import { DeviceSightings } from '../src/gateway/devices/device-sightings.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
-import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
 import { ExpressMessages } from '../src/lib/http/express-app.ts';
@@ -27,7 +27,7 @@ const nothing = {
   sightings: new DeviceSightings(store, log),
   log,
   activity: { note: () => {} },
-  counters: new TrafficCounters(),
+  counters: new EdgeCounters(),
   wakeCertificateRenewal: () => {},
   ipPolicies: () => null,
   addresses: { baseDomain: 'gateway.example.com', ports: { http: 80, https: 443 }, tcpHost: 'tcp.gateway.example.com' },

@@ -106,7 +106,7 @@ const AuthExtra = z.preprocess(
     legnumber: z
       .number()
       .nullish()
-      .transform((leg) => leg ?? 0),
+      .transform((count) => count ?? 0),
     streamwindow: streamWindow,
     secondlink: announced,
     requestfeed: announced,
@@ -131,7 +131,7 @@ const policy = z.preprocess((value) => (typeof value === 'object' && value ? pol
  * The options that set an endpoint's address and how its connections are carried; the others become policy rules. The
  * answer echoes all of them as received.
  */
-export const EndpointOptions = z.object({
+export const BindOptions = z.object({
   Addr: text,
   Domain: text,
   Hostname: text,
@@ -149,7 +149,7 @@ export const EndpointOptions = z.object({
   Policy: policy,
   TrafficPolicy: text,
 });
-export type EndpointOptions = z.output<typeof EndpointOptions>;
+export type BindOptions = z.output<typeof BindOptions>;
 
 const annotation = text.refine((value) => value.length <= MAX_ANNOTATION);
 
@@ -232,7 +232,7 @@ export const AuthAnswer = z.object({
 });
 
 /** `Nodes`: addresses of their HTTPS ports, `host:port`. `Name`: the server name for sessions there. */
-export const OtherNodes = z.object({ Error: text, Nodes: texts(MAX_NODES).catch([]), Name: text });
+export const OtherNodesAnswer = z.object({ Error: text, Nodes: texts(MAX_NODES).catch([]), Name: text });
 
 export const LinkTicket = z.object({ Error: text, Ticket: text });
 

@@ -23,9 +23,9 @@ import { TunnelManager, type TunnelManagerOptions } from './tunnels/tunnel-manag
 import { TunnelStore } from './tunnels/tunnel-store.ts';
 import { tunnelsCodec, tunnelsFile } from './tunnels/tunnels-file.ts';
 import { AbandonedConnections } from './upstreams/abandoned-connections.ts';
+import { connectUpstream } from './upstreams/connect-upstream.ts';
 import { parseUpstream } from './upstreams/upstream.ts';
 import { checkHttp } from './upstreams/upstream-check.ts';
-import { connectUpstream } from './upstreams/upstream-connection.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
 import type { UpstreamHealth } from './upstreams/upstream-health.ts';

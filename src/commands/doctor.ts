@@ -5,7 +5,7 @@ import { createLog } from '../lib/log/log.ts';
 import { VERSION } from '../packaged.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { AGENT_SERVICE, GATEWAY_SERVICE, serviceEnvironment, stateFolderOf } from '../service/service.ts';
-import { serviceState } from '../service/status.ts';
+import { serviceState } from '../service/service-state.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';

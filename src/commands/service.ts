@@ -14,7 +14,7 @@ import {
   serviceEnvironment,
   stateFolderOf,
 } from '../service/service.ts';
-import { type ServiceState, serviceState } from '../service/status.ts';
+import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';

@@ -18,7 +18,7 @@ import { type GatewayServerSettings, loadGatewayServerSettings } from '../settin
 import { isSetHere } from '../settings/setting-sources.ts';
 
 /** Where a command runs. */
-export interface Caller {
+export interface CommandPlace {
   env: NodeJS.ProcessEnv;
   folder: string;
   isRoot: boolean;
@@ -27,7 +27,7 @@ export interface Caller {
 }
 
 /** Where the settings of a program are. */
-export interface Place extends Pick<Caller, 'env' | 'folder'> {
+export interface Place extends Pick<CommandPlace, 'env' | 'folder'> {
   /** Whether the program is the installed service. */
   isService: boolean;
 }
@@ -36,19 +36,19 @@ export interface Place extends Pick<Caller, 'env' | 'folder'> {
 type Needs = 'api' | 'data';
 
 /** Settings of the agent that a command is about; see {@link placeOf}. */
-export function agentSettings(needs: Needs, caller: Caller = thisCaller()): Settings {
+export function agentSettings(needs: Needs, caller: CommandPlace = thisCaller()): Settings {
   const { env, folder } = placeOf(AGENT_SERVICE, needs, caller);
   return loadSettings(env, folder);
 }
 
 /** Settings of the gateway that a command is about; see {@link placeOf}. */
-export function gatewaySettings(needs: Needs, caller: Caller = thisCaller()): GatewayServerSettings {
+export function gatewaySettings(needs: Needs, caller: CommandPlace = thisCaller()): GatewayServerSettings {
   const { env, folder } = gatewayPlace(needs, caller);
   return loadGatewayServerSettings(env, folder);
 }
 
 /** Where the settings of the gateway are that a command is about; see {@link placeOf}. */
-export function gatewayPlace(needs: Needs, caller: Caller = thisCaller()): Place {
+export function gatewayPlace(needs: Needs, caller: CommandPlace = thisCaller()): Place {
   return placeOf(GATEWAY_SERVICE, needs, caller);
 }
 
@@ -58,7 +58,7 @@ export function gatewayPlace(needs: Needs, caller: Caller = thisCaller()): Place
  *
  * @throws {OperatorError} when only root can use the service's data
  */
-function placeOf(service: Service, needs: Needs, { env, folder, isRoot, root }: Caller): Place {
+function placeOf(service: Service, needs: Needs, { env, folder, isRoot, root }: CommandPlace): Place {
   const here = { env, folder, isService: false };
   const isHere = isSetHere(['DATA_DIR', 'SETTINGS_FILE', 'AGENT_HOST', 'AGENT_PORT'], env, folder);
   if (isHere || hasData(service, folder) || !existsSync(root + unitFileOf(service))) return here;
@@ -78,7 +78,7 @@ function hasData(service: Service, folder: string): boolean {
   return names.some((name) => existsSync(join(folder, 'data', name)));
 }
 
-function thisCaller(): Caller {
+function thisCaller(): CommandPlace {
   return { env: process.env, folder: process.cwd(), isRoot: process.geteuid?.() === 0, root: thisHost().root };
 }
 

@@ -4,7 +4,7 @@ import type { Authtoken, Provisioned } from '../management/provision.ts';
 import type { ProvisionEvent } from '../management/provision-run.ts';
 
 /** The gateway that the device's agent connects to. */
-export interface GatewayAddress {
+export interface AgentGateway {
   /** `host:port`. */
   serverAddr: string;
   /** Path of the CA certificate on the device; null when it was not chosen. */
@@ -47,7 +47,7 @@ export function describeWait(minutes: number): string {
  *
  * @param gateway null: ngrok's cloud, the agent's default
  */
-export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress | null): string[] {
+export function envLines({ authtoken, domain }: Provisioned, gateway: AgentGateway | null): string[] {
   const token = authtoken.kind === 'created' ? `NGROK_AUTHTOKEN=${authtoken.token}` : '# NGROK_AUTHTOKEN=';
   // Without a wildcard, the tunnel needs the only name.
   const agentDomain = domain.domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`] : [];
@@ -55,7 +55,7 @@ export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAdd
   return [token, `NGROK_SERVER_ADDR=${gateway.serverAddr}`, ...caLines(gateway), ...agentDomain];
 }
 
-function caLines({ caCert, apiCaFile }: GatewayAddress): string[] {
+function caLines({ caCert, apiCaFile }: AgentGateway): string[] {
   if (caCert !== null) return [`NGROK_CA_CERT=${caCert}`];
   if (apiCaFile !== null)
     return [`# copy ${apiCaFile} to the device, beside .env`, `NGROK_CA_CERT=${basename(apiCaFile)}`];

@@ -10,7 +10,7 @@ import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
 import { parsed } from './command-line.ts';
 import { jsonText, note, print } from './output.ts';
-import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
+import { type AgentGateway, describeProgress, describeResult, describeWait, envLines } from './setup-report.ts';
 
 interface SetupOptions {
   domain: string;
@@ -125,7 +125,7 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
 export function gatewayOf(
   options: Pick<SetupOptions, 'serverAddr' | 'caCert'>,
   settings: Pick<ManagementSettings, 'apiUrl' | 'apiCaFile' | 'serverAddr' | 'caCert'>,
-): GatewayAddress | null {
+): AgentGateway | null {
   const { apiUrl, apiCaFile } = settings;
   if (apiUrl?.startsWith(CLOUD_API)) return null;
   const serverAddr = options.serverAddr ?? settings.serverAddr ?? sessionAddressOf(apiUrl ?? '');
@@ -151,7 +151,7 @@ function sessionAddressOf(apiUrl: string): string | null {
  *
  * @throws {OperatorError} exit code 2 for ngrok's cloud, or when the gateway's domain is unknown
  */
-export function tcpAddresses(range: PortRange, gateway: GatewayAddress | null): string {
+export function tcpAddresses(range: PortRange, gateway: AgentGateway | null): string {
   if (gateway === null) {
     throw new OperatorError("--tcp is for gateways of your own: reserve TCP addresses in ngrok's dashboard", 2);
   }

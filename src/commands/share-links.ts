@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { ShareLink } from '../agent/api/operations.ts';
 import { count, duration } from './command-line.ts';
 import { show } from './output.ts';
-import { table } from './table.ts';
+import { table } from './text-table.ts';
 
 export interface ShareOptions {
   /** Milliseconds. */

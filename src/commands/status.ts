@@ -45,7 +45,7 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   // Finds a full disk before a change fails, where this user may.
   const disk = await diskProblem(settings.dataDir);
   const unsaved = disk ? { problem: disk.detail, remedy: disk.advice } : unsavedChange(report);
-  const problems = [...(unsaved ? [unsaved] : []), ...problemsOf(report, tunnels)];
+  const problems = [...(unsaved ? [unsaved] : []), ...statusProblems(report, tunnels)];
   const page = pageOf(report);
   const color = wantsColor(process.stdout, process.env);
   show({ ok: problems.length === 0, ...report, page, problems }, { json }, (shown) =>
@@ -73,7 +73,10 @@ function unsavedChange({ storage: { last_error } }: StatusReport): Problem | nul
 }
 
 /** The problems, those first that cause others. */
-export function problemsOf({ session, remote_api: own }: StatusReport, tunnels: readonly ListedTunnel[]): Problem[] {
+export function statusProblems(
+  { session, remote_api: own }: StatusReport,
+  tunnels: readonly ListedTunnel[],
+): Problem[] {
   if (session.state !== 'online') {
     const problem = `no session with ${session.gateway} (${session.state})${because(session.last_error)}`;
     return [{ problem, remedy: sessionAdvice(session.last_error) }];

@@ -11,7 +11,7 @@ import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/transport.ts';
 import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
-import type { ServiceState } from '../service/status.ts';
+import type { ServiceState } from '../service/service-state.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { settingMeant } from '../settings/unknown-settings.ts';
 import type { Name } from './advice.ts';

@@ -1,5 +1,5 @@
 import { isSupportedNode, OLDEST_NODE } from '../node-version.ts';
-import type { ServiceState } from '../service/status.ts';
+import type { ServiceState } from '../service/service-state.ts';
 import { type Check, check, failed, ok, type Result } from './finding.ts';
 
 /** @param version of the running Node, for example `v20.19.0` */

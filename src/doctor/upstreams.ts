@@ -1,9 +1,9 @@
 import { beginsWithHttp1 } from '../agent/connectors/endpoint-options.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnels-file.ts';
+import { connectUpstream } from '../agent/upstreams/connect-upstream.ts';
 import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
 import { checkHttp } from '../agent/upstreams/upstream-check.ts';
-import { connectUpstream } from '../agent/upstreams/upstream-connection.ts';
 import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';

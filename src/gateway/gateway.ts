@@ -61,8 +61,8 @@ import { countedBy, withStored } from './endpoints/live-view.ts';
 import { ActivityLog, noteEndpoints, noteRefused, noteSessions, signInNotes } from './events/activity-log.ts';
 import { EventDelivery } from './events/event-delivery.ts';
 import type { GatewayOptions } from './gateway-options.ts';
+import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
-import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/create-share-links.ts';
@@ -144,7 +144,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       balancers: options.balancers?.length ? new LoadBalancers(options.balancers, options.log) : null,
       endpoints,
       cluster,
-      counters: new TrafficCounters(),
+      counters: new EdgeCounters(),
       challenges: {
         http: new HttpChallenges(),
         tlsAlpn: new TlsAlpnChallenges(),
@@ -175,7 +175,7 @@ interface Start {
   endpoints: EndpointRegistry;
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   challenges: Challenges;
   ipPolicies: PolicyPorts['ipPolicies'];
   log: Log;

@@ -16,7 +16,7 @@ import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import type { GatewayOptions } from './gateway-options.ts';
-import type { TrafficCounters } from './metrics/traffic-counters.ts';
+import type { EdgeCounters } from './metrics/edge-counters.ts';
 import { AGENT_LIMITS } from './sessions/agent-limits.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
@@ -35,7 +35,7 @@ interface SessionParts {
   addresses: AddressSettings;
   shares: DescriptorShares;
   balancers: LoadBalancers | null;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
   relays: Relays | null;

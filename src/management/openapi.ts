@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/http/openapi.ts';
+import { ErrorBody, errorResponse, type JsonObject, jsonSchema } from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 import {
   CA_PATH,
@@ -29,8 +29,8 @@ const ERRORS = {
 /**
  * Generates the OpenAPI 3.1 document of the API from the schemas and operations that server and client use.
  */
-export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
-  const paths: Record<string, Json> = {};
+export function openApiDocument({ baseUrl, version }: OpenApiOptions): JsonObject {
+  const paths: Record<string, JsonObject> = {};
   for (const { id, family, operation } of allOperations()) {
     const method = operation.method.toLowerCase();
     paths[operation.path] = { ...paths[operation.path], [method]: describe(id, family, operation) };
@@ -63,7 +63,7 @@ const ENROLMENT_ERRORS = Object.fromEntries(
 );
 
 /** What devices call when they join and leave: without an API key and a version. */
-function enrolmentPaths(): Record<string, Json> {
+function enrolmentPaths(): Record<string, JsonObject> {
   return {
     [CA_PATH]: {
       get: {
@@ -110,7 +110,7 @@ function enrolmentPaths(): Record<string, Json> {
   };
 }
 
-function describe(id: string, family: string, operation: Operation): Json {
+function describe(id: string, family: string, operation: Operation): JsonObject {
   return {
     operationId: id,
     summary: operation.summary,
@@ -155,7 +155,7 @@ const VERSION_HEADERS = ['Service-Version', 'Ngrok-Version'].map((name) => ({
   schema: { type: 'string', enum: ['2'] },
 }));
 
-function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): Json[] {
+function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): JsonObject[] {
   return [
     {
       name: 'limit',
@@ -172,16 +172,16 @@ function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): Json[] 
   ];
 }
 
-function filterParameters({ filters }: Operation): Json[] {
+function filterParameters({ filters }: Operation): JsonObject[] {
   if (filters === undefined) return [];
-  const { properties } = jsonSchema(filters, 'input') as { properties: Record<string, Json> };
+  const { properties } = jsonSchema(filters, 'input') as { properties: Record<string, JsonObject> };
   return Object.entries(properties).map(([name, { description, ...schema }]) => ({
     ...{ name, in: 'query', description },
     schema,
   }));
 }
 
-function pathParameters({ path, idPrefix }: Operation): Json[] {
+function pathParameters({ path, idPrefix }: Operation): JsonObject[] {
   const schemas = { id: { type: 'string', pattern: idPattern(idPrefix) }, type: { type: 'string' } };
   return Object.entries(schemas)
     .filter(([name]) => path.includes(`{${name}}`))
@@ -189,23 +189,23 @@ function pathParameters({ path, idPrefix }: Operation): Json[] {
 }
 
 /** A missing body counts as an empty one. */
-function requestBody(body: z.ZodType): Json {
+function requestBody(body: z.ZodType): JsonObject {
   const content = { 'application/json': { schema: nullMeansAbsent(jsonSchema(body, 'input')) } };
   return { required: !body.safeParse({}).success, content };
 }
 
 /** Lets the optional members of an object be null, at every level. */
-function nullMeansAbsent(schema: Json): Json {
+function nullMeansAbsent(schema: JsonObject): JsonObject {
   if (typeof schema.properties !== 'object') return schema;
   const required = new Set(schema.required as string[] | undefined);
-  const properties = Object.entries(schema.properties as Record<string, Json>).map(([name, member]) => {
+  const properties = Object.entries(schema.properties as Record<string, JsonObject>).map(([name, member]) => {
     const inner = nullMeansAbsent(member);
     return [name, required.has(name) ? inner : nullable(inner)];
   });
   return { ...schema, properties: Object.fromEntries(properties) };
 }
 
-function nullable(schema: Json): Json {
+function nullable(schema: JsonObject): JsonObject {
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: [...schema.anyOf, { type: 'null' }] };
   const { type, enum: values, ...rest } = schema;
   if (values === undefined) return { ...schema, type: [type, 'null'] };
@@ -213,7 +213,7 @@ function nullable(schema: Json): Json {
   return { ...rest, anyOf: [{ type, enum: values }, { type: 'null' }] };
 }
 
-function success({ answer, listKey }: Operation): Json {
+function success({ answer, listKey }: Operation): JsonObject {
   if (!answer) return { description: 'Success without a body.' };
   const schema = listKey === null ? answer : listOf(listKey, answer);
   return { description: 'Success.', content: { 'application/json': { schema: jsonSchema(schema, 'output') } } };

@@ -20,7 +20,7 @@ export const ACCESS_WAYS = [
 export type AccessWay = (typeof ACCESS_WAYS)[number];
 
 /** Which people of the gateway a policy lets sign in. */
-export interface Admission {
+export interface AdmittedPeople {
   /** Whether it has no lists. */
   readonly everyone: boolean;
   /** Emails in lower case. */
@@ -86,7 +86,7 @@ export function accessOf(rules: RulesByPhase<Rule>): AccessWay[] {
 }
 
 /** Whom a policy's action gateway-sign-in lets in, of which there is one at most; null without it. */
-export function admissionOf({ on_http_request: rules = [] }: RulesByPhase<Rule>): Admission | null {
+export function admissionOf({ on_http_request: rules = [] }: RulesByPhase<Rule>): AdmittedPeople | null {
   const action = rules.flatMap(({ actions }) => actions).find(({ type }) => type === 'gateway-sign-in');
   return action === undefined ? null : admissionBy(action.config as AdmissionLists | undefined);
 }
@@ -97,7 +97,7 @@ interface AdmissionLists {
 }
 
 /** @param lists of the action's configuration */
-export function admissionBy({ people, groups }: AdmissionLists = {}): Admission {
+export function admissionBy({ people, groups }: AdmissionLists = {}): AdmittedPeople {
   return {
     everyone: people === undefined && groups === undefined,
     emails: people?.map((email) => email.toLowerCase()) ?? [],
@@ -106,7 +106,7 @@ export function admissionBy({ people, groups }: AdmissionLists = {}): Admission 
 }
 
 /** @returns who comes in: people who are on either of its lists */
-export function admits({ everyone, ...lists }: Admission): (person: Admitted) => boolean {
+export function admits({ everyone, ...lists }: AdmittedPeople): (person: Admitted) => boolean {
   const [emails, names] = [new Set(lists.emails), new Set(lists.groups)];
   return ({ email, groups: own = [] }) => everyone || emails.has(email) || own.some((group) => names.has(group));
 }

@@ -21,7 +21,7 @@ import type {
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
 import { firstValue, parseMediaType } from './scope/header-map.ts';
-import { declarationsOf } from './scope/variables.ts';
+import { declarationsOf } from './scope/policy-variables.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
 import {
   CONNECT,

@@ -35,7 +35,7 @@ export interface PolicyTrouble {
 }
 
 /** Encrypts values for cookies, with keys that all gateways of a database have. */
-export interface Seal<T> {
+export interface ValueSeal<T> {
   /** @param owner what the value is bound to: it is read for the same owner only */
   seal(value: T, owner: string): string;
   /** @returns null for a text of another owner, one that was changed, and one whose key is too old */
@@ -59,8 +59,8 @@ export interface SignInPort {
   readonly owner: string;
   /** Null: only the gateway knows them. */
   readonly people: GatewayPeople | null;
-  readonly sessions: Seal<Session>;
-  readonly attempts: Seal<Attempt>;
+  readonly sessions: ValueSeal<Session>;
+  readonly attempts: ValueSeal<Attempt>;
   /**
    * @param onAsk called when the provider has to be asked how it is used
    * @throws {SignInFailed} when the provider cannot be reached, or is no provider
@@ -101,7 +101,7 @@ export interface ShareLink {
 /** For gateway-share-links: the links to endpoints of the policy's owner. */
 export interface ShareLinksPort {
   /** Seals the id of the link that a browser has opened, for a host. */
-  readonly cookies: Seal<string>;
+  readonly cookies: ValueSeal<string>;
   /** The link with an id; null when it does not exist (any more), has expired, or belongs to another host. */
   find(id: string, host: string): ShareLink | null;
   /** The link that a token opens; also null when it is used up. */

@@ -1,5 +1,5 @@
 import type { NoticeLink } from '../lib/http/notice-page.ts';
-import type { AccessWay, Admission } from './access.ts';
+import type { AccessWay, AdmittedPeople } from './access.ts';
 import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
@@ -24,7 +24,7 @@ export interface CompiledPolicy {
   /** How it lets clients in. */
   readonly access: readonly AccessWay[];
   /** Which people of the gateway it lets sign in; null: it asks for none. */
-  readonly admission: Admission | null;
+  readonly admission: AdmittedPeople | null;
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;

@@ -7,7 +7,7 @@ import { Metrics } from '../../src/agent/api/metrics.ts';
 import { TrafficTotals } from '../../src/agent/upstreams/traffic-counters.ts';
 import { GatewayMetrics } from '../../src/gateway/api/gateway-metrics.ts';
 import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
-import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 
 const page = readFileSync('docs/operations.md', 'utf8');
@@ -25,7 +25,7 @@ const agent = new Metrics({
   traffic: () => new TrafficTotals(),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
 });
-const gateway = new GatewayMetrics({ live: nothingOnline, counters: new TrafficCounters(), store });
+const gateway = new GatewayMetrics({ live: nothingOnline, counters: new EdgeCounters(), store });
 const exported = [agent, gateway].flatMap(({ registry }) => registry.getMetricsAsArray());
 /** What Prometheus adds to the metrics of a target. */
 const OF_PROMETHEUS = ['up'];

@@ -4,8 +4,8 @@ import { compileExpression, ExpressionError } from '../../src/traffic-policy/cel
 import { PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import { PolicyFailure } from '../../src/traffic-policy/policy-errors.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
+import { DECLARATIONS } from '../../src/traffic-policy/scope/policy-variables.ts';
 import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
-import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../traffic-policy/fake-request.ts';
 

@@ -7,7 +7,7 @@ import { HttpClients } from '../../src/gateway/edge/clients/http-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
 import { faultOf } from '../../src/gateway/edge/routing.ts';
-import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 /** A request as a server has read it. */
@@ -80,7 +80,7 @@ async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Pr
   return reading;
 }
 
-const PARTS = { limits: HTTP_LIMITS, memory: clientMemory(), counters: new TrafficCounters(), log: silentLog };
+const PARTS = { limits: HTTP_LIMITS, memory: clientMemory(), counters: new EdgeCounters(), log: silentLog };
 
 /** The requests that the edge reads from bytes in these pieces. */
 export function readByEdge(pieces: readonly string[]): Promise<Reading> {

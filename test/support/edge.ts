@@ -18,7 +18,7 @@ import {
   EndpointTraffic,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
-import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { silentLog } from './silent-log.ts';
@@ -153,7 +153,7 @@ export class TestEdge {
       host: '127.0.0.1',
       httpPort: 0,
       httpsPort: 0,
-      counters: new TrafficCounters(),
+      counters: new EdgeCounters(),
       log: silentLog,
     };
     const relays = THROUGH_WRONG_NODE ? { relays: relaysOf(OWNER, ca.caPem, () => undefined) } : {};
@@ -172,7 +172,7 @@ export class TestEdge {
     this.#wrongNode = new EdgeServer({
       ...options,
       endpoints: new Directory(),
-      counters: new TrafficCounters(),
+      counters: new EdgeCounters(),
       relays,
     });
     Object.assign(this, await this.#wrongNode.start());

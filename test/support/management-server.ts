@@ -18,7 +18,7 @@ import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import { type LiveView, nothingOnline, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
-import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { Activity } from '../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
@@ -97,7 +97,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const app = createManagementApi(
     {
       store,
-      counters: new TrafficCounters(),
+      counters: new EdgeCounters(),
       activity: options.activity ?? { note: () => {} },
       live: withStored(agents, () => cloudEndpoints.views()),
       cloudEndpoints,

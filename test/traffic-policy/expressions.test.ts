@@ -7,8 +7,8 @@ import { jsonOf } from '../../src/traffic-policy/cel/values.ts';
 import { PolicyFailure } from '../../src/traffic-policy/policy-errors.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
 import { loadCertificateLibrary } from '../../src/traffic-policy/scope/certificate-variables.ts';
+import { DECLARATIONS } from '../../src/traffic-policy/scope/policy-variables.ts';
 import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
-import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
 import { connectionFrom, ENDPOINT, requestFor, responseOf } from './fake-request.ts';
 
 const CHROME = 'Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 Chrome/120.0.1.2 Mobile Safari/537.36';

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { ErrorBody, errorResponse, type Json, jsonSchema } from '../../lib/http/openapi.ts';
+import { ErrorBody, errorResponse, type JsonObject, jsonSchema } from '../../lib/http/openapi.ts';
 import { INSPECTION_OPERATIONS } from './inspection/inspection-operations.ts';
 import {
   ERRORS,
@@ -22,8 +22,8 @@ const OPERATIONS: Operations = {
 };
 
 /** Describes the agent's API as an OpenAPI 3.1 document, from the schemas that validate its requests. */
-export function openApiDocument(version: string): Json {
-  const paths: Record<string, Json> = {};
+export function openApiDocument(version: string): JsonObject {
+  const paths: Record<string, JsonObject> = {};
   for (const [id, operation] of Object.entries(OPERATIONS)) {
     paths[operation.path] = { ...paths[operation.path], [operation.method]: describe(id, operation) };
   }
@@ -47,7 +47,10 @@ export function openApiDocument(version: string): Json {
   };
 }
 
-function describe(id: string, { summary, path, query, body, examples, answer, links, errors = [] }: Operation): Json {
+function describe(
+  id: string,
+  { summary, path, query, body, examples, answer, links, errors = [] }: Operation,
+): JsonObject {
   const pathParameters = [...(path.includes('{url_part}') ? [URL_PART] : []), ...(path.includes('{id}') ? [ID] : [])];
   return {
     operationId: id,
@@ -63,7 +66,7 @@ function describe(id: string, { summary, path, query, body, examples, answer, li
   };
 }
 
-function requestBody(body: z.ZodType, examples: Operation['examples'] = {}): Json {
+function requestBody(body: z.ZodType, examples: Operation['examples'] = {}): JsonObject {
   const named = Object.fromEntries(Object.entries(examples).map(([name, value]) => [name, { value }]));
   return { required: true, content: { 'application/json': { schema: jsonSchema(body, 'input'), examples: named } } };
 }
@@ -87,12 +90,16 @@ const ID = {
 /** The tunnel that was created, for {@link URL_PART}. */
 const CREATED = '$response.body#/domain';
 
-function queryParameters(query: z.ZodObject | undefined): Json[] {
+function queryParameters(query: z.ZodObject | undefined): JsonObject[] {
   const { properties = {} } = query ? jsonSchema(query, 'input') : {};
-  return Object.entries(properties as Record<string, Json>).map(([name, schema]) => ({ name, in: 'query', schema }));
+  return Object.entries(properties as Record<string, JsonObject>).map(([name, schema]) => ({
+    name,
+    in: 'query',
+    schema,
+  }));
 }
 
-function success(answer: Operation['answer'], links: readonly string[] = []): Json {
+function success(answer: Operation['answer'], links: readonly string[] = []): JsonObject {
   if (answer === null) return { 204: { description: 'Done.' } };
   const content =
     typeof answer === 'string'

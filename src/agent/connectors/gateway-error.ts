@@ -38,7 +38,7 @@ export function isOffline(error: unknown): boolean {
 }
 
 /** Converts a gateway's refusal to the error that the API answers with. */
-export function refusalOf({ code, message }: GatewayError): ApiError {
+export function apiErrorOf({ code, message }: GatewayError): ApiError {
   if (code === null) return new AgentError('ERR_AGENT_GATEWAY_REFUSED', message);
   if (POLICY_CODE.test(code)) return new ApiError(400, code, message, { details: policyProblems(message) });
   return new ApiError(STATUS_BY_CODE[code] ?? 502, code, message);

@@ -4,7 +4,7 @@ import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 
 /** Calls beyond this limit are refused; no device has as many tunnels. */
 const MAX_WAITING = 4096;
-export interface RpcCall<T> {
+export interface QueuedCall<T> {
   /** Names the call in the error of a missed deadline. */
   what: string;
   /** From the actual start of the call. */
@@ -39,7 +39,7 @@ export class RpcQueue {
    * @param urgent puts the call first in the queue
    * @throws {DeadlineExceeded} when the gateway did not answer; the error of {@link close}; what the call throws
    */
-  call<T>(call: RpcCall<T>, urgent = false): Promise<T> {
+  call<T>(call: QueuedCall<T>, urgent = false): Promise<T> {
     if (this.#closed) return Promise.reject(this.#closed);
     if (this.#waiting.length >= MAX_WAITING) {
       const message = `too many requests to the gateway: ${MAX_WAITING} are waiting; retry later`;
@@ -70,7 +70,7 @@ export class RpcQueue {
     });
   }
 
-  async #perform<T>(call: RpcCall<T>, resolve: (value: T) => void, reject: (error: unknown) => void): Promise<void> {
+  async #perform<T>(call: QueuedCall<T>, resolve: (value: T) => void, reject: (error: unknown) => void): Promise<void> {
     try {
       const result = await withDeadline(call.start(), call.what, call.deadlineMs, call.discard, this.clock);
       if (this.#closed) call.discard(result);

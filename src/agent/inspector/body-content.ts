@@ -4,9 +4,9 @@ import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import { runInTurns } from '../../lib/stepwise.ts';
-import type { CapturedMessage } from './exchange.ts';
+import type { CapturedMessage } from './captured-exchange.ts';
 import { maskTextStepwise } from './masking/mask-text.ts';
-import { type HeaderField, headerValue } from './parsing/message-head.ts';
+import { fieldValue, type HeaderField } from './parsing/message-head.ts';
 
 /** Not in Node.js 20. */
 const { createZstdDecompress } = zlib as { createZstdDecompress?: () => Transform };
@@ -42,8 +42,8 @@ export async function bodyContent(
 ): Promise<BodyContent | null> {
   const { body } = message;
   if (body === null || body.length === 0) return null;
-  const contentType = headerValue(fields, 'content-type');
-  const contentEncoding = headerValue(fields, 'content-encoding');
+  const contentType = fieldValue(fields, 'content-type');
+  const contentEncoding = fieldValue(fields, 'content-encoding');
   // What is captured of an unfinished body may grow meanwhile.
   const sent = Buffer.from(body.bytes);
   const decoded = await decode(sent, contentEncoding);

@@ -1,6 +1,6 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
-import { type CapturedMessage, Exchange, type ExchangeMessage } from './exchange.ts';
+import { CapturedExchange, type CapturedMessage, type ExchangeMessage } from './captured-exchange.ts';
 import { PackedExchanges } from './packed-exchanges.ts';
 import type { PendingMemory } from './parsing/growing-bytes.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
@@ -24,7 +24,7 @@ type NewMessage = Omit<ExchangeMessage, 'number' | 'at'>;
 /** The captured exchanges of all tunnels, in memory: the oldest give way to new ones. */
 export class CaptureStore implements PendingMemory {
   /** By ids that count from `#firstId`; of those that are packed, the place. A map of so many is slow. */
-  #exchanges: (Exchange | number | undefined)[] = [];
+  #exchanges: (CapturedExchange | number | undefined)[] = [];
   #firstId = 1;
   readonly #packed: PackedExchanges;
   readonly #limit: number;
@@ -63,8 +63,8 @@ export class CaptureStore implements PendingMemory {
     this.#pending.release(bytes);
   }
 
-  add(tunnelId: string, request: CapturedMessage<RequestLine>, replayOf: number | null): Exchange {
-    const exchange = new Exchange(++this.#lastId, tunnelId, request, replayOf);
+  add(tunnelId: string, request: CapturedMessage<RequestLine>, replayOf: number | null): CapturedExchange {
+    const exchange = new CapturedExchange(++this.#lastId, tunnelId, request, replayOf);
     this.#exchanges.push(exchange);
     this.#count(exchange, EXCHANGE_OVERHEAD + request.head.length);
     this.changed(exchange);
@@ -81,26 +81,32 @@ export class CaptureStore implements PendingMemory {
     this.#makeRoom();
   }
 
-  takeResponse(exchange: Exchange, response: CapturedMessage<StatusLine>): void {
+  takeResponse(exchange: CapturedExchange, response: CapturedMessage<StatusLine>): void {
     exchange.response = response;
     if (exchange.isHeld) this.#count(exchange, response.head.length);
     else response.head = '';
     this.changed(exchange);
   }
 
-  takeBody(exchange: Exchange, message: CapturedMessage<unknown>, bytes: Buffer, from = 0, to = bytes.length): void {
+  takeBody(
+    exchange: CapturedExchange,
+    message: CapturedMessage<unknown>,
+    bytes: Buffer,
+    from = 0,
+    to = bytes.length,
+  ): void {
     if (exchange.isHeld) this.#count(exchange, message.takeBody(bytes, from, to));
     else message.bodySize += to - from;
     this.changed(exchange);
   }
 
-  takeTrailers(exchange: Exchange, message: CapturedMessage<unknown>, trailers: string): void {
+  takeTrailers(exchange: CapturedExchange, message: CapturedMessage<unknown>, trailers: string): void {
     if (!exchange.isHeld || trailers.length <= 2) return;
     message.trailers = trailers;
     this.#count(exchange, trailers.length);
   }
 
-  takeMessage(exchange: Exchange, message: NewMessage): void {
+  takeMessage(exchange: CapturedExchange, message: NewMessage): void {
     exchange.messageCount++;
     this.changed(exchange);
     if (!exchange.isHeld) return;
@@ -115,7 +121,7 @@ export class CaptureStore implements PendingMemory {
   }
 
   /** Call this when the exchange has ended. Nothing may be taken for a complete one afterwards. */
-  ended(exchange: Exchange): void {
+  ended(exchange: CapturedExchange): void {
     const place = exchange.isHeld ? this.#packed.pack(exchange) : null;
     if (place !== null) {
       this.#exchanges[exchange.id - this.#firstId] = place;
@@ -125,7 +131,7 @@ export class CaptureStore implements PendingMemory {
     this.changed(exchange);
   }
 
-  changed({ tunnelId, id }: Exchange): void {
+  changed({ tunnelId, id }: CapturedExchange): void {
     if (this.#watchers.size > 0) this.#tell(tunnelId, id);
   }
 
@@ -138,7 +144,7 @@ export class CaptureStore implements PendingMemory {
     return this.#at(id) !== undefined;
   }
 
-  find(tunnelId: string, id: number): Exchange | null {
+  find(tunnelId: string, id: number): CapturedExchange | null {
     const held = this.#at(id);
     if (held === undefined || this.#tunnelOf(held) !== tunnelId) return null;
     const exchange = typeof held === 'number' ? this.#packed.unpack(id, held) : held;
@@ -152,7 +158,7 @@ export class CaptureStore implements PendingMemory {
   }
 
   /** Those of one tunnel that are held when their turn comes, newest first. */
-  *list(tunnelId: string): Generator<Exchange> {
+  *list(tunnelId: string): Generator<CapturedExchange> {
     for (let id = this.#lastId; id >= this.#oldestId; id--) {
       const exchange = this.find(tunnelId, id);
       if (exchange) yield exchange;
@@ -160,7 +166,7 @@ export class CaptureStore implements PendingMemory {
   }
 
   /** The same, oldest first. */
-  *listOldestFirst(tunnelId: string): Generator<Exchange> {
+  *listOldestFirst(tunnelId: string): Generator<CapturedExchange> {
     const last = this.#lastId;
     for (let id = this.#oldestId; id <= last; id++) {
       const exchange = this.find(tunnelId, id);
@@ -183,11 +189,11 @@ export class CaptureStore implements PendingMemory {
     this.#shorten();
   }
 
-  #at(id: number): Exchange | number | undefined {
+  #at(id: number): CapturedExchange | number | undefined {
     return this.#exchanges[id - this.#firstId];
   }
 
-  #count(exchange: Exchange, bytes: number): void {
+  #count(exchange: CapturedExchange, bytes: number): void {
     if (bytes === 0) return;
     exchange.held += bytes;
     this.#held += bytes;
@@ -209,7 +215,7 @@ export class CaptureStore implements PendingMemory {
     this.#firstId = this.#oldestId;
   }
 
-  #forget(id: number, held: Exchange | number): void {
+  #forget(id: number, held: CapturedExchange | number): void {
     if (this.#watchers.size > 0) this.#tell(this.#tunnelOf(held), id);
     this.#exchanges[id - this.#firstId] = undefined;
     const report = this.#reports.get(id);
@@ -226,7 +232,7 @@ export class CaptureStore implements PendingMemory {
     }
   }
 
-  #tunnelOf(held: Exchange | number): string {
+  #tunnelOf(held: CapturedExchange | number): string {
     return typeof held === 'number' ? this.#packed.tunnelOf(held) : held.tunnelId;
   }
 

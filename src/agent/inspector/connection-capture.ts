@@ -1,14 +1,14 @@
 import type { CaptureStore } from './capture-store.ts';
 import type { CaptureTime } from './capture-time.ts';
-import { CapturedMessage, type Exchange, type ExchangeMessage, endedEarly } from './exchange.ts';
+import { type CapturedExchange, CapturedMessage, type ExchangeMessage, endedEarly } from './captured-exchange.ts';
 import { EventStreamReader } from './parsing/event-stream-reader.ts';
 import {
   afterRequestHead,
   afterResponseHead,
   type Following,
+  fieldValue,
   type HeaderField,
   headerFields,
-  headerValue,
   headFacts,
   ParseFailure,
   requestLineOf,
@@ -23,7 +23,7 @@ export interface CaptureOptions {
   store: CaptureStore;
   time: CaptureTime;
   replayOf?: number | null;
-  onRequest?: (exchange: Exchange) => void;
+  onRequest?: (exchange: CapturedExchange) => void;
   /** Called once, when nothing more is captured. */
   onOver?: (capture: ConnectionCapture) => void;
 }
@@ -37,17 +37,18 @@ const MAX_PIPELINED = 1_000;
  */
 export class ConnectionCapture {
   /** Those whose response has not ended, in the order of their requests. */
-  readonly #unanswered: Exchange[] = [];
-  #requesting: Exchange | null = null;
+  readonly #unanswered: CapturedExchange[] = [];
+  #requesting: CapturedExchange | null = null;
   readonly #requests: MessageReader;
   readonly #responses: MessageReader;
   #events: EventStreamReader | null = null;
   /** After an upgrade: readers of both directions, if it is one to a WebSocket. */
-  #upgraded: { exchange: Exchange; client: WebSocketReader | null; upstream: WebSocketReader | null } | null = null;
+  #upgraded: { exchange: CapturedExchange; client: WebSocketReader | null; upstream: WebSocketReader | null } | null =
+    null;
   #isOver = false;
   /** When the bytes arrived that are being read. */
   #now = 0;
-  #latest: Exchange | null = null;
+  #latest: CapturedExchange | null = null;
 
   constructor(private readonly options: CaptureOptions) {
     const { store } = options;
@@ -75,7 +76,7 @@ export class ConnectionCapture {
     return this.#isOver;
   }
 
-  get latest(): Exchange | null {
+  get latest(): CapturedExchange | null {
     return this.#latest;
   }
 
@@ -195,20 +196,20 @@ export class ConnectionCapture {
     this.#finish(exchange);
   }
 
-  #finish(exchange: Exchange): void {
+  #finish(exchange: CapturedExchange): void {
     exchange.end('complete', null, this.#now);
     if (exchange.response) exchange.response.endedAt = exchange.endedAt;
     this.options.store.ended(exchange);
   }
 
-  #beginEvents(exchange: Exchange, head: string): void {
+  #beginEvents(exchange: CapturedExchange, head: string): void {
     // Searched before it is parsed: nearly all responses are something else.
     if (!/text\/event-stream/i.test(head)) return;
     const fields = headerFields(head);
-    if (!/^text\/event-stream\b/i.test(headerValue(fields, 'content-type') ?? '')) return;
+    if (!/^text\/event-stream\b/i.test(fieldValue(fields, 'content-type') ?? '')) return;
     exchange.kind = 'events';
     // Compressed, they cannot be read as they come.
-    if (!/^(?:identity)?$/i.test(headerValue(fields, 'content-encoding') ?? '')) return;
+    if (!/^(?:identity)?$/i.test(fieldValue(fields, 'content-encoding') ?? '')) return;
     const { store } = this.options;
     this.#events = new EventStreamReader(store, ({ event, data, size, truncated }) => {
       this.#checkTime();
@@ -217,7 +218,7 @@ export class ConnectionCapture {
     });
   }
 
-  #upgrade(exchange: Exchange, to: string | null, head: string): void {
+  #upgrade(exchange: CapturedExchange, to: string | null, head: string): void {
     const isWebSocket = to === 'websocket';
     exchange.kind = isWebSocket ? 'websocket' : 'upgrade';
     const fields = isWebSocket ? headerFields(head) : [];
@@ -229,9 +230,13 @@ export class ConnectionCapture {
     this.#requests.becomeRaw();
   }
 
-  #webSocketReader(exchange: Exchange, from: 'client' | 'upstream', head: readonly HeaderField[]): WebSocketReader {
+  #webSocketReader(
+    exchange: CapturedExchange,
+    from: 'client' | 'upstream',
+    head: readonly HeaderField[],
+  ): WebSocketReader {
     const { store, time } = this.options;
-    const extensions = headerValue(head, 'sec-websocket-extensions') ?? '';
+    const extensions = fieldValue(head, 'sec-websocket-extensions') ?? '';
     const forgets = from === 'client' ? 'client_no_context_takeover' : 'server_no_context_takeover';
     const inflater = /\bpermessage-deflate\b/i.test(extensions)
       ? new WebSocketInflater(!extensions.toLowerCase().includes(forgets), store, () => time.step() === 'some')
@@ -271,6 +276,6 @@ export class ConnectionCapture {
   }
 }
 
-function isEndless({ kind, response }: Exchange): boolean {
+function isEndless({ kind, response }: CapturedExchange): boolean {
   return kind !== 'http' || /^content-type:[ \t]*multipart\/x-mixed-replace\b/im.test(response?.head ?? '');
 }

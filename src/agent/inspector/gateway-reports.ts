@@ -1,6 +1,6 @@
 import { headDigest, headSample, ReportLine, type RequestReport } from '../../agent-protocol/request-report.ts';
 import type { CaptureStore } from './capture-store.ts';
-import { CapturedMessage, type Exchange } from './exchange.ts';
+import { type CapturedExchange, CapturedMessage } from './captured-exchange.ts';
 
 /** Captured requests that may wait for their report. Many are not reported. */
 const MAX_WAITING = 2_048;
@@ -33,7 +33,7 @@ class WaitingRequests {
    * @param find a captured request; null when it is forgotten
    * @returns its id; null when there is none
    */
-  take({ sent, by, status }: RequestReport, find: (id: number) => Exchange | null): number | null {
+  take({ sent, by, status }: RequestReport, find: (id: number) => CapturedExchange | null): number | null {
     if (sent === null) return null;
     const { sample, head } = sent;
     let oldest: number | null = null;
@@ -77,7 +77,7 @@ export class GatewayReports {
   }
 
   /** A request was captured that the gateway may report. */
-  captured({ id, tunnelId, request }: Exchange): void {
+  captured({ id, tunnelId, request }: CapturedExchange): void {
     let waiting = this.#waiting.get(tunnelId);
     if (waiting === undefined) {
       waiting = new WaitingRequests();

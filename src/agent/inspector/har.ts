@@ -1,9 +1,9 @@
 import { runInTurns, type Stepwise } from '../../lib/stepwise.ts';
 import { type BodyContent, bodyContent } from './body-content.ts';
-import type { CapturedMessage, Exchange, ExchangeMessage } from './exchange.ts';
+import type { CapturedExchange, CapturedMessage, ExchangeMessage } from './captured-exchange.ts';
 import { maskText } from './masking/mask-text.ts';
-import { type HeaderField, headerValue } from './parsing/message-head.ts';
-import { durationOf, hostOf, shownExchange, shownReport, timingOf } from './shown-exchange.ts';
+import { fieldValue, type HeaderField } from './parsing/message-head.ts';
+import { durationOf, hostHeader, shownExchange, shownReport, timingOf } from './shown-exchange.ts';
 
 export interface HarOptions {
   version: string;
@@ -15,7 +15,7 @@ const UNKNOWN = -1;
 const WEBSOCKET_OPCODES = { text: 1, binary: 2, close: 8, event: 1 } as const;
 
 /** Writes exchanges as an HTTP archive (HAR 1.2), piece by piece: all of them together may be large. */
-export async function* harText(exchanges: Iterable<Exchange>, options: HarOptions): AsyncGenerator<string> {
+export async function* harText(exchanges: Iterable<CapturedExchange>, options: HarOptions): AsyncGenerator<string> {
   const creator = { name: 'device-agent', version: options.version };
   yield `{"log":{"version":"1.2","creator":${JSON.stringify(creator)},"pages":[],"entries":[`;
   let separator = '\n';
@@ -28,12 +28,12 @@ export async function* harText(exchanges: Iterable<Exchange>, options: HarOption
   yield '\n]}}\n';
 }
 
-async function harEntry(exchange: Exchange, options: HarOptions): Promise<object> {
+async function harEntry(exchange: CapturedExchange, options: HarOptions): Promise<object> {
   const { request, response, kind, error, report } = exchange;
   const shown = shownExchange(exchange, options.reveal);
   const requestBody = await bodyContent(request, shown.requestHeaders, options.reveal);
   const responseBody = response && (await bodyContent(response, shown.responseHeaders, options.reveal));
-  const url = urlOf(shown.path, hostOf(shown.requestHeaders) ?? report?.host, options);
+  const url = urlOf(shown.path, hostHeader(shown.requestHeaders) ?? report?.host, options);
   const timing = timingOf(exchange);
   return {
     startedDateTime: new Date(exchange.startedAt).toISOString(),
@@ -57,7 +57,7 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
       cookies: setCookiesIn(shown.responseHeaders),
       headers: shown.responseHeaders,
       content: content(response, responseBody),
-      redirectURL: headerValue(shown.responseHeaders, 'location') ?? '',
+      redirectURL: fieldValue(shown.responseHeaders, 'location') ?? '',
       headersSize: response?.head.length ?? UNKNOWN,
       bodySize: response?.bodySize ?? UNKNOWN,
       ...(error !== null && { _error: error }),
@@ -128,7 +128,7 @@ function webSocketMessage({ from, type, at, data, error }: ExchangeMessage, reve
 }
 
 function cookiesIn(fields: readonly HeaderField[]): HeaderField[] {
-  return (headerValue(fields, 'cookie') ?? '').split(/; */).filter(Boolean).map(pairOf);
+  return (fieldValue(fields, 'cookie') ?? '').split(/; */).filter(Boolean).map(pairOf);
 }
 
 function setCookiesIn(fields: readonly HeaderField[]): HeaderField[] {

@@ -1,8 +1,8 @@
 import type { Clock } from '../../lib/time/clock.ts';
 import { CaptureStore } from './capture-store.ts';
 import { CaptureTime } from './capture-time.ts';
+import type { CapturedExchange } from './captured-exchange.ts';
 import { ConnectionCapture } from './connection-capture.ts';
-import type { Exchange } from './exchange.ts';
 import { GatewayReports } from './gateway-reports.ts';
 
 export interface GatewayWatch {
@@ -113,7 +113,7 @@ export class Inspector {
   capture(tunnelId: string, replayOf: number | null = null): ConnectionCapture {
     const captures = this.#inspections.get(tunnelId)?.captures;
     const onOver = (capture: ConnectionCapture) => captures?.delete(capture);
-    const onRequest = (exchange: Exchange) => {
+    const onRequest = (exchange: CapturedExchange) => {
       // Replays bypass the gateway.
       if (replayOf === null && this.isReported(tunnelId)) this.reports.captured(exchange);
     };

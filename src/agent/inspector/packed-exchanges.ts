@@ -1,4 +1,4 @@
-import { CapturedMessage, Exchange } from './exchange.ts';
+import { CapturedExchange, CapturedMessage } from './captured-exchange.ts';
 import type { GrowingBytes } from './parsing/growing-bytes.ts';
 import { requestLineOf, statusLineOf } from './parsing/message-head.ts';
 
@@ -55,7 +55,7 @@ export class PackedExchanges {
   }
 
   /** @returns its place; null when it must stay an object */
-  pack(exchange: Exchange): number | null {
+  pack(exchange: CapturedExchange): number | null {
     const { request, response } = exchange;
     if (response === null || request.endedAt === null || !isPlain(exchange)) return null;
     const size = HEADER + request.head.length + response.head.length + lengthOf(request.body) + lengthOf(response.body);
@@ -87,7 +87,7 @@ export class PackedExchanges {
     return (segment.number << OFFSET_BITS) | used;
   }
 
-  unpack(id: number, place: number): Exchange {
+  unpack(id: number, place: number): CapturedExchange {
     const { bytes, numbers } = this.#segmentOf(place);
     const at = place & (MAX_SEGMENT - 1);
     const number = (index: number) => numbers[at / NUMBER + index] ?? NONE;
@@ -107,7 +107,7 @@ export class PackedExchanges {
     const response = new CapturedMessage(statusLineOf(responseHead), responseHead, number(3));
     const replayOf = number(5);
     const tunnelId = this.#tunnels[number(8)] ?? '';
-    const exchange = new Exchange(id, tunnelId, request, Number.isNaN(replayOf) ? null : replayOf, number(0));
+    const exchange = new CapturedExchange(id, tunnelId, request, Number.isNaN(replayOf) ? null : replayOf, number(0));
     exchange.response = response;
     exchange.state = 'complete';
     request.endedAt = number(2);
@@ -170,7 +170,7 @@ export class PackedExchanges {
   }
 }
 
-function isPlain({ kind, state, request, response }: Exchange): boolean {
+function isPlain({ kind, state, request, response }: CapturedExchange): boolean {
   return kind === 'http' && state === 'complete' && request.trailers === '' && (response?.trailers ?? '') === '';
 }
 

@@ -4,8 +4,8 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import { CONNECTION_HEADERS } from '../../lib/http/header-fields.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import { bodyContent } from './body-content.ts';
+import type { CapturedExchange, ExchangeMessage } from './captured-exchange.ts';
 import type { ConnectionCapture } from './connection-capture.ts';
-import type { Exchange, ExchangeMessage } from './exchange.ts';
 import type { HeaderField } from './parsing/message-head.ts';
 import { shownExchange } from './shown-exchange.ts';
 
@@ -47,11 +47,11 @@ interface RequestBytes {
 const NO_BODY = Buffer.alloc(0);
 
 /** Whether an exchange can be repeated as it was. */
-export function canReplay(exchange: Exchange): boolean {
+export function canReplay(exchange: CapturedExchange): boolean {
   return isRepeatable(exchange) && exchange.request.endedAt !== null && !exchange.request.isTruncated;
 }
 
-function isRepeatable({ kind, isHeld, request }: Exchange): boolean {
+function isRepeatable({ kind, isHeld, request }: CapturedExchange): boolean {
   return isHeld && request.head !== '' && (kind === 'http' || kind === 'events') && request.line.method !== 'CONNECT';
 }
 
@@ -60,7 +60,7 @@ function isRepeatable({ kind, isHeld, request }: Exchange): boolean {
  *
  * @throws {AgentError} 409 for an exchange that cannot be repeated
  */
-export async function requestBytes(exchange: Exchange, change: ReplayRequest): Promise<RequestBytes> {
+export async function requestBytes(exchange: CapturedExchange, change: ReplayRequest): Promise<RequestBytes> {
   if (exchange.isOnlyReported) throw notReplayable('the agent has only what the gateway reports of it');
   if (!isRepeatable(exchange)) {
     throw notReplayable('the connection was upgraded, or is no longer captured: only plain requests can be replayed');
@@ -97,7 +97,7 @@ function unmasked(field: HeaderField, masked: readonly HeaderField[], captured: 
 }
 
 async function bodyBytes(
-  exchange: Exchange,
+  exchange: CapturedExchange,
   change: ReplayRequest['body'],
   headers: readonly HeaderField[],
 ): Promise<{ body: Buffer; isDecoded: boolean }> {
@@ -142,7 +142,7 @@ export class Replays {
    * @returns the exchange; it tells when the upstream is unreachable, or did not answer in time
    * @throws {ApiError} 400 when the upstream is not allowed, 503 when too many replays are under way
    */
-  async send(options: ReplayOptions): Promise<Exchange> {
+  async send(options: ReplayOptions): Promise<CapturedExchange> {
     if (this.#running >= MAX_AT_ONCE) {
       const problem = `too many replays: at most ${MAX_AT_ONCE} at a time; retry later`;
       throw new AgentError('ERR_AGENT_BUSY', problem, { retryAfter: RETRY_AFTER_S });
@@ -155,7 +155,7 @@ export class Replays {
     }
   }
 
-  async #send({ request, connect, capture }: ReplayOptions): Promise<Exchange> {
+  async #send({ request, connect, capture }: ReplayOptions): Promise<CapturedExchange> {
     let socket: Socket | null = null;
     let failure: unknown = null;
     try {
@@ -178,7 +178,7 @@ export class Replays {
     socket: Socket,
     { head, body }: RequestBytes,
     capture: ConnectionCapture,
-    exchange: Exchange,
+    exchange: CapturedExchange,
   ): Promise<void> {
     let by: ExchangeMessage['from'] = 'upstream';
     const timer = setTimeout(() => {

@@ -1,7 +1,7 @@
 import type { Log } from '../../lib/log/log.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
-import { type ExchangeMessage, endedEarly } from './exchange.ts';
+import { type ExchangeMessage, endedEarly } from './captured-exchange.ts';
 import {
   afterRequestHead,
   afterResponseHead,

@@ -2,8 +2,8 @@ import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { isSecretHeader, MASK } from '../../lib/masking/secret-names.ts';
-import type { Exchange } from './exchange.ts';
-import { type HeaderField, headerFields, headerValue } from './parsing/message-head.ts';
+import type { CapturedExchange } from './captured-exchange.ts';
+import { fieldValue, type HeaderField, headerFields } from './parsing/message-head.ts';
 
 /** The parts of an exchange that its heads have, for people. */
 export interface ShownExchange {
@@ -17,7 +17,7 @@ export interface ShownExchange {
 }
 
 /** Reads the heads of an exchange. */
-export function shownExchange({ request, response }: Exchange, reveal: boolean): ShownExchange {
+export function shownExchange({ request, response }: CapturedExchange, reveal: boolean): ShownExchange {
   const read = {
     path: request.line.target,
     requestHeaders: headerFields(request.head),
@@ -42,8 +42,8 @@ export function clientOf(requestHeaders: readonly HeaderField[]): string | null 
   return trimSpace(all.at(-1)?.value.split(',').at(-1) ?? '') || null;
 }
 
-export function hostOf(requestHeaders: readonly HeaderField[]): string | null {
-  return headerValue(requestHeaders, 'host');
+export function hostHeader(requestHeaders: readonly HeaderField[]): string | null {
+  return fieldValue(requestHeaders, 'host');
 }
 
 export interface Timing {
@@ -54,7 +54,7 @@ export interface Timing {
   receivingMs: number | null;
 }
 
-export function timingOf({ request, response }: Exchange): Timing {
+export function timingOf({ request, response }: CapturedExchange): Timing {
   const sent = request.endedAt;
   const answered = response?.beganAt ?? null;
   // A response may begin before the request has ended.
@@ -67,7 +67,7 @@ export function timingOf({ request, response }: Exchange): Timing {
 }
 
 /** Milliseconds from its first head to its end, or until now. */
-export function durationOf({ request, endedAt }: Exchange): number {
+export function durationOf({ request, endedAt }: CapturedExchange): number {
   return between(request.beganAt, endedAt ?? performance.now()) ?? 0;
 }
 

@@ -4,7 +4,7 @@ import type { Endpoint, RequestWatcher } from '../connectors/connector.ts';
 /** How the gateway in this process is asked; null: there is none, or it has no such URL. */
 export type WatchAtUrl = (url: string, watcher: RequestWatcher) => (() => void) | null;
 
-export interface RequestWatch {
+export interface RunningWatch {
   readonly isActive: boolean;
   stop(): void;
 }
@@ -24,7 +24,7 @@ export class RequestWatches {
   ) {}
 
   /** @param onLine called with each line of JSON; one watcher for a tunnel, the last */
-  watch(tunnelId: string, onLine: (line: string) => void): RequestWatch {
+  watch(tunnelId: string, onLine: (line: string) => void): RunningWatch {
     this.#watches.get(tunnelId)?.stop();
     const endpoint = () => this.endpointOf(tunnelId);
     const watch = new OneWatch({ onLine, endpoint, atUrl: this.atUrl, clock: this.clock }, () => {
@@ -49,7 +49,7 @@ interface WatchOptions {
   clock: Clock;
 }
 
-class OneWatch implements RequestWatch {
+class OneWatch implements RunningWatch {
   #end: (() => void) | null = null;
   /** Stands for the current subscription: an earlier one may report its end later. */
   #token: object | null = null;

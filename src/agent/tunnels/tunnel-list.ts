@@ -15,7 +15,7 @@ export class TunnelList {
   readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
   /** Domains of tunnels, including those that are being created. */
   readonly #domains = new Set<string>();
-  #index: UrlParts<TunnelSupervisor> | null = null;
+  #index: TunnelNames<TunnelSupervisor> | null = null;
 
   constructor(private readonly reservedDomains: readonly string[]) {}
 
@@ -97,8 +97,8 @@ export class TunnelList {
     this.#index = null;
   }
 
-  #urlParts(): UrlParts<TunnelSupervisor> {
-    this.#index ??= new UrlParts(this.#supervisors.values());
+  #urlParts(): TunnelNames<TunnelSupervisor> {
+    this.#index ??= new TunnelNames(this.#supervisors.values());
     return this.#index;
   }
 }
@@ -120,7 +120,7 @@ function namesOf(url: string): readonly string[] {
  * Finds tunnels by a part of their URL, and the shortest part for each. A part must equal one of {@link namesOf}, and
  * the more exact name wins: `cam` matches the host `cam` before the first label of `cam.example.com`.
  */
-export class UrlParts<T extends Addressed> {
+export class TunnelNames<T extends Addressed> {
   readonly #levels: Map<string, T[]>[] = [new Map(), new Map(), new Map(), new Map()];
 
   constructor(tunnels: Iterable<T>) {

@@ -8,7 +8,7 @@ import { type StartRequestLog, type Traffic, TrafficCounters, TrafficTotals } fr
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { DefaultPolicies } from './default-policies.ts';
-import { type RequestWatch, RequestWatches, type WatchAtUrl } from './request-watches.ts';
+import { RequestWatches, type RunningWatch, type WatchAtUrl } from './request-watches.ts';
 import { domainAtSite, openChoice, type Site } from './site-names.ts';
 import { requestOf, type ShownState, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
 import { TunnelChanges } from './tunnel-changes.ts';
@@ -179,7 +179,7 @@ export class TunnelManager {
    *
    * @param onLine called with each line of JSON; a later call for the same tunnel ends this one
    */
-  watchRequests(id: string, onLine: (line: string) => void): RequestWatch {
+  watchRequests(id: string, onLine: (line: string) => void): RunningWatch {
     return this.#watches.watch(id, onLine);
   }
 

@@ -2,8 +2,8 @@ import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { resolve, sep } from 'node:path';
 import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
-import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
 
 export interface CheckOptions extends ConnectionOptions {
   /** A file of the agent that no upstream should serve. */

@@ -2,9 +2,9 @@ import type { Socket } from 'node:net';
 import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
 import { beginsWithHttp1, type EndpointOptions } from '../connectors/endpoint-options.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
+import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
-import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
 import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 import { HalfClosedConnections, type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 

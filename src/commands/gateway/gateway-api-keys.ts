@@ -3,7 +3,7 @@ import type { Store } from '../../gateway/store/store.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { jsonText, note, print } from '../output.ts';
-import { table } from '../table.ts';
+import { table } from '../text-table.ts';
 
 const PAGE = 1000;
 

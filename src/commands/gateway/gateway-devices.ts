@@ -4,7 +4,7 @@ import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../table.ts';
+import { table } from '../text-table.ts';
 import { labelsOf } from './gateway-invite.ts';
 import { withGateway } from './running-gateway.ts';
 

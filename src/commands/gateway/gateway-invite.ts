@@ -15,7 +15,7 @@ import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../table.ts';
+import { table } from '../text-table.ts';
 
 export interface InviteOptions {
   site: string;

@@ -1,8 +1,14 @@
 import type { z } from 'zod';
 import { signInOrigin } from '../../gateway/devices/gateway-place.ts';
 import { signInHost } from '../../gateway/endpoints/domain-names.ts';
-import { addPerson, issuePersonLink, LINK_HOURS, type PersonLink, removePerson } from '../../gateway/sign-in/people.ts';
 import { issuerOf } from '../../gateway/sign-in/people-provider.ts';
+import {
+  addPerson,
+  issuePersonLink,
+  LINK_HOURS,
+  type PersonLink,
+  removePerson,
+} from '../../gateway/sign-in/person-links.ts';
 import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
 import type { PersonRow } from '../../gateway/store/people.ts';
 import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
@@ -15,7 +21,7 @@ import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../table.ts';
+import { table } from '../text-table.ts';
 import { withGateway } from './running-gateway.ts';
 
 export interface AddPersonOptions {

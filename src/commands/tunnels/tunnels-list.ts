@@ -7,7 +7,7 @@ import { durationText } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, redraw, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { renderTable, widthOf } from '../table.ts';
+import { renderTable, widthOf } from '../text-table.ts';
 
 interface ListOptions {
   json?: boolean;

@@ -11,9 +11,9 @@ import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { jsonText, note, print } from '../output.ts';
-import { widthOf } from '../table.ts';
+import { widthOf } from '../text-table.ts';
 import { requestText } from './request-detail.ts';
-import { requestHead, requestLine } from './request-lines.ts';
+import { columnTitles, requestLine } from './request-lines.ts';
 import { readDetail, type WatchedTunnel, type WatchOptions } from './watched-tunnel.ts';
 
 /** The inspection is renewed in time, and ends soon after this command is killed. */
@@ -84,7 +84,7 @@ export class LiveRequests {
     if (!isFirst) return;
     const { url } = this.tunnel;
     note(printable(`watching ${url}; Ctrl-C ends`));
-    if (!this.options.json && !this.options.body) print(requestHead());
+    if (!this.options.json && !this.options.body) print(columnTitles());
   }
 
   async #show({ inspection, requests = [], removed = [], skipped }: RequestsChange): Promise<void> {

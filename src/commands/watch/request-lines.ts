@@ -18,7 +18,7 @@ const COLUMNS: readonly [title: string, width: number, isNumber?: boolean][] = [
 ];
 const STATE_COLORS = { ok: 32, redirect: 36, client: 33, server: 31 } as const;
 
-export function requestHead(): string {
+export function columnTitles(): string {
   return [...COLUMNS.map(([title, width, isNumber]) => cell(title, width, isNumber)), 'PATH'].join('  ');
 }
 

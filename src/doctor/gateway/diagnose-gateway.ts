@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { NO_PROXIES } from '../../lib/network/proxy-rules.ts';
-import type { ServiceState } from '../../service/status.ts';
+import type { ServiceState } from '../../service/service-state.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { clockCheck } from '../clock.ts';
 import { dataFolderCheck } from '../data-folder.ts';

@@ -21,7 +21,7 @@ export function requireApiKey(
     const holder = authorization === undefined ? holderOf(req) : null;
     const result = holder ?? identify(store, authorization);
     if (typeof result !== 'string') return refuseSlowly(attempts, result, req.ip);
-    if (authorization !== undefined && isRefused('api', req.socket)) throw addressRefused(220, 'API');
+    if (authorization !== undefined && isRefused('api', req.socket)) throw callerRefused(220, 'API');
     res.locals.apiKeyId = result;
     next();
   };
@@ -33,7 +33,7 @@ export type RefusesAddress = (
   remote: { readonly remoteAddress?: string | undefined },
 ) => boolean;
 
-export function addressRefused(code: number, what: string): ApiError {
+export function callerRefused(code: number, what: string): ApiError {
   const advice = 'change the restriction from an address that it allows, or on the gateway at 127.0.0.1';
   return refuse(403, code, `an IP restriction does not allow your address to use the ${what}: ${advice}`);
 }

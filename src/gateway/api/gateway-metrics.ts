@@ -1,14 +1,14 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
-import { CONNECTION_KINDS, type TrafficCounters } from '../metrics/traffic-counters.ts';
+import { CONNECTION_KINDS, type EdgeCounters } from '../metrics/edge-counters.ts';
 import { CERTIFICATE_STATES } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
 
 export interface MetricsSource {
   live: LiveView;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   store: Store;
 }
 
@@ -57,7 +57,7 @@ export class GatewayMetrics {
     );
   }
 
-  #addTraffic(counters: TrafficCounters): void {
+  #addTraffic(counters: EdgeCounters): void {
     const open = 'Open connections of clients, by kind.';
     this.#addGauge('device_agent_gateway_connections', open, ['kind'], (gauge) => {
       for (const kind of CONNECTION_KINDS) gauge.set({ kind }, counters.connections[kind]);
@@ -80,7 +80,7 @@ export class GatewayMetrics {
     );
   }
 
-  #addRefusals(counters: TrafficCounters): void {
+  #addRefusals(counters: EdgeCounters): void {
     const addCodes = (name: string, help: string, counts: ReadonlyMap<string, number>) =>
       this.#addCounter(name, help, ['code'], (counter) => {
         for (const [code, count] of counts) counter.inc({ code }, count);

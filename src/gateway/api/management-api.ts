@@ -6,16 +6,16 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { Activity } from '../store/events.ts';
 import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { errorHandlers, notFound } from './api-error-handler.ts';
 import { type RefusesAddress, requireApiKey } from './authentication.ts';
+import { DashboardFeed } from './dashboard/dashboard-feed.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
-import { DashboardFeed } from './dashboard/live-feed.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
@@ -47,7 +47,7 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 };
 
 export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   /** IP restrictions of the API and the dashboard. */
   isRefused: RefusesAddress;
   clock?: Clock;

@@ -9,7 +9,7 @@ import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
 import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
@@ -61,7 +61,7 @@ export interface EdgeServerOptions {
   balancers?: LoadBalancers | null;
   /** Left out: this gateway is the only one. */
   relays?: Relays | null;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

@@ -8,7 +8,7 @@ import {
   type RefusesClient,
 } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { addressRefused, malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
@@ -25,7 +25,7 @@ export interface RoutingOptions {
   challenges?: { http: HttpChallenges };
   /** Left out: there are no IP restrictions. */
   isRefused?: RefusesClient;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   /** Left out: this gateway is the only one. */

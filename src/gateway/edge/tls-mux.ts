@@ -18,7 +18,7 @@ import type {
   InternalLookupFor,
   RefusesClient,
 } from '../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
 import {
@@ -86,7 +86,7 @@ export interface TlsMuxOptions extends TlsRouteParts {
   relays: Relays | undefined;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

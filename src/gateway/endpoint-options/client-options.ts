@@ -68,11 +68,11 @@ function credential(username: string, password: string): string {
   return `${username}:${password}`;
 }
 
-export const IpRestriction = z.object({ allow_cidrs: list(MAX_RANGES), deny_cidrs: list(MAX_RANGES) });
+export const IpRestrictionOption = z.object({ allow_cidrs: list(MAX_RANGES), deny_cidrs: list(MAX_RANGES) });
 
 /** @param policies comma-separated ids of IP policies; empty for none */
 export function ipRestrictionRule(
-  option: z.output<typeof IpRestriction> | null | undefined,
+  option: z.output<typeof IpRestrictionOption> | null | undefined,
   policies: string,
 ): RawAction[] {
   const { allow_cidrs: allow = [], deny_cidrs: deny = [] } = option ?? {};

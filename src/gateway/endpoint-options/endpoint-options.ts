@@ -8,7 +8,7 @@ import {
   basicAuthRule,
   CircuitBreaker,
   circuitBreakerRule,
-  IpRestriction,
+  IpRestrictionOption,
   ipRestrictionRule,
   UserAgentFilter,
   userAgentRule,
@@ -33,7 +33,7 @@ const text = z.string().nullish();
 const flag = z.boolean().nullish();
 const bare = z.looseObject({}).nullish();
 
-const Common = z.object({ IPRestriction: IpRestriction.nullish() });
+const Common = z.object({ IPRestriction: IpRestrictionOption.nullish() });
 
 /** As SDKs send them in a BIND. */
 const HttpOptions = Common.extend({

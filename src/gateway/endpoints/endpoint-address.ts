@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import type { BindRequest, EndpointOptions } from '../../agent-protocol/messages.ts';
+import type { BindOptions, BindRequest } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
 import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
@@ -30,11 +30,7 @@ const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number | null>> = { http:
 const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
 
 /** @throws {RpcError} when the address is malformed or contradictory, or the gateway does not offer it */
-export function wantedAddress(
-  request: BindRequest,
-  options: EndpointOptions,
-  settings: AddressSettings,
-): WantedAddress {
+export function wantedAddress(request: BindRequest, options: BindOptions, settings: AddressSettings): WantedAddress {
   const protocol = protocolOf(request.Proto);
   const given = givenAddress(protocol, options, request.Extra.Token, settings.baseDomain);
   return readAddress(protocol, given, request.Extra.Bindings, settings);
@@ -108,12 +104,7 @@ function protocolOf(proto: string): EndpointProtocol {
   throw new RpcError('ERR_NGROK_332', `the protocol ${quote(proto)} is not supported; use http, https, tcp or tls`);
 }
 
-function givenAddress(
-  protocol: EndpointProtocol,
-  options: EndpointOptions,
-  token: string,
-  base: string,
-): string | null {
+function givenAddress(protocol: EndpointProtocol, options: BindOptions, token: string, base: string): string | null {
   const { Addr, Domain, Hostname, Subdomain, URL } = options;
   const named = protocol === 'tcp' ? [Addr, URL] : [Domain, Hostname, Subdomain && `${Subdomain}.${base}`, URL];
   const [given, ...more] = named.filter((text) => text !== '');

@@ -1,4 +1,4 @@
-import type { AccessWay, Admission } from '../../traffic-policy/access.ts';
+import type { AccessWay, AdmittedPeople } from '../../traffic-policy/access.ts';
 import type { EndpointTraffic } from './endpoint.ts';
 
 /** What is online, as the management API shows and controls it. */
@@ -91,7 +91,7 @@ export interface LiveEndpoint {
   /** How it lets clients in; left out: nobody knows. */
   access?: readonly AccessWay[];
   /** Which people of the gateway may sign in; left out: it asks for none. */
-  admission?: Admission;
+  admission?: AdmittedPeople;
   /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
   traffic: Readonly<EndpointTraffic> | null;
 }
@@ -100,7 +100,7 @@ export interface LiveEndpoint {
 export type EndpointFigures = readonly [requests: number, errors: number, received: number, sent: number];
 
 /** Of one gateway since it started. */
-export interface TrafficTotals {
+export interface GatewayTotals {
   readonly connections: number;
   /** Responses to clients, and those with status 5xx among them. */
   readonly responses: number;
@@ -111,7 +111,7 @@ export interface TrafficTotals {
 
 /** What one gateway has counted. */
 export interface CountedTraffic {
-  readonly totals: TrafficTotals;
+  readonly totals: GatewayTotals;
   /** Of its endpoints with traffic, by {@link endpointKey}. */
   readonly endpoints: readonly (readonly [key: string, figures: EndpointFigures])[];
 }
@@ -136,7 +136,7 @@ export function hasTraffic(figures: EndpointFigures): boolean {
 }
 
 /** What a gateway tells another one. */
-export function countedBy(totals: TrafficTotals, endpoints: readonly LiveEndpoint[]): CountedTraffic {
+export function countedBy(totals: GatewayTotals, endpoints: readonly LiveEndpoint[]): CountedTraffic {
   const all = endpoints.map((endpoint) => [endpointKey(endpoint), figuresOf(endpoint)] as const);
   return { totals, endpoints: all.filter(([, figures]) => hasTraffic(figures)) };
 }

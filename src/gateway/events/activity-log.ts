@@ -7,7 +7,7 @@ import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
@@ -163,7 +163,7 @@ function sampled(activity: Activity, type: ActivityType): (describe: () => Activ
 }
 
 /** Requests and connections that policies and IP restrictions refuse. */
-export function noteRefused(activity: Activity, counters: TrafficCounters): void {
+export function noteRefused(activity: Activity, counters: EdgeCounters): void {
   const note = sampled(activity, 'request_denied.v0');
   const noteConnection = sampled(activity, 'connection_denied.v0');
   counters.onDenied = ({ url, client }) =>

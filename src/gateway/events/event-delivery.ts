@@ -7,7 +7,7 @@ import { DestinationWorker } from './destination-worker.ts';
 import { fileSink } from './event-file.ts';
 import type { EventSink } from './event-json.ts';
 import { syslogSink } from './syslog.ts';
-import { webhookSink } from './webhook.ts';
+import { webhookSink } from './webhook-sink.ts';
 
 /** How often changes are looked for that commands have made. */
 const LOOK_MS = 1_000;

@@ -2,7 +2,7 @@ import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { hasErrno } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type { TrafficCounters } from './traffic-counters.ts';
+import type { EdgeCounters } from './edge-counters.ts';
 
 /** One wake-up a second, so that an idle device sleeps. */
 const CHECK_MS = 1000;
@@ -14,7 +14,7 @@ const QUIET_MS = 60_000;
  * Logs what a process in trouble cannot report otherwise, at most once a minute: an event loop that stalls, and a full table
  * of file descriptors. Then Node accepts and closes connections without an event.
  */
-export function watchProcess(counters: TrafficCounters, log: Log, openFile = openAnyFile): () => void {
+export function watchProcess(counters: EdgeCounters, log: Log, openFile = openAnyFile): () => void {
   let due = performance.now() + CHECK_MS;
   const stalled = atMostOnceInAWhile();
   const full = atMostOnceInAWhile();

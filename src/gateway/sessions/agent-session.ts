@@ -15,7 +15,7 @@ import {
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
 import type { AgentMemory, GlitchLimits } from './agent-limits.ts';
@@ -43,7 +43,7 @@ const DRAIN_CHECK_MS = 500;
 export interface AgentSessionDeps extends SessionListenersDeps {
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   directory: { remove(session: AgentSession): void };
   refusals: RefusalLog;
   turns: RequestTurns;

@@ -1,7 +1,7 @@
 import {
   type BindLabeledRequest,
+  BindOptions,
   type BindRequest,
-  EndpointOptions,
   type PatchRequest,
   parseMessage,
 } from '../../agent-protocol/messages.ts';
@@ -76,12 +76,7 @@ export class EndpointBinder {
    * @throws {RpcError} when the endpoint cannot be bound as requested
    */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
-    const options = parseMessage(
-      EndpointOptions,
-      request.Opts ?? {},
-      'ERR_NGROK_301',
-      'the options of the endpoint are',
-    );
+    const options = parseMessage(BindOptions, request.Opts ?? {}, 'ERR_NGROK_301', 'the options of the endpoint are');
     const wanted = this.#withName(owner, request, wantedAddress(request, options, this.options.addresses));
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
@@ -223,7 +218,7 @@ export class EndpointBinder {
     owner: ListenerOwner,
     address: EndpointAddress,
     request: BindRequest,
-    options: EndpointOptions,
+    options: BindOptions,
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
     policy: CompiledPolicy,
   ): BoundEndpoint {
@@ -265,7 +260,7 @@ function speaksHttp2(appProtocol: string): boolean {
   throw new RpcError('ERR_NGROK_15003', 'the upstream protocol is not supported; use http1 or http2');
 }
 
-function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
+function policyOf({ Policy, TrafficPolicy }: BindOptions): string {
   if (Policy !== '' && TrafficPolicy !== '') {
     throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot be combined; use TrafficPolicy');
   }
@@ -273,7 +268,7 @@ function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
 }
 
 /** The SDK stores this answer, and sends its options and token back when it reconnects. */
-function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: EndpointOptions): Bound['answer'] {
+function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOptions): Bound['answer'] {
   const { id, url, protocol, proxyProtocol } = endpoint;
   const opts: Record<string, unknown> = {};
   // The SDK reads an answer in small pieces and sends a frame for each, so unset members are left out.

@@ -2,7 +2,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 
 /** The agent that was refused; before it has authenticated, only its address is known. */
 export interface RefusedAgent {
@@ -21,7 +21,7 @@ export class RefusalLog {
   readonly #repeats = new Repeats();
 
   constructor(
-    private readonly counters: TrafficCounters,
+    private readonly counters: EdgeCounters,
     private readonly log: Log,
   ) {}
 

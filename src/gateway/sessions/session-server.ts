@@ -11,7 +11,7 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
-import type { TrafficCounters } from '../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionNode } from './agent-session.ts';
@@ -51,7 +51,7 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   /** Omitted: a share of the machine's memory. */
   memory?: AgentMemory;
   balancers: LoadBalancers | null;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
 }
 
 /** Accepts the connections of agents, and holds the sessions that have authenticated. Emits when one comes or goes. */

@@ -1,5 +1,5 @@
 import { createSecureContext } from 'node:tls';
-import type { EndpointOptions } from '../../agent-protocol/messages.ts';
+import type { BindOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/endpoint.ts';
@@ -18,7 +18,7 @@ export const OWN_CERTIFICATE = { cert: '', key: '' };
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,
-  options: EndpointOptions,
+  options: BindOptions,
   { clientAuthorities, byPolicy }: { clientAuthorities: readonly string[]; byPolicy: boolean },
 ): TlsTermination | null {
   const termination = protocol === 'https' || byPolicy ? EDGE_TERMINATION : null;
@@ -43,7 +43,7 @@ function withClientAuthorities(
 }
 
 /** @throws {RpcError} when the certificate and key cannot be used */
-function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
+function agentTermination({ TLSTermination: option }: BindOptions): TlsTermination | null {
   if (!option) return null;
   if (option.cert === '' && option.key === '') return EDGE_TERMINATION;
   const [certificate, privateKey] = [option.cert, option.key].map((pem) => Buffer.from(pem, 'base64').toString());

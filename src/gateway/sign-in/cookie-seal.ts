@@ -1,6 +1,6 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { SecretsBox } from '../../lib/secrets-box.ts';
-import type { Seal } from '../../traffic-policy/ports.ts';
+import type { ValueSeal } from '../../traffic-policy/ports.ts';
 import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
 
 /** Milliseconds for which a key seals. It opens for as long as a session can last. */
@@ -14,7 +14,7 @@ const MAX_REMEMBERED = 8_192;
 type KeyFor = (purpose: string) => string;
 
 /** Seals values with keys that follow from the gateway's encryption key and the time, so that none of them is stored. */
-export class CookieSeal<T> implements Seal<T> {
+export class CookieSeal<T> implements ValueSeal<T> {
   readonly #boxes = new Map<number, SecretsBox>();
   readonly #opened: BoundedMap<string, { owner: string; value: T }>;
 

@@ -3,7 +3,7 @@ export interface NoticeLink {
   readonly text: string;
 }
 
-export interface Notice {
+export interface PageNotice {
   readonly title: string;
   readonly text: string;
   /** In small letters, such as an error code. */
@@ -17,7 +17,7 @@ export interface Notice {
 export const PAGE_STYLE = 'body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}';
 
 /** A page with one sentence, which loads nothing. */
-export function noticePage({ title, text, detail, link, button }: Notice): string {
+export function noticePage({ title, text, detail, link, button }: PageNotice): string {
   return htmlPage(
     title,
     `<p>${escapeHtml(text)}</p>

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-export type Json = Record<string, unknown>;
+export type JsonObject = Record<string, unknown>;
 
 /** Body of every error. The management API omits the code where ngrok does. */
 export const ErrorBody = z.object({
@@ -11,14 +11,14 @@ export const ErrorBody = z.object({
 });
 
 /** A response that refers to the document's schema `Error`. */
-export function errorResponse(description: string): Json {
+export function errorResponse(description: string): JsonObject {
   return { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } };
 }
 
 /** Omits zod's `$schema`: OpenAPI 3.1 declares its own dialect. */
-export function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
+export function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): JsonObject {
   const { $schema: _, ...rest } = z.toJSONSchema(schema, { io });
-  return splitTypes(rest) as Json;
+  return splitTypes(rest) as JsonObject;
 }
 
 /** Writes several types as alternatives: generators of clients know lists of types only with null. */

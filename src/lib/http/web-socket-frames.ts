@@ -22,7 +22,7 @@ export interface Frame {
   readonly length: number;
 }
 
-export interface FrameHandler {
+export interface WebSocketHandler {
   /** A frame begins. Its head keeps the rules; control frames may come between the frames of a message. */
   onFrame(frame: Frame): void;
   /** Whether the next piece is needed; unmasking costs most. */
@@ -55,7 +55,7 @@ export class FrameReader {
 
   constructor(
     private readonly rules: FrameRules,
-    private readonly handler: FrameHandler,
+    private readonly handler: WebSocketHandler,
   ) {}
 
   /** @throws {WebSocketProtocolError} */

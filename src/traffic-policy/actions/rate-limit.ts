@@ -6,7 +6,7 @@ import { parseConfig } from '../action-problems.ts';
 import { type Expression, ExpressionError } from '../cel/expression.ts';
 import { jsonOf } from '../cel/values.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
-import { type Admission, SlidingWindow } from '../state/sliding-window.ts';
+import { type RateDecision, SlidingWindow } from '../state/sliding-window.ts';
 import type { PreparedAction } from '../steps.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
@@ -54,7 +54,7 @@ export function rateLimit(config: unknown, context: ActionContext): PreparedActi
   };
 }
 
-function refusedUntil({ retryAfterMs }: Admission) {
+function refusedUntil({ retryAfterMs }: RateDecision) {
   const headers = ['retry-after', String(Math.ceil(retryAfterMs / 1000))];
   return { kind: 'answer', status: TOO_MANY_REQUESTS, headers, body: EMPTY, refused: true } as const;
 }

@@ -12,7 +12,7 @@ const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\//i;
 /** Memory of a compiled pattern. */
 const BYTES_PER_INSTRUCTION = 200;
 
-export interface Replacement {
+export interface ReplacedUrl {
   readonly url: string;
   /** The first match and its groups; empty without a pattern or match. */
   readonly matches: readonly string[];
@@ -39,7 +39,7 @@ export class UrlReplacement {
    *
    * @throws {PolicyFailure} when a template has no value, or its value is not RE2
    */
-  apply(url: string, scope: PolicyScope): Replacement | null {
+  apply(url: string, scope: PolicyScope): ReplacedUrl | null {
     if (url.length > MAX_URL) throw new PolicyFailure('ERR_NGROK_2300', `the URL is longer than ${MAX_URL} characters`);
     const to = this.#to(scope);
     if (this.#pattern === null) return { url: to, matches: [] };

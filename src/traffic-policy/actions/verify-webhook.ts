@@ -8,7 +8,7 @@ import { requestUrl } from '../scope/http-variables.ts';
 import type { PolicyAnswer, PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { verifierOf, whyUnsupported } from '../webhooks/providers.ts';
-import type { ChallengeAnswer, Verdict, Verify, Webhook } from '../webhooks/webhook.ts';
+import type { ChallengeAnswer, Verify, Webhook, WebhookVerdict } from '../webhooks/webhook.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
 const MAX_BODY = 1024 * 1024;
@@ -59,7 +59,7 @@ async function verdictOn(
   verify: Verify,
   secret: Template,
   context: ActionContext,
-): Promise<Verdict> {
+): Promise<WebhookVerdict> {
   const scope = context.scopeOf(request);
   const body = await request.readBody(MAX_BODY);
   if (body === null) return 'the body is too long';

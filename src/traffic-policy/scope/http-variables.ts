@@ -5,7 +5,7 @@ import type { Budget } from '../cel/budget.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { VariableTable } from './connection-variables.ts';
 import { firstValue, parseMediaType } from './header-map.ts';
-import { hostOf, pathOf, portOf, queryOf } from './url-parts.ts';
+import { hostWithoutPort, pathOf, portOf, queryOf } from './url-parts.ts';
 
 const EMPTY = celMap(new Map());
 
@@ -27,7 +27,7 @@ export const REQUEST_VARIABLES: VariableTable = {
   'req.url': (scope) => requestUrl(scope),
   'req.url.scheme': ({ endpoint }) => endpoint.protocol,
   'req.url.authority': (scope) => requestHeader(scope, 'host') ?? '',
-  'req.url.host': (scope) => hostOf(requestHeader(scope, 'host') ?? ''),
+  'req.url.host': (scope) => hostWithoutPort(requestHeader(scope, 'host') ?? ''),
   'req.url.port': (scope) => {
     const port = portOf(requestHeader(scope, 'host') ?? '');
     return port === undefined ? undefined : BigInt(port);

@@ -14,9 +14,9 @@ import { addressVariables, UNKNOWN_ADDRESS } from './address-variables.ts';
 import { certificateVariables } from './certificate-variables.ts';
 import { requestCookies, responseCookies } from './cookies.ts';
 import { headerMap } from './header-map.ts';
+import { variablesOf } from './policy-variables.ts';
 import { decodedPath, pathOf, queryOf, queryParameters } from './url-parts.ts';
 import { parseUserAgent, type UserAgent } from './user-agent.ts';
-import { variablesOf } from './variables.ts';
 
 /** Computed from a request or response when first read, until an action changes it. */
 interface Derived {

@@ -54,7 +54,7 @@ export function queryOf(target: string): string {
 }
 
 /** The host of a Host header, without the port and the brackets of IPv6. */
-export function hostOf(authority: string): string {
+export function hostWithoutPort(authority: string): string {
   return authority.replace(/:\d*$/, '').replace(/^\[(.*)\]$/, '$1');
 }
 

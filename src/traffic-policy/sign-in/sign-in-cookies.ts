@@ -61,7 +61,7 @@ export function takeCookies(headers: string[], mark = MARK): Cookies {
 }
 
 /** @returns the sealed session; null without one */
-export function sessionIn(cookies: Cookies, { session }: CookieNames): string | null {
+export function sessionCookieIn(cookies: Cookies, { session }: CookieNames): string | null {
   const first = cookies.get(session);
   if (first === undefined) return null;
   const dot = first.indexOf('.');
@@ -72,10 +72,15 @@ export function sessionIn(cookies: Cookies, { session }: CookieNames): string | 
 }
 
 /** @returns headers that make the browser keep a session; null when it is too long */
-export function keepSession(sealed: string, seconds: number, cookies: Cookies, names: CookieNames): string[] | null {
+export function keepSessionCookie(
+  sealed: string,
+  seconds: number,
+  cookies: Cookies,
+  names: CookieNames,
+): string[] | null {
   const count = Math.ceil(sealed.length / MAX_PART);
   if (count > MAX_PARTS) return null;
-  const headers = forgetSession(cookies, names, count);
+  const headers = forgetSessionCookie(cookies, names, count);
   for (let at = 0; at < count; at++) {
     const part = sealed.slice(at * MAX_PART, (at + 1) * MAX_PART);
     const [name, value] = at === 0 ? [names.session, `${count}.${part}`] : [`${names.session}.${at}`, part];
@@ -85,7 +90,7 @@ export function keepSession(sealed: string, seconds: number, cookies: Cookies, n
 }
 
 /** @returns headers that make the browser forget a session, or the parts of it from a number on */
-export function forgetSession(cookies: Cookies, { session, domain }: CookieNames, from = 0): string[] {
+export function forgetSessionCookie(cookies: Cookies, { session, domain }: CookieNames, from = 0): string[] {
   const parts = Array.from({ length: MAX_PARTS }, (_, at) => (at === 0 ? session : `${session}.${at}`));
   return parts.slice(from).flatMap((name) => (cookies.has(name) ? setCookie(name, '', 0, domain) : []));
 }

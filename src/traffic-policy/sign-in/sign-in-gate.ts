@@ -11,14 +11,14 @@ import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './sess
 import {
   type Cookies,
   forgetAttempt,
-  forgetSession,
+  forgetSessionCookie,
   keepAttempt,
-  keepSession,
-  sessionIn,
+  keepSessionCookie,
+  sessionCookieIn,
   takeCookies,
 } from './sign-in-cookies.ts';
 import { resultOf, type SessionEvent, type SignInResult } from './sign-in-result.ts';
-import { type Site, type SiteOptions, Sites, urlAt } from './sign-in-site.ts';
+import { type SignInSite, type SiteOptions, Sites, urlAt } from './sign-in-site.ts';
 import { SignInState } from './sign-in-state.ts';
 
 const PATHS = '/ngrok/';
@@ -67,9 +67,9 @@ const NEEDS_SIGN_IN: PolicyError = {
 };
 
 /** A request with what was taken from it. */
-interface Visit {
+interface GatedRequest {
   readonly request: PolicyRequest;
-  readonly site: Site;
+  readonly site: SignInSite;
   readonly cookies: Cookies;
 }
 
@@ -90,19 +90,19 @@ export class SignInGate {
   admit(request: PolicyRequest): RequestResult {
     if (request.connection.tls === null) return NEEDS_HTTPS;
     if (this.options.allowsPreflight && isPreflight(request)) return undefined;
-    const visit = this.#begun(request);
-    const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(visit) : undefined;
+    const gated = this.#begun(request);
+    const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(gated) : undefined;
     if (answer !== undefined) return answer;
     const now = this.context.ports.wallClock();
-    const session = this.#sessionIn(visit);
-    if (session === null || !this.#isOpen(session, visit, now)) return this.#signInFirst(visit, session, now);
+    const session = this.#sessionIn(gated);
+    if (session === null || !this.#isOpen(session, gated, now)) return this.#signInFirst(gated, session, now);
     const { renewMs, admits } = this.options;
     if (admits?.(session) === false) {
       this.#record(request, null, null, now);
       return notAdmitted(session, request);
     }
-    if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, visit, now);
-    this.#letThrough(session, visit, now, false);
+    if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, gated, now);
+    this.#letThrough(session, gated, now, false);
     return undefined;
   }
 
@@ -114,7 +114,7 @@ export class SignInGate {
     return undefined;
   }
 
-  #begun(request: PolicyRequest): Visit {
+  #begun(request: PolicyRequest): GatedRequest {
     return { request, cookies: this.#takeCookies(request), site: this.#sites.of(this.context.scopeOf(request)) };
   }
 
@@ -124,20 +124,20 @@ export class SignInGate {
     return cookies;
   }
 
-  #letThrough(session: Session, visit: Visit, now: number, isRenewed: boolean): void {
+  #letThrough(session: Session, gated: GatedRequest, now: number, isRenewed: boolean): void {
     const { times } = this.options;
     if (isRenewed || isUseDue(session, times, now)) {
-      const { request } = visit;
+      const { request } = gated;
       request.responseHeaders = [
         ...(request.responseHeaders ?? []),
-        ...this.#keep({ ...session, usedAt: now }, visit, now),
+        ...this.#keep({ ...session, usedAt: now }, gated, now),
       ];
     }
-    this.#record(visit.request, session, isRenewed ? 'renewed' : null, now);
+    this.#record(gated.request, session, isRenewed ? 'renewed' : null, now);
   }
 
-  #sessionIn({ cookies, site }: Visit): Session | null {
-    const sealed = sessionIn(cookies, site.names);
+  #sessionIn({ cookies, site }: GatedRequest): Session | null {
+    const sealed = sessionCookieIn(cookies, site.names);
     const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, site.owner);
     const { people } = this.options.place;
     if (session === null || people === undefined) return session;
@@ -145,7 +145,7 @@ export class SignInGate {
     return person && { ...session, ...person };
   }
 
-  #isOpen(session: Session, { site }: Visit, now: number): boolean {
+  #isOpen(session: Session, { site }: GatedRequest, now: number): boolean {
     const { signIn } = this.context.ports;
     return (
       now < endOf(session, this.options.times) &&
@@ -153,33 +153,33 @@ export class SignInGate {
     );
   }
 
-  #signInFirst(visit: Visit, session: Session | null, now: number): RequestResult {
-    const { request } = visit;
+  #signInFirst(gated: GatedRequest, session: Session | null, now: number): RequestResult {
+    const { request } = gated;
     this.#record(request, session, 'ended', now);
     if (!isNavigation(request)) return NEEDS_SIGN_IN;
-    return this.#answer(visit, () => this.#begin(visit, request.target, {}));
+    return this.#answer(gated, () => this.#begin(gated, request.target, {}));
   }
 
-  #atOwnPath(visit: Visit): RequestResult {
-    const { request, site } = visit;
+  #atOwnPath(gated: GatedRequest): RequestResult {
+    const { request, site } = gated;
     const path = pathOf(request.target);
     if (path !== LOGIN && path !== LOGOUT && path !== CALLBACK) return undefined;
     const { searchParams } = new URL(site.origin + request.target);
-    if (path === CALLBACK) return this.#answer(visit, () => this.#finish(visit, searchParams.get('state')));
+    if (path === CALLBACK) return this.#answer(gated, () => this.#finish(gated, searchParams.get('state')));
     const authId = searchParams.get('auth_id');
     if (authId !== null && authId !== this.options.authId) return undefined;
     const target = searchParams.get('redirect_path');
     // People who ask to sign in want to choose who they are.
-    if (path === LOGIN) return this.#answer(visit, () => this.#begin(visit, target ?? '/', { prompt: 'login' }));
-    const session = this.#sessionIn(visit);
+    if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
+    const session = this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.forget(session.id);
-    const headers = [...NO_STORE, ...forgetSession(visit.cookies, site.names)];
+    const headers = [...NO_STORE, ...forgetSessionCookie(gated.cookies, site.names)];
     if (target !== null) return redirect(urlAt(site, target), headers);
     return signedOut(headers, site);
   }
 
   /** Starts to sign somebody in. */
-  async #begin({ site, cookies }: Visit, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
+  async #begin({ site, cookies }: GatedRequest, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
     const provider = await this.#provider(site);
     const { processorTime, signIn, wallClock } = this.context.ports;
     return processorTime.run(() => {
@@ -210,8 +210,8 @@ export class SignInGate {
   }
 
   /** Signs somebody in who has returned from the provider. */
-  async #finish(visit: Visit, state: string | null): Promise<PolicyAnswer> {
-    const { request, site, cookies } = visit;
+  async #finish(gated: GatedRequest, state: string | null): Promise<PolicyAnswer> {
+    const { request, site, cookies } = gated;
     const { signIn, wallClock } = this.context.ports;
     if (state === null)
       throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
@@ -235,14 +235,14 @@ export class SignInGate {
     this.#spendOnExchange();
     const person = await provider.redeem(new URL(site.origin + request.target), attempt);
     const now = wallClock();
-    const session = this.#start(person, visit, now);
-    this.#ended(visit, session.subject, null);
-    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, visit, now)];
+    const session = this.#start(person, gated, now);
+    this.#ended(gated, session.subject, null);
+    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, gated, now)];
     return redirect(urlAt(site, attempt.target), headers);
   }
 
   /** A new session, which is written down meanwhile: people come in also when that fails. */
-  #start(person: SignedIn, { request, site }: Visit, now: number): Session {
+  #start(person: SignedIn, { request, site }: GatedRequest, now: number): Session {
     const { signIn } = this.context.ports;
     const { id, written } = signIn.begin({
       issuer: site.client.place.issuer,
@@ -262,20 +262,20 @@ export class SignInGate {
     return { ...person, id, signedInAt: Math.max(now, ended), usedAt: now, checkedAt: now };
   }
 
-  async #renewed(session: Session, visit: Visit, now: number): Promise<RequestOutcome | undefined> {
+  async #renewed(session: Session, gated: GatedRequest, now: number): Promise<RequestOutcome | undefined> {
     try {
       const person = await this.#state.renewOnce(session.id, now, async () => {
-        const provider = await this.#provider(visit.site);
+        const provider = await this.#provider(gated.site);
         this.#spendOnExchange();
         return provider.renew(session);
       });
-      this.#letThrough({ ...session, ...person, checkedAt: now }, visit, now, true);
+      this.#letThrough({ ...session, ...person, checkedAt: now }, gated, now, true);
       return undefined;
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       this.context.trouble(error.code, error.detail);
-      if (!error.isOutage || this.#isUnconfirmed(session, now)) return this.#signInFirst(visit, session, now);
-      this.#letThrough(session, visit, now, false);
+      if (!error.isOutage || this.#isUnconfirmed(session, now)) return this.#signInFirst(gated, session, now);
+      this.#letThrough(session, gated, now, false);
       return undefined;
     }
   }
@@ -285,7 +285,7 @@ export class SignInGate {
     return now - checkedAt >= (this.options.renewMs ?? 0) + DAY_MS;
   }
 
-  #provider(site: Site): Promise<IdentityProvider> {
+  #provider(site: SignInSite): Promise<IdentityProvider> {
     return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
   }
 
@@ -294,31 +294,31 @@ export class SignInGate {
   }
 
   /** Answers with a page when somebody cannot be signed in. */
-  async #answer(visit: Visit, make: () => Promise<PolicyAnswer>): Promise<PolicyAnswer | PolicyError> {
-    const { site } = visit;
+  async #answer(gated: GatedRequest, make: () => Promise<PolicyAnswer>): Promise<PolicyAnswer | PolicyError> {
+    const { site } = gated;
     try {
       return await make();
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       if (error.detail !== '') this.context.trouble(error.code, error.detail);
       const { status, code, message } = error;
-      this.#ended(visit, null, code);
+      this.#ended(gated, null, code);
       return { kind: 'error', status, code, message, headers: [], link: { href: `${site.origin}/`, text: 'Sign in' } };
     }
   }
 
-  #ended({ request, site }: Visit, subject: string | null, error: string | null): void {
+  #ended({ request, site }: GatedRequest, subject: string | null, error: string | null): void {
     const { host, client } = site;
     const { clientIp } = request.connection;
     this.context.ports.signIn.onEnd({ host, issuer: client.place.issuer, clientIp, subject, error });
   }
 
   /** @returns headers that make the browser keep a session */
-  #keep(session: Session, { site, cookies }: Visit, now: number): string[] {
+  #keep(session: Session, { site, cookies }: GatedRequest, now: number): string[] {
     const { signIn } = this.context.ports;
     const seconds = Math.ceil((endOf(session, this.options.times) - now) / 1000);
     const seal = (content: Session) =>
-      keepSession(signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+      keepSessionCookie(signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
     const kept = seal({ ...session, tokens: this.#neededTokens(session) });
     if (kept !== null) return kept;
     this.context.trouble('ERR_NGROK_2300', "the provider's tokens are too long for cookies: they are left out");
@@ -372,7 +372,7 @@ function redirect(location: string, headers: readonly string[]): PolicyAnswer {
   return { kind: 'answer', status: 302, headers: ['location', location, ...headers], body: NO_BODY, refused: false };
 }
 
-function signedOut(headers: readonly string[], { origin, client }: Site): PolicyAnswer {
+function signedOut(headers: readonly string[], { origin, client }: SignInSite): PolicyAnswer {
   const { people } = client.place;
   const link = people
     ? { href: people.pageFor(origin), text: 'Sign out of this gateway, too' }

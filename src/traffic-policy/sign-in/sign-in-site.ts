@@ -22,7 +22,7 @@ export interface SiteOptions {
 }
 
 /** A host at which people sign in, with the client that its policy names. */
-export interface Site {
+export interface SignInSite {
   readonly origin: string;
   readonly host: string;
   readonly client: SignInClient;
@@ -35,12 +35,12 @@ export interface Site {
 }
 
 export class Sites {
-  readonly #known = new BoundedMap<string, Site>(MAX_SITES);
+  readonly #known = new BoundedMap<string, SignInSite>(MAX_SITES);
 
   constructor(private readonly options: SiteOptions) {}
 
   /** @throws {PolicyFailure} when the request's host, or the client, cannot be used */
-  of(scope: PolicyScope): Site {
+  of(scope: PolicyScope): SignInSite {
     const authority = firstValue(scope.request?.headers ?? [], 'host') ?? '';
     const clientId = this.options.clientId.text(scope);
     const clientSecret = this.options.clientSecret.text(scope);
@@ -52,7 +52,7 @@ export class Sites {
     return site;
   }
 
-  #make(authority: string, clientId: string, clientSecret: string): Site {
+  #make(authority: string, clientId: string, clientSecret: string): SignInSite {
     const { place, authId, cookieDomain: domain } = this.options;
     if (clientId === '') throw new PolicyFailure('ERR_NGROK_2234', 'config.client_id is empty');
     // Names below a wildcard can be anything, also what would be another host in a URL.
@@ -69,7 +69,7 @@ export class Sites {
 }
 
 /** @returns the URL of a path at the site; of its root, when the path leads elsewhere */
-export function urlAt({ origin }: Site, target: string): string {
+export function urlAt({ origin }: SignInSite, target: string): string {
   const text = target.startsWith('/') ? origin + target : origin;
   return URL.canParse(text) && new URL(text).origin === origin ? new URL(text).href : `${origin}/`;
 }

@@ -19,7 +19,7 @@ interface Bucket {
   total: number;
 }
 
-export interface Admission {
+export interface RateDecision {
   readonly admitted: boolean;
   /** Milliseconds until the next request may be admitted; 0 when this one was. */
   readonly retryAfterMs: number;
@@ -43,7 +43,7 @@ export class SlidingWindow implements MemoryUser {
     this.#slotMs = windowMs / SLOTS;
   }
 
-  admit(key: string, nowMs: number): Admission {
+  admit(key: string, nowMs: number): RateDecision {
     const slot = Math.floor(nowMs / this.#slotMs);
     const bucket = this.#bucketOf(key, slot);
     forget(bucket, slot - SLOTS);

@@ -18,15 +18,15 @@ import {
   zoom,
 } from './signatures.ts';
 import { sns } from './sns.ts';
-import { formText, type Scheme, signedBy, type Verify } from './webhook.ts';
+import { formText, type SignatureScheme, signedBy, type Verify } from './webhook.ts';
 
 /** The signature of the body in a header. */
-function body(header: string, encoding: Scheme['encoding'], more: Partial<Scheme> = {}): Verify {
+function body(header: string, encoding: SignatureScheme['encoding'], more: Partial<SignatureScheme> = {}): Verify {
   return signedBy({ headers: [header], encoding, ...more });
 }
 
 /** A header such as `t=1,v1=ab`, with the signature of time and body. */
-function timed(header: string, field = 'v1', more: Partial<Scheme> = {}): Verify {
+function timed(header: string, field = 'v1', more: Partial<SignatureScheme> = {}): Verify {
   return signedBy({
     headers: [header],
     field,
@@ -38,7 +38,7 @@ function timed(header: string, field = 'v1', more: Partial<Scheme> = {}): Verify
 }
 
 /** One header has the signature after a version, another one the time; the signed text begins with both. */
-function versioned(version: string, header: string, time: string, more: Partial<Scheme> = {}): Verify {
+function versioned(version: string, header: string, time: string, more: Partial<SignatureScheme> = {}): Verify {
   return signedBy({
     headers: [header],
     prefix: `${version}=`,

@@ -24,9 +24,9 @@ export interface ChallengeAnswer {
 }
 
 /** Why a webhook is not trusted, without quoting it; null when it is genuine; what to answer to a challenge. */
-export type Verdict = string | null | ChallengeAnswer;
+export type WebhookVerdict = string | null | ChallengeAnswer;
 
-export type Verify = (webhook: Webhook) => Verdict | Promise<Verdict>;
+export type Verify = (webhook: Webhook) => WebhookVerdict | Promise<WebhookVerdict>;
 
 export const FORM = 'application/x-www-form-urlencoded';
 
@@ -119,7 +119,7 @@ export function formText(webhook: Webhook): string | null {
   return parameters.map(([name, value]) => name + value).join('');
 }
 
-export interface Scheme {
+export interface SignatureScheme {
   /** Headers with signatures; one that matches is enough. */
   readonly headers: readonly string[];
   /** What precedes the signature in its header, such as `sha256=`. */
@@ -147,7 +147,7 @@ export function fieldsOf(header: string, name: string): string[] {
   return parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
 }
 
-export function signedBy(scheme: Scheme): Verify {
+export function signedBy(scheme: SignatureScheme): Verify {
   const { hash = 'sha256', encoding, timeFormat, toleranceS, signed = ({ body }) => [body], key } = scheme;
   return (webhook) => {
     const signatures = signaturesOf(scheme, webhook);
@@ -162,14 +162,14 @@ export function signedBy(scheme: Scheme): Verify {
   };
 }
 
-function signaturesOf({ headers, prefix = '', field }: Scheme, { header }: Webhook): string[] {
+function signaturesOf({ headers, prefix = '', field }: SignatureScheme, { header }: Webhook): string[] {
   const values = headers.map((name) => header(name)).filter((value) => value !== '');
   if (field !== undefined) return values.flatMap((value) => fieldsOf(value, field));
   return values.filter((value) => value.startsWith(prefix)).map((value) => value.slice(prefix.length));
 }
 
 /** @returns null when the scheme has no time, the empty text when the webhook has none */
-function timeOf({ headers, time }: Scheme, { header }: Webhook): string | null {
+function timeOf({ headers, time }: SignatureScheme, { header }: Webhook): string | null {
   if (time === undefined) return null;
   if ('header' in time) return header(time.header);
   return headers.flatMap((name) => fieldsOf(header(name), time.field))[0] ?? '';

@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
-import type { EndpointFigures, TrafficEvent } from '../../gateway/api/dashboard/live-feed.ts';
+import type { EndpointFigures, TrafficEvent } from '../../gateway/api/dashboard/dashboard-feed.ts';
 
 type FigureName = 'requests' | 'errors' | 'sent' | 'received';
 const PLACES: Record<FigureName, 0 | 1 | 2 | 3> = { requests: 0, errors: 1, received: 2, sent: 3 };

@@ -1,7 +1,7 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
+import type { Figures } from '../../gateway/api/dashboard/dashboard-feed.ts';
 import type { DashboardOverview } from '../../gateway/api/dashboard/overview.ts';
 import type { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';

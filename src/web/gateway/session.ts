@@ -1,6 +1,6 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import type { ChangedEvent, Figures, TrafficEvent } from '../../gateway/api/dashboard/dashboard-feed.ts';
 import type { DashboardAccess } from '../../gateway/api/dashboard/dashboard-router.ts';
-import type { ChangedEvent, Figures, TrafficEvent } from '../../gateway/api/dashboard/live-feed.ts';
 import { ApiProblem, call } from '../ui/api.ts';
 import { BrowserSession } from '../ui/browser-session.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';

@@ -177,13 +177,13 @@ export function Notes({
           {hint}
         </p>
       )}
-      <Problem id={`${id}-problem`} text={problem} />
+      <FieldProblem id={`${id}-problem`} text={problem} />
     </>
   );
 }
 
 /** A problem at its place; screen readers read it when it appears. */
-export function Problem({ id, text }: { id?: string; text: string | undefined }): JSX.Element {
+export function FieldProblem({ id, text }: { id?: string; text: string | undefined }): JSX.Element {
   return (
     <p id={id} class="problem" role="alert" hidden={text === undefined}>
       {text}
@@ -249,7 +249,7 @@ export function Choice<T extends string>({ label, value, options, onChange, prob
         ))}
       </div>
       {hint !== undefined && <p class="hint">{hint}</p>}
-      {problem !== undefined && <Problem text={problem} />}
+      {problem !== undefined && <FieldProblem text={problem} />}
     </fieldset>
   );
 }

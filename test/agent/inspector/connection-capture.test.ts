@@ -2,10 +2,10 @@ import { deflateRawSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { CaptureStore } from '../../../src/agent/inspector/capture-store.ts';
 import { CaptureTime } from '../../../src/agent/inspector/capture-time.ts';
-import type { Exchange } from '../../../src/agent/inspector/exchange.ts';
+import type { CapturedExchange } from '../../../src/agent/inspector/captured-exchange.ts';
 import { setUpCapture } from './captured.ts';
 
-const brief = ({ state, request, response, error }: Exchange) => [
+const brief = ({ state, request, response, error }: CapturedExchange) => [
   `${request.line.method} ${request.line.target}`,
   request.body?.bytes.toString() ?? null,
   response?.line.status ?? null,

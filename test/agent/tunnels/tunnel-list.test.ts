@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { UrlParts } from '../../../src/agent/tunnels/tunnel-list.ts';
+import { TunnelNames } from '../../../src/agent/tunnels/tunnel-list.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 
-const parts = (...urls: string[]) => new UrlParts(urls.map((url) => ({ url })));
+const parts = (...urls: string[]) => new TunnelNames(urls.map((url) => ({ url })));
 
 describe('a part of the URL', () => {
   const tunnels = parts('https://device342.localhost:8443', 'https://cam.example.com', 'tcp://tcp.example.com:20001');
@@ -36,10 +36,10 @@ describe('a part of the URL', () => {
 
   it('finds the later of two tunnels at one URL, so that both can be deleted', () => {
     const [first, copy] = [{ url: 'https://cam.a.example' }, { url: 'https://cam.a.example' }];
-    expect(new UrlParts([first, copy]).find('cam')).toBe(copy);
+    expect(new TunnelNames([first, copy]).find('cam')).toBe(copy);
     const another = { url: 'https://cam.b.example' };
-    expect(() => new UrlParts([first, copy, another]).find('cam')).toThrow(expect.objectContaining({ status: 409 }));
-    expect(new UrlParts([first, copy, another]).find('cam.a.example')).toBe(copy);
+    expect(() => new TunnelNames([first, copy, another]).find('cam')).toThrow(expect.objectContaining({ status: 409 }));
+    expect(new TunnelNames([first, copy, another]).find('cam.a.example')).toBe(copy);
   });
 
   it('matches a host before a first label', () => {
@@ -50,7 +50,7 @@ describe('a part of the URL', () => {
 it('the displayed part is the shortest that identifies the tunnel', () => {
   const shown = (...urls: string[]) => {
     const tunnels = urls.map((url) => ({ url }));
-    const index = new UrlParts(tunnels);
+    const index = new TunnelNames(tunnels);
     return tunnels.map((tunnel) => index.shortestFor(tunnel));
   };
   expect(shown('https://a.localhost:8443', 'https://b.localhost:8443')).toEqual(['a', 'b']);
@@ -70,7 +70,7 @@ it('the displayed part always finds its tunnel, and every match is exact', () =>
   fc.assert(
     fc.property(urls, host, (all, probe) => {
       const tunnels = all.map((each) => ({ url: each }));
-      const index = new UrlParts(tunnels);
+      const index = new TunnelNames(tunnels);
       for (const tunnel of tunnels) expect(index.find(index.shortestFor(tunnel))).toBe(tunnel);
       try {
         const { hostname } = new URL(index.find(probe).url);

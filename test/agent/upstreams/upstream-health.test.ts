@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import net, { type AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
+import { connectUpstream } from '../../../src/agent/upstreams/connect-upstream.ts';
 import { parseUpstream, type Upstream } from '../../../src/agent/upstreams/upstream.ts';
-import { connectUpstream } from '../../../src/agent/upstreams/upstream-connection.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { UpstreamHealth, UpstreamHealths } from '../../../src/agent/upstreams/upstream-health.ts';
 import { UpstreamMonitor } from '../../../src/agent/upstreams/upstream-monitor.ts';

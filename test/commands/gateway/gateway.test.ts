@@ -9,7 +9,7 @@ import { readKeyPair } from '../../../src/gateway/certificates/certificate-uploa
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
-import { personOfLink } from '../../../src/gateway/sign-in/people.ts';
+import { personOfLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';

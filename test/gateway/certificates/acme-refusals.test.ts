@@ -9,7 +9,7 @@ import {
   AcmeAccountKey,
   AcmeCa,
   type AcmeCaOptions,
-  type Seal,
+  type KeySeal,
 } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
@@ -80,7 +80,7 @@ class ScriptedCa {
   }
 }
 
-const box: Seal = { seal: (plain) => Buffer.from(plain), open: (sealed) => sealed.toString() };
+const box: KeySeal = { seal: (plain) => Buffer.from(plain), open: (sealed) => sealed.toString() };
 
 function problem(status: number, type: string, detail: string, headers: Record<string, string> = {}): Reply {
   return { status, headers, body: { type: `urn:ietf:params:acme:error:${type}`, detail } };

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { AcmeAccountKey, AcmeCa, type Seal } from '../../../src/gateway/certificates/acme/acme-account.ts';
+import { AcmeAccountKey, AcmeCa, type KeySeal } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer, type AcmeIssuerOptions } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { ChallengeDns } from '../../../src/gateway/certificates/challenges/challenge-dns.ts';
 import { answerTlsAlpn, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
@@ -27,7 +27,7 @@ const CHALLENGE_ZONE = 'acme.gateway.test';
 const CHALLENGE_TARGET = `k3j9x2ab.${CHALLENGE_ZONE}`;
 
 /** A stand-in for encryption; the real box has its own tests. */
-const box: Seal = {
+const box: KeySeal = {
   seal: (plain, owner) => Buffer.from(`${owner}:${Buffer.from(plain).toString('base64')}`),
   open: (sealed, owner) => Buffer.from(sealed.toString().slice(owner.length + 1), 'base64').toString(),
 };

@@ -9,7 +9,7 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import type { TrafficEvent } from '../../../src/gateway/api/dashboard/live-feed.ts';
+import type { TrafficEvent } from '../../../src/gateway/api/dashboard/dashboard-feed.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';

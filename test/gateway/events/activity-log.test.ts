@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ActivityLog, noteRefused } from '../../../src/gateway/events/activity-log.ts';
-import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { freePorts } from '../../support/free-ports.ts';
@@ -106,7 +106,7 @@ it('an event is newer than one that was delivered and forgotten, whatever the cl
 
 it('refused requests are events, ten a second, without their queries', async () => {
   await subscribe('ed_1', 'request_denied.v0');
-  const counters = new TrafficCounters();
+  const counters = new EdgeCounters();
   noteRefused(activity, counters);
   const socket = { remoteAddress: '::ffff:203.0.113.7' };
   const req = { method: 'GET', url: `/${'a'.repeat(2_000)}?token=hidden`, headers: { host: 'cam.localhost' }, socket };

@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
-import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval'] }));
 afterEach(() => void vi.useRealTimers());
 
 function setUp(openFile?: () => void) {
-  const counters = new TrafficCounters();
+  const counters = new EdgeCounters();
   const lines: [fields: unknown, message: unknown][] = [];
   const write = (fields: unknown, message?: unknown) => void lines.push([fields, message]);
   const stop = watchProcess(counters, { ...silentLog, warn: write, error: write }, openFile);

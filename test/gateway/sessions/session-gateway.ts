@@ -11,7 +11,7 @@ import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
-import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
 import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
@@ -61,7 +61,7 @@ export class SessionGateway {
       balancers: null,
       host: '127.0.0.1',
       port,
-      counters: new TrafficCounters(),
+      counters: new EdgeCounters(),
       log: silentLog,
       ...options,
     });

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page.ts';
 import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
-import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/people.ts';
 import { PeopleProvider } from '../../../src/gateway/sign-in/people-provider.ts';
+import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { endSignIns, forgetSignIn, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';

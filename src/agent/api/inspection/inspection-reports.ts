@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ReportedRule } from '../../../agent-protocol/request-report.ts';
-import { EXCHANGE_KINDS, EXCHANGE_STATES, MESSAGE_TYPES } from '../../inspector/exchange.ts';
+import { EXCHANGE_KINDS, EXCHANGE_STATES, MESSAGE_TYPES } from '../../inspector/captured-exchange.ts';
 
 const Count = z.int().nonnegative();
 const Milliseconds = z.number().nonnegative();

@@ -8,7 +8,7 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { beginsWithHttp1, optionsOf } from '../../connectors/endpoint-options.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
-import type { Exchange } from '../../inspector/exchange.ts';
+import type { CapturedExchange } from '../../inspector/captured-exchange.ts';
 import { harText } from '../../inspector/har.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
 import { type ReplayRequest, Replays, requestBytes } from '../../inspector/replay.ts';
@@ -115,7 +115,7 @@ export class InspectionApi {
   }
 
   /** All of them may be 16 MiB, which takes a while to mask. */
-  #messages({ messages }: Exchange, after: number, reveal: boolean): Promise<MessageReport[]> {
+  #messages({ messages }: CapturedExchange, after: number, reveal: boolean): Promise<MessageReport[]> {
     const present = function* (): Stepwise<MessageReport[]> {
       const shown: MessageReport[] = [];
       for (const message of (messages ?? []).filter(({ number }) => number > after)) {
@@ -127,7 +127,7 @@ export class InspectionApi {
     return runInTurns(present());
   }
 
-  async #replay(req: RequestOfOne, change: ReplayRequest): Promise<Exchange> {
+  async #replay(req: RequestOfOne, change: ReplayRequest): Promise<CapturedExchange> {
     const { inspector, connect } = this.options;
     const { tunnel } = this.#view(req);
     const exchange = this.#exchange(req);
@@ -158,7 +158,7 @@ export class InspectionApi {
     return this.options.tunnels.find(params.url_part);
   }
 
-  #exchange(req: RequestOfOne): Exchange {
+  #exchange(req: RequestOfOne): CapturedExchange {
     const { id } = req.params;
     const exchange = this.options.inspector.store.find(this.#view(req).tunnel.id, Number(id));
     if (exchange === null) throw noSuchRequest(`no such request: ${id.slice(0, 40)}; the oldest are forgotten first`);
@@ -166,7 +166,7 @@ export class InspectionApi {
   }
 }
 
-function* matching(exchanges: Iterable<Exchange>, filter: ExchangeFilter): Generator<Exchange> {
+function* matching(exchanges: Iterable<CapturedExchange>, filter: ExchangeFilter): Generator<CapturedExchange> {
   const matches = matcherOf(filter);
   for (const exchange of exchanges) {
     const { method, target: path } = exchange.request.line;

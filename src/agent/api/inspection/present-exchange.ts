@@ -1,15 +1,20 @@
 import { hostOf as hostPartOf } from '../../../lib/network/ip-address.ts';
 import { type BodyContent, bodyContent } from '../../inspector/body-content.ts';
 import type { CaptureStore } from '../../inspector/capture-store.ts';
-import { type CapturedMessage, type Exchange, type ExchangeMessage, MAX_BODY } from '../../inspector/exchange.ts';
+import {
+  type CapturedExchange,
+  type CapturedMessage,
+  type ExchangeMessage,
+  MAX_BODY,
+} from '../../inspector/captured-exchange.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
 import { maskText } from '../../inspector/masking/mask-text.ts';
-import { headerValue } from '../../inspector/parsing/message-head.ts';
+import { fieldValue } from '../../inspector/parsing/message-head.ts';
 import { canReplay } from '../../inspector/replay.ts';
 import {
   clientOf,
   durationOf,
-  hostOf,
+  hostHeader,
   type ShownExchange,
   shownExchange,
   shownReport,
@@ -40,11 +45,11 @@ function presentMemory({ held, max }: CaptureStore) {
   return { held_bytes: held, max_bytes: max, max_body_bytes: MAX_BODY };
 }
 
-export function presentSummary(exchange: Exchange, reveal: boolean): RequestSummary {
+export function presentSummary(exchange: CapturedExchange, reveal: boolean): RequestSummary {
   return summary(exchange, shownExchange(exchange, reveal));
 }
 
-export async function presentExchange(exchange: Exchange, reveal: boolean): Promise<RequestDetail> {
+export async function presentExchange(exchange: CapturedExchange, reveal: boolean): Promise<RequestDetail> {
   const { request, response, report } = exchange;
   const shown = shownExchange(exchange, reveal);
   const { sendingMs, waitingMs, receivingMs } = timingOf(exchange);
@@ -90,7 +95,7 @@ export function presentMessage(message: ExchangeMessage, reveal: boolean): Messa
   };
 }
 
-function summary(exchange: Exchange, { path, requestHeaders, responseHeaders }: ShownExchange): RequestSummary {
+function summary(exchange: CapturedExchange, { path, requestHeaders, responseHeaders }: ShownExchange): RequestSummary {
   const { id, state, kind, request, response, startedAt, messageCount, replayOf, error, report } = exchange;
   return {
     id: String(id),
@@ -98,14 +103,14 @@ function summary(exchange: Exchange, { path, requestHeaders, responseHeaders }: 
     kind,
     method: request.line.method,
     path,
-    host: hostOf(requestHeaders) ?? report?.host ?? null,
+    host: hostHeader(requestHeaders) ?? report?.host ?? null,
     status: exchange.status,
     client: clientOf(requestHeaders) ?? (report && hostPartOf(report.client)),
     started_at: new Date(startedAt).toISOString(),
     duration_ms: durationOf(exchange),
     request_bytes: request.bodySize,
     response_bytes: response?.bodySize ?? 0,
-    content_type: headerValue(responseHeaders, 'content-type'),
+    content_type: fieldValue(responseHeaders, 'content-type'),
     messages: messageCount,
     replay_of: replayOf === null ? null : String(replayOf),
     captured: !exchange.isOnlyReported,

@@ -54,7 +54,7 @@ export class DevicePage {
       doctor: async () => ({ findings: await this.#diagnose() }),
       policy: async ({ body }) => {
         // Loaded on demand: only people who write policies need it.
-        const { readPolicyText } = await import('./policy-text.ts');
+        const { readPolicyText } = await import('./read-policy-text.ts');
         return readPolicyText(body);
       },
     });

@@ -7,7 +7,7 @@ import { admit, type TokenGate } from '../bearer-auth.ts';
 import { type Handlers, serve } from '../routes.ts';
 import { type PageAccess, SESSION_ROUTES } from './page-routes.ts';
 
-export interface SignInOptions {
+export interface PageSignInOptions {
   gate: TokenGate;
   sessions: BrowserSessions;
   codes: OneTimeCodes;
@@ -19,7 +19,7 @@ export function fixedAccessRouter(access: 'open' | 'insecure'): Router {
 }
 
 /** `/page/session`: sign in and out; `/page/sessions`: sign out everywhere. */
-export function signInRouter({ gate, sessions, codes }: SignInOptions): Router {
+export function signInRouter({ gate, sessions, codes }: PageSignInOptions): Router {
   const isSignedIn = (req: Request) => openSession(req, sessions) !== null;
   const handlers: Handlers<typeof SESSION_ROUTES> = {
     access: ({ req, res }) => accessAs(res, isSignedIn(req) && isOwnPage(req) ? 'signed-in' : 'sign-in'),

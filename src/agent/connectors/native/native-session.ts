@@ -5,7 +5,7 @@ import {
   AuthAnswer,
   BindAnswer,
   CommandAnswer,
-  OtherNodes,
+  OtherNodesAnswer,
   type ProxyHeader,
   StopTunnel,
   StreamType,
@@ -14,7 +14,7 @@ import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protoco
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
-import { offline, redact, refusalOf } from '../gateway-error.ts';
+import { apiErrorOf, offline, redact } from '../gateway-error.ts';
 import {
   type GatewayLink,
   type GatewayLinkOptions,
@@ -170,7 +170,7 @@ class NativeSession implements GatewaySession {
     } catch (error) {
       if (error instanceof ApiError) throw error;
       const message = messageOf(error);
-      throw error instanceof DeadlineExceeded ? offline(message, error) : refusalOf({ code: null, message });
+      throw error instanceof DeadlineExceeded ? offline(message, error) : apiErrorOf({ code: null, message });
     }
   }
 
@@ -211,7 +211,11 @@ class NativeSession implements GatewaySession {
   }
 
   async #otherNodes(): Promise<GatewayNode[]> {
-    const { Error: reason, Nodes, Name: serverName } = await this.#links.call(StreamType.otherNodes, {}, OtherNodes);
+    const {
+      Error: reason,
+      Nodes,
+      Name: serverName,
+    } = await this.#links.call(StreamType.otherNodes, {}, OtherNodesAnswer);
     if (reason !== '') throw new Error(reason);
     return Nodes.map((address) => ({ address, serverName }));
   }
@@ -265,7 +269,7 @@ class NativeSession implements GatewaySession {
 
   async #bind(request: EndpointRequest): Promise<SessionEndpoint> {
     const answer = await this.#links.call(StreamType.bind, bindRequest(request), BindAnswer);
-    if (answer.Error !== '') throw refusalOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
+    if (answer.Error !== '') throw apiErrorOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
     const { Id: id, URL: url } = answer;
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
     if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#links.first, id, watcher);

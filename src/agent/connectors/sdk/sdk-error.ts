@@ -1,6 +1,6 @@
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { DeadlineExceeded } from '../../../lib/time/deadline.ts';
-import { type GatewayError, offline, redact, refusalOf } from '../gateway-error.ts';
+import { apiErrorOf, type GatewayError, offline, redact } from '../gateway-error.ts';
 
 /** Messages of the SDK when the connection broke during a call; a gateway's refusals never match. */
 const BROKEN_CONNECTION =
@@ -37,7 +37,7 @@ export function toApiError(error: unknown, secret: string): ApiError {
   const { code, message } = parseSdkError(error, secret);
   if (error instanceof DeadlineExceeded) return offline(message, error);
   if (code === null && BROKEN_CONNECTION.test(message)) return offline(message);
-  return refusalOf({ code, message });
+  return apiErrorOf({ code, message });
 }
 
 /** Rust escapes nearly like JSON; rarer escapes (`\u{7f}`, `\'`) stay unchanged. */

@@ -141,7 +141,7 @@ export function headerFields(head: string, isTrailer = false): HeaderField[] {
 }
 
 /** The value of the first field with that name, in any case; null without. */
-export function headerValue(fields: readonly HeaderField[], name: string): string | null {
+export function fieldValue(fields: readonly HeaderField[], name: string): string | null {
   return fields.find((field) => field.name.toLowerCase() === name)?.value ?? null;
 }
 

@@ -22,8 +22,8 @@ import { jsonObjectBody } from '../json-object-body.ts';
 import { strictRouter } from '../operation-router.ts';
 import { queryOf, readBody, readFilters, refuse } from '../request.ts';
 import { AccessTextRequest, accessChoices, changeAccess } from './access-text.ts';
+import type { DashboardFeed } from './dashboard-feed.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
-import type { DashboardFeed } from './live-feed.ts';
 import type { DashboardOverview } from './overview.ts';
 
 /** What `GET /dashboard/session` answers. */

@@ -6,7 +6,7 @@ import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
 import type { Store } from '../../store/store.ts';
-import { addressRefused, isActiveKey, type RefusesAddress } from '../authentication.ts';
+import { callerRefused, isActiveKey, type RefusesAddress } from '../authentication.ts';
 import { refuse } from '../request.ts';
 
 /**
@@ -45,7 +45,7 @@ export class DashboardSessions {
 
   /** @throws {ApiError} 403 when an IP restriction refuses the browser's address */
   requireAllowed({ socket }: IncomingMessage): void {
-    if (this.isRefused('dashboard', socket)) throw addressRefused(1212, 'dashboard');
+    if (this.isRefused('dashboard', socket)) throw callerRefused(1212, 'dashboard');
   }
 
   /** A question that may be asked often: whether the session of a request lasts. Asking does not prolong it. */

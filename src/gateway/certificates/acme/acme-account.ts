@@ -62,7 +62,7 @@ export class AcmeCa {
   }
 }
 
-export type Seal = Pick<SecretsBox, 'seal' | 'open'>;
+export type KeySeal = Pick<SecretsBox, 'seal' | 'open'>;
 
 const OWNER = 'acme-account';
 
@@ -73,7 +73,7 @@ export class AcmeAccountKey {
   /** @param file its path; the folder must exist */
   constructor(
     private readonly file: string,
-    private readonly box: Seal,
+    private readonly box: KeySeal,
   ) {}
 
   /** PKCS #8 as PEM. @throws {OperatorError} when the file cannot be read or was encrypted with another key */

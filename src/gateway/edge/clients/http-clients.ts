@@ -3,7 +3,7 @@ import { TLSSocket } from 'node:tls';
 import type { Log } from '../../../lib/log/log.ts';
 import type { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import type { HttpHandler } from '../http/client-message.ts';
 import { MAX_HEADER_LINES } from '../http/headers.ts';
 import { type HttpLimits, sweepInterval } from '../http/http-limits.ts';
@@ -15,7 +15,7 @@ export interface HttpClientsOptions {
   limits: HttpLimits;
   handler: HttpHandler;
   memory: MemoryBudget;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

@@ -3,7 +3,7 @@ import type { ApiError } from '../../../lib/errors.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import {
   asError,
@@ -27,7 +27,7 @@ export interface ExchangeParts {
   request: EdgeRequest;
   pool: UpstreamLinks;
   from: ClientInfo;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   upgrade?: string;
 }
 

@@ -4,7 +4,7 @@ import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import {
   type Admission,
   forwardError,
@@ -40,7 +40,7 @@ export interface HttpProxyOptions {
   limits: UpstreamLimits;
   /** Finds internal endpoints for the requests of a client. */
   internal: InternalLookupFor;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
 

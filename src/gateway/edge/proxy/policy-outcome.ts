@@ -1,7 +1,7 @@
 import { ApiError } from '../../../lib/errors.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { PolicyAnswer, PolicyError, ResponseOutcome } from '../../../traffic-policy/steps.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { mayHaveBody } from '../http/headers.ts';
@@ -16,7 +16,7 @@ import { sinkFor } from './response-writer.ts';
 export function answerByPolicy(
   request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
-  counters: TrafficCounters,
+  counters: EdgeCounters,
 ): Promise<void> | undefined {
   const { policy } = request;
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
@@ -37,11 +37,7 @@ export function answerByPolicy(
   return undefined;
 }
 
-export function answerInstead(
-  request: EdgeRequest,
-  outcome: PolicyAnswer | PolicyError,
-  counters: TrafficCounters,
-): void {
+export function answerInstead(request: EdgeRequest, outcome: PolicyAnswer | PolicyError, counters: EdgeCounters): void {
   const { req, res, endpoint } = request;
   if (outcome.kind === 'error' || outcome.refused)
     counters.requestRefused({ url: endpoint.url, req, status: outcome.status });

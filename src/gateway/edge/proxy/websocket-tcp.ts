@@ -5,7 +5,7 @@ import { trimSpace } from '../../../lib/http/header-fields.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
@@ -29,7 +29,7 @@ export interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;
   onConnected: OnConnected;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
 }
 
 export function rejectPlainRequest({ req, res, body }: EdgeRequest): void {

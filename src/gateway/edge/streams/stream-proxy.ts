@@ -4,7 +4,7 @@ import { hostPort } from '../../../lib/network/ip-address.ts';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/connect-phase.ts';
 import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
@@ -19,7 +19,7 @@ export interface StreamProxyOptions {
   idleTimeout?: number | undefined;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
   streamWait?: number;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

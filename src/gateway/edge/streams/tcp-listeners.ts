@@ -6,7 +6,7 @@ import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
 import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { resetConnection } from '../http/error-response.ts';
 import type { Relays } from '../relays/relays.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
@@ -26,7 +26,7 @@ export interface TcpListenersOptions {
   /** Left out: this gateway is the only one. */
   relays?: Relays | null;
   balancers: LoadBalancers | null;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
-import { escapeHtml, htmlPage, type Notice, PAGE_STYLE } from '../../../lib/http/notice-page.ts';
+import { escapeHtml, htmlPage, PAGE_STYLE, type PageNotice } from '../../../lib/http/notice-page.ts';
 import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
-import { LINK_HOURS } from '../people.ts';
+import { LINK_HOURS } from '../person-links.ts';
 import type { PasskeyForm } from './passkey-forms.ts';
 
 const STYLE = `${PAGE_STYLE}
@@ -19,7 +19,7 @@ export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash(
 export const PASSKEY_SCRIPT = '/passkeys.js';
 
 /** Where somebody is on the way to. */
-export interface Destination {
+export interface SignInDestination {
   /** As the endpoint has sealed it. */
   readonly request: string;
   readonly host: string;
@@ -32,7 +32,7 @@ interface Again {
 }
 
 export function signInView(
-  to: Destination | null,
+  to: SignInDestination | null,
   passkey: PasskeyForm,
   { email = '', problem }: Partial<Again> = {},
 ): string {
@@ -50,7 +50,7 @@ ${passkeyForm(passkey, 'Sign in with a passkey', to)}
   );
 }
 
-export function continueView(to: Destination, { email }: Person): string {
+export function continueView(to: SignInDestination, { email }: Person): string {
   const other = `/?${new URLSearchParams({ request: to.request, as: 'other' })}`;
   return view(
     `Continue to ${to.host}?`,
@@ -92,29 +92,29 @@ ${passkeyForm(passkey, 'Use a passkey instead', null)}
   );
 }
 
-export const LINK_GONE: Notice = {
+export const LINK_GONE: PageNotice = {
   title: 'Link expired',
   text: `This link was used before, or is older than ${LINK_HOURS} hours. Ask the operator of this gateway for a new one.`,
 };
 
-export const FORM_GONE: Notice = {
+export const FORM_GONE: PageNotice = {
   title: 'Try again',
   text: 'The passkey is unknown here, or this page was open for more than 15 minutes.',
   link: { href: '/', text: 'Sign in' },
 };
 
-export const REQUEST_GONE: Notice = {
+export const REQUEST_GONE: PageNotice = {
   title: 'Start again',
   text: 'This sign-in has taken more than 15 minutes. Open the address of the tunnel again.',
 };
 
-export const SIGNED_OUT: Notice = {
+export const SIGNED_OUT: PageNotice = {
   title: 'Signed out',
   text: 'Your sessions at all tunnels have ended, in all browsers.',
   link: { href: '/', text: 'Sign in' },
 };
 
-export const CROSS_SITE: Notice = {
+export const CROSS_SITE: PageNotice = {
   title: 'Not sent',
   text: 'The page of another site has sent this form, or this page was open for too long. Open it again.',
   link: { href: '/', text: 'Sign in' },
@@ -129,7 +129,11 @@ function paragraph(text: string): string {
 }
 
 /** Hidden from browsers without scripts or passkeys. */
-function passkeyForm({ kind, action, options, ticket }: PasskeyForm, text: string, to: Destination | null): string {
+function passkeyForm(
+  { kind, action, options, ticket }: PasskeyForm,
+  text: string,
+  to: SignInDestination | null,
+): string {
   const fields = `<input name="ticket" type="hidden" value="${escapeHtml(ticket)}"><input name="response" type="hidden">`;
   return `<form method="post" action="${escapeHtml(action)}" data-passkey="${kind}" data-options="${escapeHtml(JSON.stringify(options))}" hidden>
 ${requestField(to)}${fields}<button type="button">${text}</button>
@@ -142,6 +146,6 @@ function alert(problem: string | undefined): string {
   return problem === undefined ? '' : `\n<p role="alert">${escapeHtml(problem)}</p>`;
 }
 
-function requestField(to: Destination | null): string {
+function requestField(to: SignInDestination | null): string {
   return to === null ? '' : `<input name="request" type="hidden" value="${escapeHtml(to.request)}">`;
 }

@@ -11,7 +11,7 @@ import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { type BodyProblem, bodyParser } from '../../../lib/http/body-parser.ts';
 import { answerUnconditionally } from '../../../lib/http/express-app.ts';
-import { type Notice, noticePage } from '../../../lib/http/notice-page.ts';
+import { noticePage, type PageNotice } from '../../../lib/http/notice-page.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
@@ -22,8 +22,8 @@ import type { PersonRow } from '../../store/people.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
 import type { Store } from '../../store/store.ts';
 import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
-import { type ChosenWay, personOfLink, usePersonLink } from '../people.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
+import { type ChosenWay, personOfLink, usePersonLink } from '../person-links.ts';
 import { endSignIns } from '../recorded-sign-ins.ts';
 import { agreed, hasAgreed, type PageSession, PageSessions } from './page-session.ts';
 import {
@@ -31,12 +31,12 @@ import {
   CROSS_SITE,
   chooseView,
   continueView,
-  type Destination,
   FORM_GONE,
   LINK_GONE,
   PASSKEY_SCRIPT,
   REQUEST_GONE,
   SIGNED_OUT,
+  type SignInDestination,
   STYLE_DIGESTS,
   signInView,
 } from './page-views.ts';
@@ -258,7 +258,7 @@ class SignInPage {
     this.#enter(req, res, id, null);
   }
 
-  #signInView(to: Destination | null): string {
+  #signInView(to: SignInDestination | null): string {
     return signInView(to, this.#passkeys.signIn());
   }
 
@@ -324,7 +324,7 @@ function shown({ id, email, name, groups }: PersonRow) {
   return { subject: id, email, name, groups };
 }
 
-function destinationOf(sealed: string | null, request: SignInRequest | null): Destination | null {
+function destinationOf(sealed: string | null, request: SignInRequest | null): SignInDestination | null {
   return sealed === null || request === null ? null : { request: sealed, host: new URL(request.callback).host };
 }
 
@@ -386,7 +386,7 @@ function busy(why: string): ApiError {
   return new ApiError(503, 'ERR_NGROK_700', `${why} Try again later.`, { retryAfter: 5 });
 }
 
-function notice(res: Response, status: number, content: Notice): void {
+function notice(res: Response, status: number, content: PageNotice): void {
   send(res, status, noticePage(content));
 }
 

@@ -9,16 +9,16 @@ import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 
-export type Validity = 'expired' | 'soon' | 'valid';
+export type ShownValidity = 'expired' | 'soon' | 'valid';
 
 /** Whether a certificate is still valid. */
-function validityOf({ not_after }: { not_after: string }): Validity {
+function validityOf({ not_after }: { not_after: string }): ShownValidity {
   const left = new Date(not_after).getTime() - present.value;
   if (left <= 0) return 'expired';
   return left < SOON_MS ? 'soon' : 'valid';
 }
 
-const TONES: Record<Validity, Tone> = { expired: 'bad', soon: 'warning', valid: 'good' };
+const TONES: Record<ShownValidity, Tone> = { expired: 'bad', soon: 'warning', valid: 'good' };
 
 /** The end of a certificate's validity. */
 export function ValidUntil({ of }: { of: { not_after: string } }): JSX.Element {

@@ -3,10 +3,10 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AcmeAccountKey, type Seal } from '../../../../src/gateway/certificates/acme/acme-account.ts';
+import { AcmeAccountKey, type KeySeal } from '../../../../src/gateway/certificates/acme/acme-account.ts';
 
 /** Opens only what it sealed itself, for the same owner. */
-const box: Seal = {
+const box: KeySeal = {
   seal: (plain, owner) => Buffer.from(`sealed for ${owner}:${plain}`),
   open: (sealed, owner) => {
     const prefix = `sealed for ${owner}:`;

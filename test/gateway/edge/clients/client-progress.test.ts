@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
-import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { TestEdge, THROUGH_WRONG_NODE } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
 import { block, type Fields, Flag, Frame, frame, RawHttp2, setting, uint32 } from '../../../support/raw-http2.ts';
@@ -91,7 +91,7 @@ const respond: RequestListener = (req, res) => {
 };
 
 /** Remembers by its port which connection is open. */
-class OpenConnections extends TrafficCounters {
+class OpenConnections extends EdgeCounters {
   readonly ports = new Set<number>();
   total = 0;
   override connected(socket: Socket): void {

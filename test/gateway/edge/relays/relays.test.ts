@@ -6,7 +6,7 @@ import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
-import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
@@ -35,7 +35,7 @@ async function circle(count: number) {
         host: '127.0.0.1',
         httpPort: 0,
         httpsPort: 0,
-        counters: new TrafficCounters(),
+        counters: new EdgeCounters(),
         log,
       },
       relays,

@@ -4,7 +4,7 @@ import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
-import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { collect, DirectEndpoint } from '../../../support/edge.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 
@@ -14,7 +14,7 @@ let proxy: StreamProxy;
 const errors = new WeakMap<Socket, string | undefined>();
 
 beforeEach(() => {
-  proxy = new StreamProxy({ counters: new TrafficCounters(), log: silentLog });
+  proxy = new StreamProxy({ counters: new EdgeCounters(), log: silentLog });
 });
 afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
@@ -139,7 +139,7 @@ describe('a connection', () => {
     const endpoint = await endpointTo((socket) => socket.write('greeting'));
     const client = await clientOf(
       endpoint,
-      new StreamProxy({ idleTimeout: 50, counters: new TrafficCounters(), log: silentLog }),
+      new StreamProxy({ idleTimeout: 50, counters: new EdgeCounters(), log: silentLog }),
     );
     expect(await fateOf(client)).toBe('ECONNRESET');
     await streamClosed(endpoint);
@@ -149,7 +149,7 @@ describe('a connection', () => {
     const endpoint = await endpointTo((socket) => socket.end('greeting').resume());
     const client = await clientOf(
       endpoint,
-      new StreamProxy({ idleTimeout: 50, counters: new TrafficCounters(), log: silentLog }),
+      new StreamProxy({ idleTimeout: 50, counters: new EdgeCounters(), log: silentLog }),
     );
     await once(client, 'data');
     await streamClosed(endpoint);
@@ -175,7 +175,7 @@ describe('an agent at its connection limit', () => {
     };
     const client = await clientOf(
       endpoint,
-      new StreamProxy({ streamWait: 30, counters: new TrafficCounters(), log: silentLog }),
+      new StreamProxy({ streamWait: 30, counters: new EdgeCounters(), log: silentLog }),
     );
     expect(await fateOf(client)).toBe('ECONNRESET');
   });

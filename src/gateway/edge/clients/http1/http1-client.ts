@@ -3,7 +3,7 @@ import type { ApiError } from '../../../../lib/errors.ts';
 import type { Log } from '../../../../lib/log/log.ts';
 import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { turnTime } from '../../../../lib/time/loop-turn.ts';
-import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { HttpHandler } from '../../http/client-message.ts';
 import { headersTooLong, internalFailure, malformedRequest, requestTimeout } from '../../http/edge-errors.ts';
@@ -34,7 +34,7 @@ export interface Http1ClientOptions {
   handler: HttpHandler;
   onDone(client: Http1Client): void;
   memory: MemoryBudget;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   log: Log;
 }
 

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { resetConnection } from '../../http/error-response.ts';
 import { headerLine, isName } from '../../http/headers.ts';
@@ -25,7 +25,7 @@ const SMALL = 16_384;
 
 export interface Http1ResponseOptions {
   keepAlive: string;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   onEnd(): void;
 }
 

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 
 import type { TLSSocket } from 'node:tls';
 import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { TokenBucket } from '../../../../lib/time/token-bucket.ts';
-import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import type { HttpHandler } from '../../http/client-message.ts';
 import { requestTimeout } from '../../http/edge-errors.ts';
 import { answerError } from '../../http/error-response.ts';
@@ -39,7 +39,7 @@ export interface Http2ClientOptions {
   limits: HttpLimits;
   memory: MemoryBudget;
   handler: HttpHandler;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
 }
 
 interface Http2Exchange {

@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
 import { Progress } from '../../../../lib/time/deadline.ts';
-import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { Http2Code, http2Headers } from '../../http/http2-headers.ts';
 import { unsentBytes } from '../client-memory.ts';
@@ -16,7 +16,7 @@ export class Http2Response implements ClientResponse {
   shouldKeepAlive = true;
   readonly chunkedEncoding = true;
   readonly #stream: ServerHttp2Stream;
-  readonly #counters: TrafficCounters;
+  readonly #counters: EdgeCounters;
   #head: OutgoingHttpHeaders | null = null;
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
@@ -57,7 +57,7 @@ export class Http2Response implements ClientResponse {
     });
   };
 
-  constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
+  constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: EdgeCounters) {
     this.#stream = stream;
     this.#firstPortion = stream.writableHighWaterMark;
     this.#portion = this.#firstPortion;

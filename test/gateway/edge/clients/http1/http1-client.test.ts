@@ -6,7 +6,7 @@ import { clientMemory } from '../../../../../src/gateway/edge/clients/client-mem
 import { HttpClients } from '../../../../../src/gateway/edge/clients/http-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
-import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../../../src/gateway/metrics/edge-counters.ts';
 import { collect } from '../../../../support/edge.ts';
 import { silentLog } from '../../../../support/silent-log.ts';
 
@@ -19,7 +19,7 @@ async function enter(onRequest: OnRequest, httpLimits = {}): Promise<Socket> {
     limits,
     handler: { onRequest },
     memory: clientMemory(),
-    counters: new TrafficCounters(),
+    counters: new EdgeCounters(),
     log: silentLog,
   });
   const server = createServer({ allowHalfOpen: true }, (socket) => clients.accept(socket));
@@ -267,7 +267,7 @@ it.each([
   ['bodies', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n'],
 ])('clients with large unread %s cannot use up the memory', async (_what, begin) => {
   const options = { limits: HTTP_LIMITS, handler: { onRequest: () => {} }, memory: clientMemory(8 * 1_048_576) };
-  const clients = new HttpClients({ ...options, counters: new TrafficCounters(), log: silentLog });
+  const clients = new HttpClients({ ...options, counters: new EdgeCounters(), log: silentLog });
   const server = createServer((socket) => clients.accept(socket));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -5,7 +5,7 @@ import type { Server } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../../../src/gateway/metrics/edge-counters.ts';
 import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
 import {
@@ -281,7 +281,7 @@ it('many requests at a time leave turns to other connections', async () => {
   };
   tick();
   const turns: number[] = [];
-  const counters = new TrafficCounters();
+  const counters = new EdgeCounters();
   counters.responded = () => turns.push(turn);
   const busy = await TestEdge.start({ counters });
   await busy.serve(HOST, () => {}, { protocol: 'https' });

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { AGENT_SERVICE, unitFileOf } from '../../src/service/service.ts';
-import { serviceState } from '../../src/service/status.ts';
+import { serviceState } from '../../src/service/service-state.ts';
 import { unitText } from '../../src/service/unit.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 

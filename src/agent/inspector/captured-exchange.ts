@@ -66,7 +66,7 @@ export class CapturedMessage<Line> {
 }
 
 /** A request with its response, as they passed between the agent and an upstream. */
-export class Exchange {
+export class CapturedExchange {
   response: CapturedMessage<StatusLine> | null = null;
   state: ExchangeState = 'open';
   kind: ExchangeKind = 'http';

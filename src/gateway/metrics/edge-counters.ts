@@ -30,7 +30,7 @@ const INTERNAL_ERROR = 'ERR_NGROK_741';
  * Counts a gateway's traffic since it started. Counting must not slow requests down, so each number costs one addition and
  * becomes a metric only when it is read.
  */
-export class TrafficCounters {
+export class EdgeCounters {
   /** Responses of the edge to requests for endpoints, by the first digit of their status. */
   readonly responses = [0, 0, 0, 0, 0, 0];
   /** Requests rejected by a traffic policy or an option of the endpoint. */

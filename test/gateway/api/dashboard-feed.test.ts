@@ -6,7 +6,7 @@ import {
   DashboardFeed,
   type Figures,
   type TrafficEvent,
-} from '../../../src/gateway/api/dashboard/live-feed.ts';
+} from '../../../src/gateway/api/dashboard/dashboard-feed.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
 import {
   type CountedElsewhere,
@@ -15,7 +15,7 @@ import {
   type LiveTunnel,
   nothingOnline,
 } from '../../../src/gateway/endpoints/live-view.ts';
-import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
+import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
@@ -60,7 +60,7 @@ class Page extends EventEmitter {
 
 let clock: SteeredClock;
 let endpoints: LiveEndpoint[];
-let counters: TrafficCounters;
+let counters: EdgeCounters;
 let feed: DashboardFeed;
 let tunnels: LiveTunnel[];
 let rows: ChangedEvent['rows'];
@@ -69,7 +69,7 @@ let elsewhere: CountedElsewhere;
 beforeEach(() => {
   clock = new SteeredClock();
   endpoints = [];
-  counters = new TrafficCounters();
+  counters = new EdgeCounters();
   tunnels = [];
   rows = {};
   elsewhere = { counted: [], missing: [] };

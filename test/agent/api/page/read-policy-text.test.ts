@@ -1,6 +1,6 @@
 import request from 'supertest';
 import { describe, expect, it } from 'vitest';
-import { type PolicyTextRequest, readPolicyText } from '../../../../src/agent/api/page/policy-text.ts';
+import { type PolicyTextRequest, readPolicyText } from '../../../../src/agent/api/page/read-policy-text.ts';
 import { setUpApi } from '../../../support/api-set-up.ts';
 
 const DENYING = { on_http_request: [{ actions: [{ type: 'deny' }] }] };

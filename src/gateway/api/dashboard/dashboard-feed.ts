@@ -6,17 +6,17 @@ import {
   type EndpointFigures,
   endpointKey,
   figuresOf,
+  type GatewayTotals,
   hasTraffic,
   type LiveEndpoint,
   type LiveView,
-  type TrafficTotals,
 } from '../../endpoints/live-view.ts';
-import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
+import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import type { RowChanges } from '../../store/sql/changed-rows.ts';
 import { refuse } from '../request.ts';
 
 /** Each event of the feed, `figures`: of all gateways together. */
-export interface Figures extends TrafficTotals {
+export interface Figures extends GatewayTotals {
   readonly version: string;
   readonly agents: number;
   readonly endpoints: number;
@@ -49,7 +49,7 @@ const INTERVAL_MS = 1_000;
 
 interface Source {
   live: LiveView;
-  counters: TrafficCounters;
+  counters: EdgeCounters;
   version: string;
   /** Those since the last call. */
   changedRows: () => RowChanges;
@@ -121,7 +121,7 @@ export class DashboardFeed {
   #figures(endpoints: readonly LiveEndpoint[], { counted, missing }: CountedElsewhere): Figures {
     const { live, counters, version } = this.source;
     const all = [counters.totals, ...counted.map(({ totals }) => totals)];
-    const sum = (name: keyof TrafficTotals) => all.reduce((total, each) => total + each[name], 0);
+    const sum = (name: keyof GatewayTotals) => all.reduce((total, each) => total + each[name], 0);
     return {
       version,
       agents: live.sessions().length,
