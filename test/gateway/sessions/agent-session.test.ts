@@ -91,7 +91,7 @@ describe('a session of the SDK', () => {
   });
 
   it.each(['/endless', '/idle'])(
-    'frees the agent of 300 connections that clients break off: %s',
+    'frees the agent of hundreds of connections that clients break off: %s',
     async (path) => {
       const gateway = await SessionGateway.start();
       const chunk = Buffer.alloc(65_536);
