@@ -113,7 +113,7 @@ describe('a session of the SDK', () => {
       await listen(session, 'video.localhost', port);
       const [endpoint] = [...gateway.server.sessions].flatMap(({ listeners }) => [...listeners]);
       if (!endpoint) throw new Error('offline');
-      for (let count = 0; count < 300; count++) {
+      for (let count = 0; count < 600; count++) {
         const stream = await openWhenFree(endpoint);
         stream.write(`GET ${path} HTTP/1.1\r\nHost: video.localhost\r\n\r\n`);
         await once(stream, 'readable');
