@@ -324,7 +324,7 @@ function createPolicies(
         ...store,
         people,
         begin: recordSignIns(store),
-        forget: (id) => forgetSignIn(store, id),
+        forget: (id) => forgetSignIn(store, id, log),
         ownerOf: (payer) => ownerOf(payer, store) ?? '',
         onEnd: signInNotes(activity),
       },

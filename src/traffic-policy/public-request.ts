@@ -64,7 +64,7 @@ const NOT_PUBLIC = cidrList([
  * Sends a request to the public internet, and follows no redirects.
  *
  * @param allowed networks that are not public, but may be reached
- * @param agent keeps connections for further requests, all of them with the same allowed networks; false: none is kept
+ * @param agent keeps connections for further requests, all of them with the same allowed networks; false: it keeps no connection
  * @throws {ResponseTooLong}
  * @throws Error when the server is unreachable or not public, or the signal aborts
  */

@@ -1,3 +1,5 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { RequestRate } from '../../lib/time/token-bucket.ts';
 import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
 import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
@@ -64,10 +66,13 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
 }
 
 /** Takes a session off the lists. */
-export function forgetSignIn({ database, applicationSessions: sessions }: Store, id: string): void {
+export function forgetSignIn({ database, applicationSessions: sessions }: Store, id: string, log: Log): void {
   if (sessions.get(id) === null) return;
-  // Should it fail, lists show the session until it would have ended.
-  database.write(() => sessions.forget(id), null).catch(() => {});
+  database
+    .write(() => sessions.forget(id), null)
+    .catch((error: unknown) => {
+      log.warn({ id, reason: messageOf(error) }, 'sign-out not taken off the list of sign-ins');
+    });
 }
 
 /** A text of somebody else, without what a database or a terminal could not take. */

@@ -57,7 +57,7 @@ let owner = '';
 
 /** A browser at an address of its own, as attempts are limited for each. */
 function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
-  const forget = (id: string) => forgetSignIn(store, id);
+  const forget = (id: string) => forgetSignIn(store, id, silentLog);
   const signInFor = createSignIn({ ...store, people, begin: recordSignIns(store), forget }, undefined, wallClock);
   const states = new Map<string, PolicyState>();
   return new WebClient(async (url, request) => {

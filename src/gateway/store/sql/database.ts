@@ -27,7 +27,7 @@ const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
 const MEMORY_FOLDER = '/dev/shm';
 
-/** Per cache of what was read until the next commit: strangers choose some of the keys. */
+/** Per cache of what was read until the next commit: clients choose some of the keys. */
 const MAX_REMEMBERED = 1024;
 
 /** Of a replica of a shared database, in one row; its existence makes a database a replica. */
