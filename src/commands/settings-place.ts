@@ -18,7 +18,7 @@ import { type GatewayServerSettings, loadGatewayServerSettings } from '../settin
 import { isSetHere } from '../settings/setting-sources.ts';
 
 /** Where a command runs. */
-export interface CommandPlace {
+export interface CommandCaller {
   env: NodeJS.ProcessEnv;
   folder: string;
   isRoot: boolean;
@@ -27,7 +27,7 @@ export interface CommandPlace {
 }
 
 /** Where the settings of a program are. */
-export interface Place extends Pick<CommandPlace, 'env' | 'folder'> {
+export interface Place extends Pick<CommandCaller, 'env' | 'folder'> {
   /** Whether the program is the installed service. */
   isService: boolean;
 }
@@ -36,19 +36,19 @@ export interface Place extends Pick<CommandPlace, 'env' | 'folder'> {
 type Needs = 'api' | 'data';
 
 /** Settings of the agent that a command is about; see {@link placeOf}. */
-export function agentSettings(needs: Needs, caller: CommandPlace = thisCaller()): Settings {
+export function agentSettings(needs: Needs, caller: CommandCaller = thisCaller()): Settings {
   const { env, folder } = placeOf(AGENT_SERVICE, needs, caller);
   return loadSettings(env, folder);
 }
 
 /** Settings of the gateway that a command is about; see {@link placeOf}. */
-export function gatewaySettings(needs: Needs, caller: CommandPlace = thisCaller()): GatewayServerSettings {
+export function gatewaySettings(needs: Needs, caller: CommandCaller = thisCaller()): GatewayServerSettings {
   const { env, folder } = gatewayPlace(needs, caller);
   return loadGatewayServerSettings(env, folder);
 }
 
 /** Where the settings of the gateway are that a command is about; see {@link placeOf}. */
-export function gatewayPlace(needs: Needs, caller: CommandPlace = thisCaller()): Place {
+export function gatewayPlace(needs: Needs, caller: CommandCaller = thisCaller()): Place {
   return placeOf(GATEWAY_SERVICE, needs, caller);
 }
 
@@ -58,7 +58,7 @@ export function gatewayPlace(needs: Needs, caller: CommandPlace = thisCaller()):
  *
  * @throws {OperatorError} when only root can use the service's data
  */
-function placeOf(service: Service, needs: Needs, { env, folder, isRoot, root }: CommandPlace): Place {
+function placeOf(service: Service, needs: Needs, { env, folder, isRoot, root }: CommandCaller): Place {
   const here = { env, folder, isService: false };
   const isHere = isSetHere(['DATA_DIR', 'SETTINGS_FILE', 'AGENT_HOST', 'AGENT_PORT'], env, folder);
   if (isHere || hasData(service, folder) || !existsSync(root + unitFileOf(service))) return here;
@@ -78,7 +78,7 @@ function hasData(service: Service, folder: string): boolean {
   return names.some((name) => existsSync(join(folder, 'data', name)));
 }
 
-function thisCaller(): CommandPlace {
+function thisCaller(): CommandCaller {
   return { env: process.env, folder: process.cwd(), isRoot: process.geteuid?.() === 0, root: thisHost().root };
 }
 
