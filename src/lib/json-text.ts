@@ -38,8 +38,8 @@ export function checkJson(text: string): void {
   const next = (): Next => (open.length === 0 ? 'end of input' : open[open.length - 1] === '}' ? ', or }' : ', or ]');
   let expected: Expected = 'a value';
   for (let at = skipBlanks(text, 0); at < text.length; at = skipBlanks(text, at)) {
-    const character = text[at];
-    if (character === open[open.length - 1] && expected.endsWith(character as string)) {
+    const character = text.charAt(at);
+    if (character === open[open.length - 1] && expected.endsWith(character)) {
       open.pop();
       expected = next();
       at++;

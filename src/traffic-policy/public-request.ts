@@ -2,6 +2,7 @@ import { lookup as systemLookup } from 'node:dns';
 import { type Agent, type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { nameAt, valueAt } from '../lib/http/header-fields.ts';
 import { type Cidr, cidrList } from '../lib/network/cidr.ts';
 import { parseAddress } from '../lib/network/ip-address.ts';
 
@@ -126,8 +127,8 @@ function ask(
 export function namedValues(headers: readonly string[]): Record<string, string[]> {
   const named = new Map<string, string[]>();
   for (let at = 0; at < headers.length; at += 2) {
-    const name = (headers[at] as string).toLowerCase();
-    named.set(name, [...(named.get(name) ?? []), headers[at + 1] as string]);
+    const name = nameAt(headers, at).toLowerCase();
+    named.set(name, [...(named.get(name) ?? []), valueAt(headers, at)]);
   }
   return Object.fromEntries(named);
 }

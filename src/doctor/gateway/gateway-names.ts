@@ -64,7 +64,7 @@ function judgeAddresses(
     return [failed(`${shown(name)} has no address`, `add its address record; ${LATER}`)];
   });
   if (missing.length > 0) return missing;
-  const sets = new Map(names.map((name, at) => [shown(name), [...(found[at] as string[])].sort().join(', ')]));
+  const sets = new Map(found.map((addresses, at) => [shown(names[at] ?? ''), [addresses].flat().sort().join(', ')]));
   const [first = ''] = sets.values();
   const different = [...sets].filter(([, addresses]) => addresses !== first);
   if (different.length === 0) return [ok(`${domain} and *.${domain} are ${first}`)];

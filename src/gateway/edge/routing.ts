@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { nameAt } from '../../lib/http/header-fields.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import {
   demandsHandshake,
@@ -176,7 +177,7 @@ const SLASH = 0x2f;
 function countOf(rawHeaders: readonly string[], wanted: string): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] as string;
+    const name = nameAt(rawHeaders, at);
     if (name.length === wanted.length && name.toLowerCase() === wanted) count++;
   }
   return count;

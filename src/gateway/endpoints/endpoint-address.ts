@@ -224,5 +224,5 @@ export function randomEndpointName(base: string): string {
 }
 
 function pick(words: readonly string[]): string {
-  return words[randomInt(words.length)] as string;
+  return words[randomInt(words.length)] ?? '';
 }

@@ -36,8 +36,9 @@ export class ReportQueue {
     const line = `${JSON.stringify(report)}\n`;
     let dropped = 0;
     let freed = 0;
-    while (dropped < this.#lines.length && this.#bytes - freed + line.length > this.maxBytes) {
-      freed += (this.#lines[dropped] as string).length;
+    for (const { length } of this.#lines) {
+      if (this.#bytes - freed + line.length <= this.maxBytes) break;
+      freed += length;
       dropped += 1;
     }
     if (dropped > 0) this.#lines.splice(0, dropped);

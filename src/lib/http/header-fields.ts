@@ -33,3 +33,17 @@ export function trimSpace(text: string, from = 0, to = text.length): string {
 }
 
 const isSpace = (code: number): boolean => code === 0x20 || code === 0x09;
+
+/**
+ * The name at a position of a list of headers: names and values in turn, as in Node's `rawHeaders`.
+ *
+ * @param at even, and less than the length of the list
+ */
+export function nameAt(headers: readonly string[], at: number): string {
+  return headers[at] as string;
+}
+
+/** The value that belongs to the name at a position. */
+export function valueAt(headers: readonly string[], at: number): string {
+  return headers[at + 1] as string;
+}

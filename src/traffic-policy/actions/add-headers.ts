@@ -1,4 +1,4 @@
-import { hyphenated } from '../../lib/http/header-fields.ts';
+import { hyphenated, nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { AddHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
@@ -41,7 +41,7 @@ export function addHeaders(config: unknown, context: ActionContext): PreparedAct
 
 function removeLookalikes(headers: string[], names: ReadonlySet<string>, lookalikes: ReadonlySet<string>): void {
   for (let at = headers.length - 2; at >= 0; at -= 2) {
-    const name = headers[at] as string;
+    const name = nameAt(headers, at);
     if (!name.includes('_')) continue;
     const lower = name.toLowerCase();
     if (lookalikes.has(hyphenated(lower)) && !names.has(lower)) headers.splice(at, 2);
@@ -50,24 +50,24 @@ function removeLookalikes(headers: string[], names: ReadonlySet<string>, lookali
 
 /** A plain loop: spreading the list would be the slowest part of the default policy. */
 function appendAll(headers: string[], added: readonly string[]): void {
-  for (let at = 0; at < added.length; at++) headers.push(added[at] as string);
+  for (const part of added) headers.push(part);
 }
 
 function appendWithHost(headers: string[], added: readonly string[]): void {
   for (let at = 0; at < added.length; at += 2) {
-    if (added[at] === 'host') replaceHost(headers, added[at + 1] as string);
-    else headers.push(added[at] as string, added[at + 1] as string);
+    if (added[at] === 'host') replaceHost(headers, valueAt(added, at));
+    else headers.push(nameAt(added, at), valueAt(added, at));
   }
 }
 
 export function replaceHost(headers: string[], value: string): void {
   for (let at = 0; at < headers.length; at += 2) {
-    if (headers[at]?.toLowerCase() === 'host') headers[at + 1] = value;
+    if (nameAt(headers, at).toLowerCase() === 'host') headers[at + 1] = value;
   }
 }
 
 function asMap(flat: readonly string[]): Record<string, string> {
   const map: Record<string, string> = {};
-  for (let at = 0; at < flat.length; at += 2) map[flat[at] as string] = headerText(flat[at + 1] as string);
+  for (let at = 0; at < flat.length; at += 2) map[nameAt(flat, at)] = headerText(valueAt(flat, at));
   return map;
 }

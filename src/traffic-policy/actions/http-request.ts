@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { CelInput } from '@bufbuild/cel';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { durationBetween, Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
@@ -357,11 +358,11 @@ function redirected(outbound: OutboundRequest, status: number, location: string)
   const isElsewhere = url.origin !== outbound.url.origin;
   const headers: string[] = [];
   for (let at = 0; at < outbound.headers.length; at += 2) {
-    const name = outbound.headers[at] as string;
+    const name = nameAt(outbound.headers, at);
     // Credentials are for the first server only, and these describe the body.
     if (isElsewhere && /^(?:authorization|cookie|proxy-authorization)$/i.test(name)) continue;
     if (becomesGet && /^content-/i.test(name)) continue;
-    headers.push(name, outbound.headers[at + 1] as string);
+    headers.push(name, valueAt(outbound.headers, at));
   }
   const { method, body, maxBytes } = outbound;
   return becomesGet ? { method: 'GET', url, headers, body: null, maxBytes } : { method, url, headers, body, maxBytes };

@@ -1,4 +1,4 @@
-import { hyphenated } from '../../lib/http/header-fields.ts';
+import { hyphenated, nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
@@ -38,14 +38,14 @@ function remove(headers: string[], { names, lookalikes }: Removed, collect: bool
   const removed = collect ? new Set<string>() : null;
   let kept = 0;
   for (let at = 0; at < headers.length; at += 2) {
-    const name = headers[at] as string;
+    const name = nameAt(headers, at);
     const lower = name.toLowerCase();
     if (names.has(lower) || (lower.includes('_') && lookalikes.has(hyphenated(lower)))) {
       removed?.add(lower);
       continue;
     }
     headers[kept++] = name;
-    headers[kept++] = headers[at + 1] as string;
+    headers[kept++] = valueAt(headers, at);
   }
   headers.length = kept;
   return removed;

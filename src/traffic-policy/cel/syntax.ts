@@ -39,7 +39,7 @@ const WORD_OR_OPERATOR = /\w+|[=!<>]=|&&|\|\|/y;
 export function outline(text: string): { parts: number; nesting: number } {
   let [parts, depth, nesting] = [0, 0, 0];
   for (let at = after(BLANKS, text, 0); at < text.length; at = after(BLANKS, text, at)) {
-    const character = text[at] as string;
+    const character = text.charAt(at);
     if (text.startsWith('//', at)) {
       at = endOfLine(text, at);
       continue;
@@ -71,7 +71,7 @@ function endOfLine(text: string, at: number): number {
  * @returns the position after the closing quote, or the end of the line or text without one
  */
 export function endOfString(text: string, at: number): number {
-  const mark = text[at] as string;
+  const mark = text.charAt(at);
   const quote = text.startsWith(mark.repeat(3), at) ? mark.repeat(3) : mark;
   // In r'…' a backslash has no special meaning.
   const raw = /(?:^|[^A-Za-z0-9_])[bB]?[rR][bB]?$/.test(text.slice(Math.max(0, at - 4), at));

@@ -1,5 +1,5 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
-import { trimSpace } from '../../lib/http/header-fields.ts';
+import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 import { headerText } from '../header-text.ts';
 
 class HeaderMap extends Map<string, CelInput> {
@@ -15,9 +15,9 @@ class HeaderMap extends Map<string, CelInput> {
 export function headerMap(flat: readonly string[]): CelMap {
   const lists = new Map<string, string[]>();
   for (let at = 0; at < flat.length; at += 2) {
-    const name = (flat[at] as string).toLowerCase();
+    const name = nameAt(flat, at).toLowerCase();
     const known = lists.get(name);
-    const value = headerText(flat[at + 1] as string);
+    const value = headerText(valueAt(flat, at));
     if (known) known.push(value);
     else lists.set(name, [value]);
   }
@@ -28,14 +28,14 @@ export function headerMap(flat: readonly string[]): CelMap {
 
 export function firstValue(flat: readonly string[], wanted: string): string | undefined {
   for (let at = 0; at < flat.length; at += 2) {
-    const name = flat[at] as string;
-    if (name.length === wanted.length && name.toLowerCase() === wanted) return headerText(flat[at + 1] as string);
+    const name = nameAt(flat, at);
+    if (name.length === wanted.length && name.toLowerCase() === wanted) return headerText(valueAt(flat, at));
   }
   return undefined;
 }
 
 export function allValues(flat: readonly string[], wanted: string): string[] {
-  const values = flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
+  const values = flat.filter((_, at) => at % 2 === 1 && nameAt(flat, at - 1).toLowerCase() === wanted);
   return values.map(headerText);
 }
 

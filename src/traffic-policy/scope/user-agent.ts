@@ -105,7 +105,8 @@ function crawlerIn(header: string): { name: string; version: string } | null {
   if (found === '') return null;
   // A pattern can be a part of the name, or reach beyond it.
   const start = /[\w-]{0,40}$/.exec(header.slice(0, at))?.index ?? at;
-  const end = at + (found.split('/', 1)[0] as string).trimEnd().length;
+  const [product = ''] = found.split('/', 1);
+  const end = at + product.trimEnd().length;
   const [, rest = '', version = ''] = /^([\w-]{0,40})(?:\/v?([\w.-]{1,30}))?/.exec(header.slice(end)) ?? [];
   return { name: (header.slice(start, end) + rest).trim(), version };
 }

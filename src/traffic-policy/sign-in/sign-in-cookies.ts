@@ -1,4 +1,4 @@
-import { trimSpace } from '../../lib/http/header-fields.ts';
+import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 
 /** What all cookies of the sign-in have in their names, after the prefix that browsers enforce. */
 const MARK = 'ngrok-sign-in-';
@@ -41,8 +41,8 @@ const NO_COOKIES: Cookies = new Map();
 export function takeCookies(headers: string[], mark = MARK): Cookies {
   let taken: Map<string, string> | null = null;
   for (let at = headers.length - 2; at >= 0; at -= 2) {
-    const value = headers[at + 1] as string;
-    if (headers[at]?.toLowerCase() !== 'cookie' || !value.includes(mark)) continue;
+    const value = valueAt(headers, at);
+    if (nameAt(headers, at).toLowerCase() !== 'cookie' || !value.includes(mark)) continue;
     taken ??= new Map();
     const rest: string[] = [];
     for (const part of value.split(';')) {

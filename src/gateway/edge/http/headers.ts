@@ -1,4 +1,4 @@
-import { hyphenated, trimSpace } from '../../../lib/http/header-fields.ts';
+import { hyphenated, nameAt, trimSpace, valueAt } from '../../../lib/http/header-fields.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
 /** Not an HTTP/1.1 message, or an ambiguous one. */
@@ -137,15 +137,15 @@ export function requestHeaders(
   let forwardedProto = -1;
   let forwardedHost = false;
   for (let at = 0; at < raw.length; at += 2) {
-    const name = raw[at] as string;
+    const name = nameAt(raw, at);
     const written = name.toLowerCase();
     const lower = hyphenated(written);
     if (HOP_BY_HOP.has(lower) || dropped?.has(lower) || (lower !== written && isOurs(lower))) continue;
-    if (lower === 'host') host = raw[at + 1] as string;
+    if (lower === 'host') host = valueAt(raw, at);
     else if (lower === 'x-forwarded-for') forwardedFor = headers.length + 1;
     else if (lower === 'x-forwarded-proto') forwardedProto = headers.length + 1;
     else if (lower === 'x-forwarded-host') forwardedHost = true;
-    headers.push(name, raw[at + 1] as string);
+    headers.push(name, valueAt(raw, at));
   }
   if (from === null) return headers;
   appendTo(headers, forwardedFor, 'X-Forwarded-For', from.address);
@@ -173,11 +173,11 @@ export function responseHeaders(raw: readonly string[], connection: string | und
   const dropped = namedIn(connection);
   const headers: string[] = [];
   for (let at = 0; at < raw.length; at += 2) {
-    const name = raw[at] as string;
+    const name = nameAt(raw, at);
     const lower = name.toLowerCase();
     if (HOP_BY_HOP.has(lower) || lower === ERROR_CODE_HEADER || dropped?.has(hyphenated(lower))) continue;
     if ((status < 200 || status === 204) && lower === 'content-length') continue;
-    headers.push(name, raw[at + 1] as string);
+    headers.push(name, valueAt(raw, at));
   }
   return headers;
 }
@@ -185,10 +185,10 @@ export function responseHeaders(raw: readonly string[], connection: string | und
 export function passableTrailers(raw: readonly string[]): [name: string, value: string][] {
   const trailers: [string, string][] = [];
   for (let at = 0; at < raw.length; at += 2) {
-    const name = raw[at] as string;
+    const name = nameAt(raw, at);
     const lower = hyphenated(name.toLowerCase());
     if (HOP_BY_HOP.has(lower) || NEVER_TRAILERS.has(lower) || lower.startsWith('x-forwarded-')) continue;
-    trailers.push([name, raw[at + 1] as string]);
+    trailers.push([name, valueAt(raw, at)]);
   }
   return trailers;
 }
@@ -197,7 +197,7 @@ export function passableTrailers(raw: readonly string[]): [name: string, value: 
 export function headerValue(raw: readonly string[], wanted: string): string | undefined {
   let value: string | undefined;
   for (let at = 0; at < raw.length; at += 2) {
-    if (raw[at]?.toLowerCase() !== wanted) continue;
+    if (nameAt(raw, at).toLowerCase() !== wanted) continue;
     value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
   }
   return value;

@@ -1,4 +1,5 @@
 import type { OutgoingHttpHeaders } from 'node:http2';
+import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { UNWRITABLE } from './headers.ts';
 
 /** Error codes of RFC 9113, section 7. Node's constants would load all of `node:http2`. */
@@ -65,8 +66,8 @@ const SENT_ONCE: ReadonlySet<string> = new Set([
 export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = Object.create(null);
   for (let at = 0; at < raw.length; at += 2) {
-    const name = (raw[at] as string).toLowerCase();
-    if (!CONNECTION_SPECIFIC.has(name)) add(headers, name, raw[at + 1] as string);
+    const name = nameAt(raw, at).toLowerCase();
+    if (!CONNECTION_SPECIFIC.has(name)) add(headers, name, valueAt(raw, at));
   }
   return headers;
 }

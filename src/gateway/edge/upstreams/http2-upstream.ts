@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
+import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
@@ -227,7 +228,7 @@ function headOf(headers: IncomingHttpHeaders, raw: readonly string[]): ResponseH
 function fieldsOf(raw: readonly string[]): string[] {
   const fields: string[] = [];
   for (let at = 0; at < raw.length; at += 2) {
-    if (!raw[at]?.startsWith(':')) fields.push(raw[at] as string, raw[at + 1] as string);
+    if (!nameAt(raw, at).startsWith(':')) fields.push(nameAt(raw, at), valueAt(raw, at));
   }
   return fields;
 }

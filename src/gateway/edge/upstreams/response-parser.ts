@@ -1,3 +1,4 @@
+import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { ChunkedDecoder } from '../http/chunked-decoder.ts';
 import { HeaderBlock } from '../http/header-block.ts';
 import { isName, isPersistent, MalformedMessage, parseFields } from '../http/headers.ts';
@@ -55,8 +56,8 @@ function headOf(status: number, reason: string, isHttp10: boolean, headers: stri
   let connection: string | undefined;
   let keepAlive: string | undefined;
   for (let at = 0; at < headers.length; at += 2) {
-    const name = headers[at] as string;
-    const value = headers[at + 1] as string;
+    const name = nameAt(headers, at);
+    const value = valueAt(headers, at);
     // Comparing lengths first avoids a lower-case copy of most names.
     switch (name.length) {
       case 10:

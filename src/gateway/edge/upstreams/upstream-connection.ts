@@ -1,4 +1,5 @@
 import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-channel.ts';
+import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { hostOf } from '../../../lib/network/ip-address.ts';
 import { currentTurn, turnTime } from '../../../lib/time/loop-turn.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
@@ -286,7 +287,7 @@ export function requestHead({ request, body, awaitsContinue, trailers, upgrade }
   const { method, target, headers } = request;
   let text = `${method} ${target} HTTP/1.1\r\n`;
   for (let at = 0; at < headers.length; at += 2) {
-    text += headerLine(headers[at] as string, headers[at + 1] as string);
+    text += headerLine(nameAt(headers, at), valueAt(headers, at));
   }
   if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
   if (awaitsContinue) text += 'Expect: 100-continue\r\n';

@@ -30,7 +30,9 @@ export interface Identified {
   created_at: Column<string>;
 }
 
-export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never };
+export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never } & {
+  id: string;
+};
 
 export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 
@@ -84,16 +86,16 @@ export class Table<Columns extends Identified> {
   }
 
   insert(row: RowOf<Columns>): void {
-    this.database.changes.add(this.name, row.id as string);
+    this.database.changes.add(this.name, row.id);
     this.database.run(this.#insert, this.#write(row));
     if (this.database.notesChanges) this.#note(null, row);
   }
 
   /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
-    const before = this.database.notesChanges ? this.get(row.id as string) : null;
-    this.database.changes.add(this.name, row.id as string);
-    this.database.run(this.#update, [...this.#write(row), row.id as string]);
+    const before = this.database.notesChanges ? this.get(row.id) : null;
+    this.database.changes.add(this.name, row.id);
+    this.database.run(this.#update, [...this.#write(row), row.id]);
     if (before !== null) this.#note(before, row);
   }
 

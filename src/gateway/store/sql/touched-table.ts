@@ -20,12 +20,12 @@ export class TouchedTable<Columns extends Identified> extends Table<Columns> {
   }
 
   override insert(row: RowOf<Columns>): void {
-    this.#touched.add(row.id as string);
+    this.#touched.add(row.id);
     super.insert(row);
   }
 
   override update(row: RowOf<Columns>): void {
-    this.#touched.add(row.id as string);
+    this.#touched.add(row.id);
     super.update(row);
   }
 

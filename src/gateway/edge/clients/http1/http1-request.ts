@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
+import { nameAt } from '../../../../lib/http/header-fields.ts';
 import { clientNetwork } from '../../../../lib/network/ip-address.ts';
 import { runInTurn } from '../../../../lib/time/fair-turns.ts';
 import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
@@ -63,13 +64,14 @@ export function parseHttp1Head(text: string): Http1Head {
   const lineEnd = text.indexOf('\r\n');
   const line = REQUEST_LINE.exec(text.slice(0, lineEnd));
   if (line === null) throw new MalformedMessage('invalid request line');
+  const [, method = '', target = '', minor] = line;
+  const isHttp10 = minor === '0';
   const rawHeaders = parseFields(text, lineEnd + 2);
-  const isHttp10 = line[3] === '0';
   const headers = knownOf(rawHeaders, isHttp10);
   const length = lengthOf(headers, isHttp10);
   return {
-    method: line[1] as string,
-    target: line[2] as string,
+    method,
+    target,
     version: isHttp10 ? '1.0' : '1.1',
     rawHeaders,
     headers,
@@ -83,7 +85,7 @@ export function parseHttp1Head(text: string): Http1Head {
 function knownOf(raw: readonly string[], isHttp10: boolean): ClientHeaders {
   const known = { ...NO_HEADERS };
   for (let at = 0; at < raw.length; at += 2) {
-    const name = (raw[at] as string).toLowerCase();
+    const name = nameAt(raw, at).toLowerCase();
     if (!KNOWN.has(name)) continue;
     const before = known[name as keyof ClientHeaders];
     known[name as keyof ClientHeaders] = before === undefined ? raw[at + 1] : `${before}, ${raw[at + 1]}`;

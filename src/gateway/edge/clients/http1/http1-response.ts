@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { nameAt, valueAt } from '../../../../lib/http/header-fields.ts';
 import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { resetConnection } from '../../http/error-response.ts';
@@ -61,7 +62,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     let hasLength = false;
     let hasDate = false;
     for (let at = 0; at < headers.length; at += 2) {
-      const name = headers[at] as string;
+      const name = nameAt(headers, at);
       // Comparing lengths first avoids a lower-case copy of most names.
       switch (name.length) {
         case 4:
@@ -77,7 +78,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
           if (isName(name, 'transfer-encoding')) continue;
           break;
       }
-      text += headerLine(name, headers[at + 1] as string);
+      text += headerLine(name, valueAt(headers, at));
     }
     this.headersSent = true;
     this.#options.counters.responded(status);
@@ -97,7 +98,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     if (this.headersSent || this.#isHttp10) return;
     this.continued ||= status === 100;
     let text = `HTTP/1.1 ${status} ${reason}\r\n`;
-    for (let at = 0; at < headers.length; at += 2) text += headerLine(headers[at] as string, headers[at + 1] as string);
+    for (let at = 0; at < headers.length; at += 2) text += headerLine(nameAt(headers, at), valueAt(headers, at));
     this.#send(`${text}\r\n`);
   }
 

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
+import { nameAt, valueAt } from '../../../../lib/http/header-fields.ts';
 import type { ClientBody, ClientRequest } from '../../http/client-message.ts';
 import type { ReceivedRequest } from '../body-progress.ts';
 import { unreadBytes } from '../client-memory.ts';
@@ -96,8 +97,8 @@ function rawHeadersOf(authority: string | undefined, raw: readonly string[]): st
   const headers = authority === undefined ? [] : ['host', authority];
   let cookies = '';
   for (let at = 0; at < raw.length; at += 2) {
-    const name = raw[at] as string;
-    const value = raw[at + 1] as string;
+    const name = nameAt(raw, at);
+    const value = valueAt(raw, at);
     if (name.startsWith(':') || (name === 'host' && value === authority)) continue;
     // Clients split cookies, which compresses better (RFC 9113, 8.2.3).
     if (name === 'cookie') cookies = cookies === '' ? value : `${cookies}; ${value}`;
