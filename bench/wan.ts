@@ -22,7 +22,7 @@ export const WAN_PROFILES = {
   'wan-100mbit': { delay: 10, rate: 100, loss: 0, queue: 100 },
 } satisfies Record<string, LinkOptions>;
 
-const BULK = 16 * 1024 * 1024;
+const MIB = 1024 * 1024;
 /** More than any link here carries while it is measured. */
 const ENDLESS = 4e9;
 /** Until a transfer has reached its speed, in round trips. */
@@ -61,8 +61,10 @@ export async function benchWan(options: LinkOptions): Promise<void> {
     'cold first byte': async (way) => ms((await load(way, { connections: 4, requests: 4 })).p50),
     'one after another p50': async (way) => ms((await load(way, { connections: 1, seconds })).p50),
     '32 connections': async (way) => rate(await load(way, { connections: 32, seconds })),
-    '16 MiB down': (way) => transfer(way, { path: `/bytes/${BULK}` }),
-    '16 MiB up': (way) => transfer(way, { upload: BULK }),
+    '16 MiB down': (way) => transfer(way, { path: `/bytes/${16 * MIB}` }),
+    '16 MiB up': (way) => transfer(way, { upload: 16 * MIB }),
+    '64 MiB down': (way) => transfer(way, { path: `/bytes/${64 * MIB}` }),
+    '64 MiB up': (way) => transfer(way, { upload: 64 * MIB }),
     'beside a download p99': (way) => beside(way, { path: `/bytes/${ENDLESS}` }),
     'beside an upload p99': (way) => beside(way, { path: '/', upload: ENDLESS }),
   };
