@@ -33,7 +33,8 @@ export interface IdSource {
  * @param wallClock milliseconds since the Unix epoch
  */
 export function createIdSource(latest: string | null = null, wallClock: () => number = Date.now): IdSource {
-  const last = latest === null ? null : decodeKsuid(latest);
+  const last = decodeKsuid(latest ?? '');
+  let newest = last === null ? '' : String(latest);
   let seconds = last?.readUInt32BE(0) ?? 0;
   let counter = last?.readUInt32BE(4) ?? 0;
   const batch = Buffer.alloc(BATCH * KSUID_BYTES);
@@ -47,7 +48,9 @@ export function createIdSource(latest: string | null = null, wallClock: () => nu
     return batch.subarray(used - KSUID_BYTES, used);
   };
   const goBeyond = (id: string) => {
-    const other = decodeKsuid(ksuidOf(id));
+    const ksuid = ksuidOf(id);
+    // As text, KSUIDs sort as their bytes do.
+    const other = ksuid <= newest ? null : decodeKsuid(ksuid);
     if (other === null) return;
     const [otherSeconds, otherCounter] = [other.readUInt32BE(0), other.readUInt32BE(4)];
     if (otherSeconds < seconds || (otherSeconds === seconds && otherCounter <= counter)) return;
@@ -64,12 +67,12 @@ export function createIdSource(latest: string | null = null, wallClock: () => nu
       } else if (counter < 0xffff_ffff) {
         counter += 1;
       } else {
-        seconds += 1;
-        counter = 0;
+        [seconds, counter] = [seconds + 1, 0];
       }
       bytes.writeUInt32BE(seconds, 0);
       bytes.writeUInt32BE(counter, 4);
-      return `${prefix}_${encodeKsuid(bytes)}`;
+      newest = encodeKsuid(bytes);
+      return `${prefix}_${newest}`;
     },
   };
 }

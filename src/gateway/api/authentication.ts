@@ -67,7 +67,7 @@ export function identify(store: Store, authorization: string | undefined): strin
 
 function keyOf(store: Store, { ksuid, secret }: TokenParts): string | null {
   const key = store.apiKeys.get(`ak_${ksuid}`);
-  return key && secretMatches(secret, key.secret_hash) && isActiveKey(store, key.id) ? key.id : null;
+  return key && secretMatches(secret, key.secret_hash) && store.botUsers.isActive(key.owner_id) ? key.id : null;
 }
 
 export function isActiveKey(store: Store, id: string): boolean {

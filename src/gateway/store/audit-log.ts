@@ -87,6 +87,7 @@ const LATEST_ID = `SELECT MAX(id) FROM (
   UNION ALL SELECT MAX(delivered) FROM event_deliveries WHERE delivered < ?)`;
 
 const DAY_MS = 86_400_000;
+const OLDEST = 'SELECT created_at FROM audit_log ORDER BY id LIMIT 1';
 /** Rows that are read at a time. */
 const PAGE = 200;
 /** Old rows that are deleted with a new one, at most. */
@@ -179,12 +180,18 @@ export class AuditLog extends Table<typeof columns> {
       object_id: String((after ?? before)?.id),
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
-    const kept = new Date(Date.parse(created_at) - this.#keptMs).toISOString();
+    this.#forgetOld(Date.parse(created_at) - this.#keptMs);
+  }
+
+  #forgetOld(beforeMs: number): void {
+    const isOld = (createdAt: string) => Date.parse(createdAt) < beforeMs;
+    // Nearly always one row is all that has to be read.
+    if (!isOld(String(this.database.values(OLDEST, [])?.[0]))) return;
     const oldest = this.database.all<Pick<AuditRow, 'id' | 'type' | 'created_at'>>(
       'SELECT id, type, created_at FROM audit_log ORDER BY id LIMIT ?',
       [DELETED_AT_ONCE],
     );
-    for (const row of oldest.filter(({ created_at: at }) => at < kept)) {
+    for (const row of oldest.filter(({ created_at }) => isOld(created_at))) {
       this.delete(row.id);
       this.#onForgotten(row);
     }
@@ -192,9 +199,10 @@ export class AuditLog extends Table<typeof columns> {
 }
 
 function shown(row: Values): Values {
-  return Object.fromEntries(
-    Object.entries(row).map(([name, value]) => [name, OPAQUE.has(name) && value !== null ? digestOf(value) : value]),
-  );
+  const opaque = Object.entries(row).filter(([name, value]) => OPAQUE.has(name) && value !== null);
+  return opaque.length === 0
+    ? row
+    : { ...row, ...Object.fromEntries(opaque.map(([name, it]) => [name, digestOf(it)])) };
 }
 
 function digestOf(value: unknown): string {

@@ -42,6 +42,8 @@ export const END = '~';
 /** A table of resources. Change it only inside {@link Database.write}. */
 export class Table<Columns extends Identified> {
   readonly #columns: [name: string, column: Column<unknown>][];
+  /** Without secrets: bytes are hashes of them, or sealed. */
+  readonly #open: string[];
   readonly #select: string;
   readonly #get: string;
   readonly #page: string;
@@ -55,6 +57,7 @@ export class Table<Columns extends Identified> {
     columns: Columns,
   ) {
     this.#columns = Object.entries(columns);
+    this.#open = this.#columns.filter(([, column]) => column !== blob).map(([column]) => column);
     const names = this.#columns.map(([column]) => column);
     this.#select = `SELECT ${names.join(', ')} FROM ${name}`;
     this.#get = `${this.#select} WHERE id = ?`;
@@ -108,10 +111,9 @@ export class Table<Columns extends Identified> {
     return isDeleted;
   }
 
-  /** Bytes are hashes of secrets, or sealed. */
   #note(before: RowOf<Columns> | null, after: RowOf<Columns> | null): void {
-    const open = this.#columns.filter(([, column]) => column !== blob).map(([name]) => name as keyof Columns);
-    const shown = (row: RowOf<Columns> | null) => row && Object.fromEntries(open.map((name) => [name, row[name]]));
+    const shown = (row: RowOf<Columns> | null) =>
+      row && Object.fromEntries(this.#open.map((name) => [name, row[name as keyof Columns]]));
     this.database.noteChange({ table: this.name, before: shown(before), after: shown(after) });
   }
 
