@@ -23,8 +23,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'events that are no changes not recorded':
     'check the disk, or PostgreSQL; `too many events a second`: look for agents that reconnect all the time',
   'sign-in to the dashboard not recorded': 'check the disk, or PostgreSQL; the sign-in works',
-  'sign-out not taken off the list of sign-ins':
-    'check the disk, or PostgreSQL; the browser is signed out, and the list has it until its session would have ended',
+  'sign-out not recorded':
+    'check the disk, or PostgreSQL; the cookie is deleted in the browser, and the list has its session until that would have ended',
   'state of an event destination not recorded': 'check the disk, or PostgreSQL',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',

@@ -68,7 +68,7 @@ import type { SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/create-share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
-import { forgetSignIn, recordSignIns } from './sign-in/recorded-sign-ins.ts';
+import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
 import { startSessions } from './start-sessions.ts';
 import type { Activity } from './store/events.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
@@ -324,7 +324,7 @@ function createPolicies(
         ...store,
         people,
         begin: recordSignIns(store),
-        forget: (id) => forgetSignIn(store, id, log),
+        signOut: (id) => signOut(store, id, log),
         ownerOf: (payer) => ownerOf(payer, store) ?? '',
         onEnd: signInNotes(activity),
       },

@@ -1,4 +1,5 @@
 import {
+  allPages,
   type CallOptions,
   Collection,
   call,
@@ -259,6 +260,11 @@ export class Vaults extends Collection<VaultCreate, VaultUpdate, Vault> {
   listSecrets(id: string, options: ListOptions = {}): Promise<Page<Secret>> {
     return listPage(this.transport, OPERATIONS.vaults.listSecrets, options, id);
   }
+
+  /** Iterates over all secrets of a vault, like {@link all}. */
+  allSecrets(id: string, options: ListOptions = {}): AsyncGenerator<Secret, void, undefined> {
+    return allPages(this.transport, OPERATIONS.vaults.listSecrets, options, id);
+  }
 }
 
 /** Links that let browsers in at an endpoint. */
@@ -321,6 +327,11 @@ export class People extends Collection<PersonCreate, PersonUpdate, Person> {
   /** Lists one page of the endpoints online whose policy lets the person sign in. Other rules may let in fewer people. */
   listEndpoints(id: string, options: ListOptions = {}): Promise<Page<Endpoint>> {
     return listPage(this.transport, OPERATIONS.people.listEndpoints, options, id);
+  }
+
+  /** Iterates over all of them, like {@link all}. */
+  allEndpoints(id: string, options: ListOptions = {}): AsyncGenerator<Endpoint, void, undefined> {
+    return allPages(this.transport, OPERATIONS.people.listEndpoints, options, id);
   }
 }
 

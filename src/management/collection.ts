@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { validationMessage } from '../lib/validation-messages.ts';
 import { unreadable } from './answer.ts';
-import type { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 import type { Call, Transport } from './transport.ts';
 
@@ -80,14 +79,44 @@ const Envelope = z.looseObject({ next_page_uri: z.string().nullish() });
 export function listPage<Answer>(
   transport: Transport,
   operation: Reading<Answer>,
-  { limit, beforeId, filters = {}, signal }: ListOptions<string>,
+  options: ListOptions<string>,
   id?: string,
 ): Promise<Page<Answer>> {
+  return pageOf(transport, operation, firstPage(options, id));
+}
+
+/**
+ * Iterates over all items of a list, newest first, and fetches pages as needed. Items created meanwhile are not included.
+ *
+ * @param options `limit` is the page size
+ * @param id of the resource that the list belongs to, if it belongs to one
+ */
+export async function* allPages<Answer>(
+  transport: Transport,
+  operation: Reading<Answer>,
+  options: ListOptions<string>,
+  id?: string,
+): AsyncGenerator<Answer, void, undefined> {
+  const bad = (why: string) => unreadable(`GET ${operation.path}`, 200, why);
+  let call = firstPage(options, id);
+  for (let before: string | null = null; ; ) {
+    const { items, nextPageUri } = await pageOf(transport, operation, call);
+    if (nextPageUri !== null && nextPageUri === before) throw bad('next_page_uri refers to the same page');
+    yield* items;
+    if (nextPageUri === null || items.length === 0) return;
+    if (!URL.canParse(nextPageUri)) throw bad('next_page_uri is not an absolute URI');
+    // Only the query of the URI is used, so that the API key is sent only to the base URL.
+    call = { ...call, query: new URL(nextPageUri).searchParams };
+    before = nextPageUri;
+  }
+}
+
+function firstPage({ limit, beforeId, filters = {}, signal }: ListOptions<string>, id: string | undefined): Call {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(filters)) if (value !== undefined) query.set(name, value);
   if (beforeId !== undefined) query.set('before_id', beforeId);
   if (limit !== undefined) query.set('limit', String(limit));
-  return pageOf(transport, operation, { ...(id !== undefined && { id }), query, signal });
+  return { ...(id !== undefined && { id }), query, signal };
 }
 
 async function pageOf<Answer>(transport: Transport, list: Reading<Answer>, particulars: Call): Promise<Page<Answer>> {
@@ -118,29 +147,8 @@ export class ReadableCollection<Answer, Filter extends string = never> {
    *
    * @param options `limit` is the page size
    */
-  async *all(options: ListOptions<Filter> = {}): AsyncGenerator<Answer, void, undefined> {
-    let page = await this.list(options);
-    yield* page.items;
-    while (page.nextPageUri !== null && page.items.length > 0) {
-      const next = await this.#page(this.#queryOf(page.nextPageUri), options.signal);
-      if (next.nextPageUri === page.nextPageUri) throw this.#badPage('next_page_uri refers to the same page');
-      page = next;
-      yield* page.items;
-    }
-  }
-
-  /** Uses only the query of the URI, so that the API key is sent only to the base URL. */
-  #queryOf(uri: string): URLSearchParams {
-    if (!URL.canParse(uri)) throw this.#badPage('next_page_uri is not an absolute URI');
-    return new URL(uri).searchParams;
-  }
-
-  #badPage(why: string): ManagementError {
-    return unreadable(`GET ${this.reads.list.path}`, 200, why);
-  }
-
-  #page(query: URLSearchParams, signal: AbortSignal | undefined): Promise<Page<Answer>> {
-    return pageOf(this.transport, this.reads.list, { query, signal });
+  all(options: ListOptions<Filter> = {}): AsyncGenerator<Answer, void, undefined> {
+    return allPages(this.transport, this.reads.list, options);
   }
 }
 

@@ -71,8 +71,8 @@ export interface SignInPort {
   onEnd(end: SignInEnd): void;
   /** Gives a session its id, and writes down that somebody has signed in. */
   begin(signIn: BegunSignIn): { readonly id: string; readonly written: Promise<void> };
-  /** Takes a session off the lists: its browser has signed out. */
-  forget(sessionId: string): void;
+  /** Ends a session whose browser has signed out. */
+  signOut(sessionId: string): void;
 }
 
 /** A sign-in, as lists show it. */
@@ -169,7 +169,7 @@ const NO_SIGN_IN: SignInPort = {
   provider: () => Promise.reject(new Error('only a gateway can sign people in')),
   endedBefore: () => 0,
   begin: () => ({ id: '', written: Promise.resolve() }),
-  forget: () => {},
+  signOut: () => {},
   onEnd: () => {},
 };
 

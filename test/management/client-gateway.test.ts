@@ -183,7 +183,11 @@ const workflows = {
     const all = await open('all', {});
     const named = await open('named', { people: ['ANN@example.com'], groups: ['admins'] });
     const others = await open('others', { groups: ['family'] });
-    const listed = async () => (await client.people.listEndpoints(id)).items.map((endpoint) => endpoint.id);
+    const listed = async () => {
+      const ids: string[] = [];
+      for await (const endpoint of client.people.allEndpoints(id, { limit: 1 })) ids.push(endpoint.id);
+      return ids;
+    };
     expect(await listed()).toEqual([named, all]);
     expect(await client.endpoints.get(named)).toMatchObject({
       people: { everyone: false, emails: ['ann@example.com'], groups: ['admins'] },

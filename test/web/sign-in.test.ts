@@ -153,8 +153,11 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
     await signIn(page);
     await page.waitForURL(`${origins[0]}/`);
     expect([await page.evaluate(opened), await page.evaluate(first)]).toEqual(['opened', 'first']);
+    const copies = await page.context().cookies(origins[0]);
     await page.evaluate("fetch('/ngrok/logout')");
     expect([await page.evaluate(opened), await page.evaluate(first)]).toEqual(['failed', 'failed']);
+    await page.context().addCookies(copies);
+    await expect.poll(() => statusOf(page)).toBe(401);
   });
 
   it('is listed by the management API, which ends it', async () => {
@@ -231,6 +234,22 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
     await page.getByText('jo@example.com').waitFor();
     later(25 * 3_600_000);
     expect(await statusOf(page)).toBe(401);
+  });
+
+  it.each([-2, 2])('begins at a provider whose clock is %i minutes off', async (minutes) => {
+    later(0);
+    idp.onSend = () => {
+      ahead = minutes * 60_000;
+    };
+    idp.onAnswer = () => {
+      ahead = 0;
+    };
+    onTestFinished(() => {
+      idp.onSend = idp.onAnswer = () => {};
+    });
+    const { page } = await openPage(browser, `${origins[0]}/`);
+    await signIn(page);
+    await page.getByText('jo@example.com').waitFor();
   });
 
   it('shows a page that leads on when it fails', async () => {

@@ -96,12 +96,7 @@ export async function listPersonEndpoints(
   const { id } = await withStore(settings, async (store) => personWith(store, email));
   const endpoints = await withGateway(settings, async (client) => {
     const all: Endpoint[] = [];
-    let beforeId: string | undefined;
-    do {
-      const { items, nextPageUri } = await client.people.listEndpoints(id, { beforeId });
-      all.push(...items);
-      beforeId = nextPageUri === null ? undefined : items.at(-1)?.id;
-    } while (beforeId !== undefined);
+    for await (const endpoint of client.people.allEndpoints(id)) all.push(endpoint);
     return all;
   });
   if (json) return void print(jsonText(endpoints));

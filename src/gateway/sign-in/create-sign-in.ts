@@ -17,8 +17,8 @@ interface SignInParts extends Pick<Store, 'box'> {
   endedSignIns: Pick<Store['endedSignIns'], 'before'>;
   /** Writes down a sign-in at an endpoint of a payer. */
   begin: ReturnType<typeof recordSignIns>;
-  /** Takes a session off the lists; left out: there are none. */
-  forget?: (sessionId: string) => void;
+  /** Ends a session; left out: only its cookie goes. */
+  signOut?: (sessionId: string) => void;
   /** Whose endpoints a payer's are; left out: its own. */
   ownerOf?: (payer: string) => string;
   /** Called when somebody has signed in, or could not. */
@@ -31,7 +31,7 @@ interface SignInParts extends Pick<Store, 'box'> {
  * @returns the port for policies of a payer
  */
 export function createSignIn(
-  { box, endedSignIns, people = null, begin, forget = () => {}, ownerOf = String, onEnd = () => {} }: SignInParts,
+  { box, endedSignIns, people = null, begin, signOut = () => {}, ownerOf = String, onEnd = () => {} }: SignInParts,
   send = requestPublic,
   wallClock = Date.now,
 ): (payer: string) => SignInPort {
@@ -44,7 +44,7 @@ export function createSignIn(
     provider: async (...[client, onAsk]: Parameters<SignInPort['provider']>) =>
       client.place.people ?? providers.of(client, onAsk),
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
-    forget,
+    signOut,
     onEnd,
   };
   return (payer) => ({

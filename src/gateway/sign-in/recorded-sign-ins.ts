@@ -65,13 +65,17 @@ function addSignIn(store: Store, id: string, signIn: BegunSignIn, payer: string)
   sessions.add(session, MAX_LISTED);
 }
 
-/** Takes a session off the lists. */
-export function forgetSignIn({ database, applicationSessions: sessions }: Store, id: string, log: Log): void {
-  if (sessions.get(id) === null) return;
+/** Ends a session whose browser has signed out: copies of its cookie, too. One that lists do not show is not ended. */
+export function signOut(store: Store, id: string, log: Log): void {
+  const { database, applicationSessions: sessions, applicationUsers: users } = store;
+  const row = sessions.get(id);
+  const user = users.get(row?.user_id ?? '');
+  if (row === null || user === null) return;
+  const { issuer, subject } = user;
   database
-    .write(() => sessions.forget(id), null)
+    .write(() => endSignIns(store, { issuer, subject, session: id, payer: row.payer }), null)
     .catch((error: unknown) => {
-      log.warn({ id, reason: messageOf(error) }, 'sign-out not taken off the list of sign-ins');
+      log.warn({ id, reason: messageOf(error) }, 'sign-out not recorded');
     });
 }
 
@@ -80,22 +84,30 @@ function shown(text: string): string {
   return text.slice(0, MAX_TEXT).replace(/[\p{Cc}\p{Cs}]/gu, ' ');
 }
 
-/** Whose sign-ins end: those at a host, those of a person, or one session of the person. */
+/** Whose sign-ins end: those at a host, those of a person, or one session of the person, whose browser may have signed out. */
 export type EndedSignIn =
   | { readonly host: string }
-  | { readonly issuer: string; readonly subject: string; readonly session?: string };
+  | { readonly issuer: string; readonly subject: string; readonly session?: string; readonly payer?: string };
 
 /** Ends sign-ins that have begun by now, inside a transaction: at all gateways within a second. Lists no longer show them. */
 export function endSignIns(store: Store, ended: EndedSignIn): void {
   const { endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
-  const row = { id: ids.next('esi'), created_at: now(), host: null, issuer: null, subject: null, session_id: null };
+  const row = {
+    id: ids.next('esi'),
+    created_at: now(),
+    host: null,
+    issuer: null,
+    subject: null,
+    session_id: null,
+    payer: null,
+  };
   if ('host' in ended) {
     endedSignIns.end({ ...row, host: ended.host }, MAX_SESSION_MS);
     for (const { id } of sessions.where('host = ?', [ended.host])) sessions.forget(id);
     return;
   }
-  const { issuer, subject, session } = ended;
-  endedSignIns.end({ ...row, issuer, subject, session_id: session ?? null }, MAX_SESSION_MS);
-  if (session === undefined) users.delete(users.known(issuer, subject)?.id ?? '');
+  const { issuer, subject, session = null, payer = null } = ended;
+  endedSignIns.end({ ...row, issuer, subject, session_id: session, payer }, MAX_SESSION_MS);
+  if (session === null) users.delete(users.known(issuer, subject)?.id ?? '');
   else sessions.forget(session);
 }

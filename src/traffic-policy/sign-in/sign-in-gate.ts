@@ -172,7 +172,7 @@ export class SignInGate {
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
     const session = this.#sessionIn(gated);
-    if (session !== null) this.context.ports.signIn.forget(session.id);
+    if (session !== null) this.context.ports.signIn.signOut(session.id);
     const headers = [...NO_STORE, ...forgetSessionCookie(gated.cookies, site.names)];
     if (target !== null) return redirect(urlAt(site, target), headers);
     return signedOut(headers, site);

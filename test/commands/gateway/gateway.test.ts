@@ -232,7 +232,10 @@ it('of ended sign-ins, the latest of each host is kept for as long as a session 
   const { endedSignIns, database } = openGatewayStore({ dataDir, encryptionKey: null });
   const end = (id: string, created_at: string, host: string) =>
     database.write(() =>
-      endedSignIns.end({ host, issuer: null, subject: null, session_id: null, id, created_at }, 90 * 86_400_000),
+      endedSignIns.end(
+        { host, issuer: null, subject: null, session_id: null, payer: null, id, created_at },
+        90 * 86_400_000,
+      ),
     );
   await end('esi_1', '2026-01-01T00:00:00Z', 'old');
   await end('esi_2', '2026-03-01T00:00:00Z', 'a');

@@ -7,7 +7,7 @@ import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page
 import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
 import { PeopleProvider } from '../../../src/gateway/sign-in/people-provider.ts';
 import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
-import { endSignIns, forgetSignIn, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { endSignIns, recordSignIns, signOut } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
@@ -57,8 +57,13 @@ let owner = '';
 
 /** A browser at an address of its own, as attempts are limited for each. */
 function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
-  const forget = (id: string) => forgetSignIn(store, id, silentLog);
-  const signInFor = createSignIn({ ...store, people, begin: recordSignIns(store), forget }, undefined, wallClock);
+  const parts = {
+    ...store,
+    people,
+    begin: recordSignIns(store),
+    signOut: (id: string) => signOut(store, id, silentLog),
+  };
+  const signInFor = createSignIn(parts, undefined, wallClock);
   const states = new Map<string, PolicyState>();
   return new WebClient(async (url, request) => {
     const { origin } = new URL(url);
@@ -255,8 +260,11 @@ describe('gateway-sign-in', () => {
     await open(browser, email);
     const listed = () => store.applicationUsers.count('email = ?', [email]);
     await expect.poll(listed, { timeout: 2_000 }).toBe(1);
+    const copies = [...browser.cookies];
     expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain(`href="${SIGN_IN}/"`);
     await expect.poll(listed, { timeout: 2_000 }).toBe(0);
+    browser.cookies = copies;
+    await expect.poll(async () => (await browser.visit(`${CAM}/`)).status, { timeout: 2_000 }).toBe(302);
     await browser.follow(await browser.visit(`${CAM}/`));
     const out = await send(browser, await browser.visit(`${SIGN_IN}/`));
     expect(out.body).toContain('Signed out');

@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { endSignIns, recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { endSignIns, recordSignIns, signOut } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { beginning, ISSUER } from '../../support/begun-sign-in.ts';
 import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { silentLog } from '../../support/silent-log.ts';
 
 const FIREFOX = 'Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Firefox/140.0';
 
@@ -12,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => server.close());
 afterEach(() =>
   server.store.database.write(() => {
-    for (const table of ['application_sessions', 'application_users'])
+    for (const table of ['application_sessions', 'application_users', 'ended_sign_ins'])
       server.store.database.run(`DELETE FROM ${table}`);
   }),
 );
@@ -80,6 +81,30 @@ it('DELETE ends one session, or all of a person, and lists forget them', async (
   expect((await listed('users')).map(({ name }) => name)).toEqual(['ANN']);
   const { type, by, after } = server.store.auditLog.page(null, 1)[0] ?? {};
   expect([type, by?.startsWith('ak_'), after?.subject]).toEqual(['ended_sign_ins_created.v0', true, 'jo']);
+});
+
+it('ends the session of a browser that signs out, and records that as nobody’s change', async () => {
+  const { auditLog } = server.store;
+  const before = auditLog.latestId();
+  const [first, second] = [await signIn({ subject: 'kim' }), await signIn({ subject: 'kim' })];
+  for (const id of [first, 'as_unknown']) signOut(server.store, id, silentLog);
+  await expect.poll(() => isEnded('kim', first)).toBe(true);
+  expect([isEnded('kim', second), isEnded('kim', 'as_unknown')]).toEqual([false, false]);
+  expect((await listed('sessions')).map(({ id }) => id)).toEqual([second]);
+  expect(auditLog.latestId()).toBe(before);
+});
+
+it('beyond the limit, the authtoken whose sessions were signed out of most loses its oldest end', async () => {
+  const { database, endedSignIns } = server.store;
+  const row = { created_at: '2026-11-01T00:00:00Z', host: null, issuer: ISSUER, subject: 'kim' };
+  const end = (id: string, payer: string | null) =>
+    endedSignIns.end({ ...row, id: `esi_${id}`, session_id: id, payer }, Number.MAX_SAFE_INTEGER / 1e4, 3);
+  await database.write(() => {
+    end('a', null);
+    end('b', 'cr_1');
+    for (const id of ['c', 'd', 'e']) end(id, 'cr_2');
+  });
+  await expect.poll(() => ['a', 'b', 'c', 'd', 'e'].filter((id) => isEnded('kim', id)).join('')).toBe('abde');
 });
 
 it('sign-ins that end at a host leave those that share a domain with others', async () => {

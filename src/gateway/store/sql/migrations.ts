@@ -550,4 +550,9 @@ const MIGRATIONS: readonly string[] = [
     object TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- Set when a browser has signed out of its session: whose policy that was of.
+  ALTER TABLE ended_sign_ins ADD COLUMN payer TEXT;
+  CREATE INDEX ended_sign_ins_by_session ON ended_sign_ins (session_id);
+  `,
 ];
