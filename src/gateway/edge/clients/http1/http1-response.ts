@@ -80,7 +80,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
       text += headerLine(name, headers[at + 1] as string);
     }
     this.headersSent = true;
-    this.#options.counters.responded(status);
+    this.#options.counters.responded(status, this.#socket);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
     this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;
     this.#untilClose = !this.#bodyless && !hasLength && this.#isHttp10;
