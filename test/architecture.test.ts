@@ -12,6 +12,7 @@ const ARROWS: Record<string, string[]> = {
   'doctor/gateway': [
     'doctor',
     'agent/connectors',
+    `${EDGE}/relays`,
     'gateway/endpoints',
     'gateway/store',
     'management',

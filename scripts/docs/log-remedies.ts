@@ -30,7 +30,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
   'agent command not passed on': 'check PostgreSQL, then give the command again',
   'tcp port of another gateway not opened': 'free the port on this machine',
-  'connection not relayed': 'check that the gateway at `address` runs, and the network between them',
+  'other gateway does not answer': 'check that the gateway at `address` runs, and the network between them',
   'connection of a load balancer without a PROXY header':
     'let the load balancer send one, or remove its address from GATEWAY_LOAD_BALANCERS',
   'address database unusable; keeping the one in memory': 'replace `file` with an MMDB file that the gateway may read',

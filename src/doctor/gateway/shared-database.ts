@@ -1,5 +1,8 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import { RelayTickets } from '../../gateway/edge/relays/relay-tickets.ts';
+import { RemoteEndpoints } from '../../gateway/edge/relays/remote-endpoints.ts';
+import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { openGatewayDatabase, requireSameKey } from '../../gateway/store/open-gateway-store.ts';
 import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
 import { type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
@@ -24,7 +27,8 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
       Math.abs(clockAheadMs) < MAX_CLOCK_MS
         ? ok('its clock agrees with this one')
         : failed(`its clock is ${seconds} s ${clockAheadMs > 0 ? 'ahead' : 'behind'}`, 'synchronize both clocks (NTP)');
-    const others = await Promise.all((await postgres.nodes()).map((node) => nodeResult(settings, node)));
+    const ask = asker(settings, () => Date.now() + clockAheadMs);
+    const others = await Promise.all((await postgres.nodes()).map((node) => nodeResult(settings, node, ask)));
     return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, postgres)), ...others.flat()];
   } catch (error) {
     if (error instanceof DatabaseAway)
@@ -41,14 +45,46 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
 /** Milliseconds in which a gateway has to accept a connection. */
 const CONNECT_MS = 2_000;
 
+/** Asks a gateway something that it answers to those of its cluster only. */
+function asker({ encryptionKey, domain }: GatewayServerSettings, now: () => number): RemoteEndpoints['ask'] {
+  const key = new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY')).keyFor(RelayTickets.PURPOSE);
+  const none = () => undefined;
+  const nodes = { withShared: none, withInternal: none };
+  const remote = new RemoteEndpoints({
+    ...{
+      tickets: new RelayTickets(key, 'doctor', now),
+      nodes,
+      commonName: apiHost(domain),
+      forget: none,
+      onFailure: none,
+    },
+    // That it accepts the ticket says who it is.
+    ...{ authority: '', isOurs: () => true },
+  });
+  return (node, question) => remote.ask(node, question);
+}
+
 /** Whether gateways that serve together can pass connections on to each other. */
-async function nodeResult({ nodeAddress }: GatewayServerSettings, { id, address, alone }: Node): Promise<Result[]> {
+async function nodeResult(
+  { nodeAddress }: GatewayServerSettings,
+  { id, address, alone }: Node,
+  ask: RemoteEndpoints['ask'],
+): Promise<Result[]> {
   if (nodeAddress === null || alone) return [];
   const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
   const socket = connect({ host, port: Number(port) });
   try {
     await withDeadline(once(socket, 'connect'), `connecting to ${address}`, CONNECT_MS);
-    return [ok(`the gateway ${address} can be reached`)];
+    return [
+      await ask({ id, host, port: Number(port) }, 'counted').then(
+        () => ok(`the gateway ${address} can be reached`),
+        () =>
+          failed(
+            `what answers at ${address} does not prove to be the gateway ${id}`,
+            'check its GATEWAY_NODE_ADDRESS, its log, and that all gateways have the same GATEWAY_ENCRYPTION_KEY',
+          ),
+      ),
+    ];
   } catch (error) {
     const advice = `check that it runs and the network; if it is lost: device-agent gateway nodes remove ${id}`;
     return [failed(`the gateway ${address} cannot be reached: ${messageOf(error)}`, advice)];

@@ -101,7 +101,7 @@ export class Cluster {
     };
     const catchUp = () => this.#catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
-    const tickets = new RelayTickets(store.box.keyFor('relay'), shared.node, () => known.sharedTime);
+    const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
     const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, log });
     this.#counted = new CountedByOthers(known, relays);
     return relays;
@@ -214,7 +214,9 @@ export class Cluster {
       if (place === undefined) throw new Error('it is silent');
       return await relays.ask(place, 'metrics');
     } catch (cause) {
-      throw new ApiError(503, 'ERR_NGROK_741', `the gateway ${address} does not answer`, { cause });
+      throw new ApiError(503, 'ERR_NGROK_741', `the gateway ${address} does not answer: ${messageOf(cause)}`, {
+        cause,
+      });
     }
   }
 

@@ -95,7 +95,8 @@ export class EdgeServer {
   };
 
   constructor(private readonly options: EdgeServerOptions) {
-    const { counters, log, services = new Map(), domainOf = () => null } = options;
+    const { counters, log, relays, services = new Map(), domainOf = () => null } = options;
+    if (relays) counters.isLink = (connection) => relays.isLast(connection);
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal = internalLookup(options);
     const connections = new ClientConnections(internal);
@@ -201,6 +202,7 @@ export class EdgeServer {
       progressTimeout: limits.progressTimeout,
     });
     const serve = (socket: Socket) => {
+      counters.connected(socket, 'http');
       connections.opened(socket);
       clients.accept(socket);
     };
@@ -208,7 +210,6 @@ export class EdgeServer {
     const accept = (socket: Socket) => {
       if (!slots.take(socket)) return;
       slots.expectProgress(socket);
-      counters.connected(socket, 'http');
       if (relays) void this.#relayOr(serve, socket, relays.nodeForHttp(socket, limits.headersTimeout));
       else serve(socket);
     };

@@ -178,10 +178,7 @@ export class TlsMux {
     if (inside?.protocol === 'tls' || inside?.protocol === 'tcp') return this.#serveInternal(client, inside);
     const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
     if (socket.destroyed) return;
-    if (elsewhere) {
-      progress.handshakeDone();
-      return relays?.send(socket, elsewhere, 'tls');
-    }
+    if (elsewhere) return this.#passOn(client, elsewhere);
     if (await (only ?? edges)?.serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
@@ -206,6 +203,11 @@ export class TlsMux {
     return relays.nodeForTls(socket, hostName);
   }
 
+  #passOn({ socket, handshakeDone }: HelloClient, node: NodePlace): void {
+    handshakeDone();
+    this.options.relays?.send(socket, node, 'tls');
+  }
+
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
   #answerValidation({ socket, hello }: HelloClient): boolean {
     if (!isValidation(hello)) return false;
@@ -222,7 +224,7 @@ export class TlsMux {
 
   /** TLS passes through to the agent, or the edge terminates it with the agent's certificate or one of the gateway's own. */
   async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
-    const { internal, handshakes, streams } = this.options;
+    const { internal, handshakes, relays, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
     if (this.options.isRefused?.(socket)) return streams.deny(socket, endpoint);
     const startedAt = Date.now();
@@ -239,6 +241,7 @@ export class TlsMux {
     }
     const secured = await handshakes.secure(client, { demands });
     if (secured === null) return;
+    relays?.secured(socket, secured);
     streams.connectTo(secured, to.endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), info);
   }
 

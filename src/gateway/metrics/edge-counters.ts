@@ -31,6 +31,8 @@ const INTERNAL_ERROR = 'ERR_NGROK_741';
  * becomes a metric only when it is read.
  */
 export class EdgeCounters {
+  /** Whether a connection has what another gateway's client has sent: that gateway counts it. */
+  isLink: (connection: Socket) => boolean = () => false;
   /** Responses of the edge to requests for endpoints, by the first digit of their status. */
   readonly responses = [0, 0, 0, 0, 0, 0];
   /** Requests rejected by a traffic policy or an option of the endpoint. */
@@ -69,12 +71,14 @@ export class EdgeCounters {
     this.onRefused(request);
   }
 
-  responded(status: number): void {
+  /** @param socket of the client; left out: it is no {@link isLink link} */
+  responded(status: number, socket?: Socket): void {
     const digit = Math.trunc(status / 100);
-    this.responses[digit] = (this.responses[digit] ?? 0) + 1;
+    if (!socket || !this.isLink(socket)) this.responses[digit] = (this.responses[digit] ?? 0) + 1;
   }
 
   connected(socket: Socket, kind: ConnectionKind): void {
+    if (this.isLink(socket)) return;
     this.connections[kind] += 1;
     socket.once('close', () => {
       this.connections[kind] -= 1;

@@ -63,7 +63,7 @@ class Member {
     const endpoints = new EndpointRegistry();
     const cluster = new Cluster({ store, shared, endpoints, periods: PERIODS, log: silentLog });
     const onNodes = (...nodes: Parameters<typeof cluster.update>) => cluster.update(...nodes);
-    const self = { address: '127.0.0.1:1', alone: false, build: 'test' };
+    const self = { address: `${name}.test:443`, alone: false, build: 'test' };
     await shared.serve(self, { onRemoved: () => {}, onNodes }, PERIODS.renewMs);
     let isOpen = true;
     const end = async () => {

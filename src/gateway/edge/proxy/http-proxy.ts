@@ -169,7 +169,7 @@ export class HttpProxy {
     const { request, counters } = parts;
     const { endpoint } = request;
     const onConnected = (client: Duplex, stream: Duplex) => {
-      counters.responded(SWITCHING_PROTOCOLS);
+      counters.responded(SWITCHING_PROTOCOLS, request.req.socket);
       for (const side of [client, stream]) {
         upgraded.add(side);
         side.once('close', () => upgraded.delete(side));

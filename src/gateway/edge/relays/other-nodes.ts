@@ -37,18 +37,22 @@ export interface OtherNodes {
 export const CONNECT_MS = 1_000;
 const KEEP_ALIVE_MS = 10_000;
 
+/** A node does not answer as one of this cluster does. */
+export type OnFailure = (node: NodePlace, error: unknown) => void;
+
 /**
  * Connects to a node, or to the next one that serves the same.
  *
+ * @param onFailure called for each that cannot be reached
  * @param begin says what the connection is for; if it throws, the next node is tried, too
  * @throws the system's error of the last one, {@link DeadlineExceeded}, or what `begin` throws
  */
 export async function connectTo(
   node: NodePlace,
-  nodes: Pick<OtherNodes, 'failed'>,
+  onFailure: OnFailure,
   begin: (link: Socket, node: NodePlace) => void | Promise<void>,
 ): Promise<Socket> {
-  const { id, next } = node;
+  const { next } = node;
   let link: Socket | undefined;
   try {
     link = await opened(node);
@@ -56,8 +60,8 @@ export async function connectTo(
     return link;
   } catch (error) {
     link?.destroy();
-    nodes.failed(id);
-    if (next) return connectTo(next, nodes, begin);
+    onFailure(node, error);
+    if (next) return connectTo(next, onFailure, begin);
     throw error;
   }
 }

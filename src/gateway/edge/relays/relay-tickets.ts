@@ -31,6 +31,8 @@ export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'internal'>;
 
 /** Milliseconds for which a ticket is valid. */
 const VALID_MS = 15_000;
+/** By how much nodes may disagree on the time: each has it from the database's answer. */
+const SKEW_MS = 1_000;
 /** Nonces that are remembered: more connections than a node is relayed in that time. */
 const MAX_NONCES = 200_000;
 
@@ -39,18 +41,25 @@ const MAX_NONCES = 200_000;
  * with a key that all nodes have, for one node, once, and for seconds only.
  */
 export class RelayTickets {
+  /** What their key is derived for. */
+  static readonly PURPOSE = 'relay';
   readonly #used = new BoundedMap<string, true>(MAX_NONCES);
+  readonly #began: number;
 
   /**
    * @param key the same for all nodes
    * @param self id of this node
-   * @param now Unix milliseconds that nodes agree on
+   * @param now Unix milliseconds that nodes agree on; may be set back
+   * @param uptime milliseconds that only grow
    */
   constructor(
     private readonly key: string,
     private readonly self: string,
     private readonly now: () => number,
-  ) {}
+    private readonly uptime: () => number = () => performance.now(),
+  ) {
+    this.#began = uptime();
+  }
 
   /**
    * @param use.isLast whether not even its requests go on to a further node
@@ -72,7 +81,10 @@ export class RelayTickets {
     const expected = this.#sign(parts.signed);
     if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
     const { to, at, nonce, port, isLast, internal } = JSON.parse(parts.value.toString()) as Ticket;
-    if (to !== this.self || Math.abs(this.now() - at) > VALID_MS || this.#used.get(nonce)) return null;
+    const age = this.now() - at;
+    // What was used before a restart is not remembered.
+    const isOlderThanThis = age - SKEW_MS > this.uptime() - this.#began;
+    if (to !== this.self || Math.abs(age) > VALID_MS || isOlderThanThis || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
     return { port, isLast, internal };
   }

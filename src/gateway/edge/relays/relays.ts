@@ -4,6 +4,7 @@ import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
+import { hostPort } from '../../../lib/network/ip-address.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { trackBuffer } from '../../../lib/process/minor-gc.ts';
@@ -13,7 +14,7 @@ import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
-import { connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
+import { connectTo, type NodePlace, type OnFailure, type OtherNodes } from './other-nodes.ts';
 import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
@@ -37,7 +38,8 @@ const IDLE_MS = 500;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
-export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget'> {
+export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | 'onFailure'> {
+  nodes: OtherNodes;
   log: Log;
 }
 
@@ -48,6 +50,12 @@ export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget'> {
  */
 export class Relays {
   readonly #failures = new Repeats();
+  readonly #onFailure: OnFailure = ({ id, host, port }, error) => {
+    this.nodes.failed(id);
+    const times = this.#failures.timesDue(id);
+    const facts = { node: id, address: hostPort(host, port), times, reason: messageOf(error) };
+    if (times !== null) this.options.log.warn(facts, 'other gateway does not answer');
+  };
   #reading = 0;
   readonly #relayed = new WeakMap<Socket, RelayedFor>();
   /** Set by the parts that serve them. */
@@ -58,7 +66,8 @@ export class Relays {
   readonly #remote: RemoteEndpoints;
 
   constructor(private readonly options: RelaysOptions) {
-    this.#remote = new RemoteEndpoints({ ...options, forget: (endpoint) => this.accept.forget?.(endpoint) });
+    const forget = (endpoint: RemoteEndpoint) => this.accept.forget?.(endpoint);
+    this.#remote = new RemoteEndpoints({ ...options, forget, onFailure: this.#onFailure });
   }
 
   get nodes(): OtherNodes {
@@ -146,24 +155,15 @@ export class Relays {
   /** @param client nothing of it has been read */
   send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
-    this.#send(client, node, port).catch((error: unknown) => {
-      const times = this.#failures.timesDue(node.id);
-      const { id, host, port } = node;
-      if (times !== null)
-        this.options.log.warn(
-          { node: id, address: `${host}:${port}`, times, reason: messageOf(error) },
-          'connection not relayed',
-        );
-      resetConnection(client);
-    });
+    this.#send(client, node, port).catch(() => resetConnection(client));
   }
 
   async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
-    const { nodes, tickets } = this.options;
+    const { tickets } = this.options;
     const from = new ClientConnection(client, 0, null);
     // As long as no node has answered it, any of them can have it.
     const hello: Buffer | null = port === 'tls' ? client.read() : null;
-    const link = await connectTo(node, nodes, async (link, { id, next }) => {
+    const link = await connectTo(node, this.#onFailure, async (link, { id, next }) => {
       link.write(tickets.issue(from, id, { port }));
       if (hello) link.write(hello);
       if (hello && next) await answered(link);

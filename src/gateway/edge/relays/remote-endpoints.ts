@@ -25,7 +25,7 @@ import {
   type InternalAddress,
 } from '../../endpoints/endpoint.ts';
 import { LinkChannel } from './link-channel.ts';
-import { CONNECT_MS, connectTo, type NodePlace, type OtherNodes } from './other-nodes.ts';
+import { CONNECT_MS, connectTo, type NodePlace, type OnFailure, type OtherNodes } from './other-nodes.ts';
 import type { NodeQuestion, RelayedFor, RelayTickets } from './relay-tickets.ts';
 
 /**
@@ -88,13 +88,14 @@ const MAX_ENDPOINTS = 4096;
 
 export interface RemoteEndpointsOptions {
   tickets: RelayTickets;
-  nodes: OtherNodes;
+  nodes: Pick<OtherNodes, 'withShared' | 'withInternal'>;
   /** A name that every node has a certificate for. */
   commonName: string;
   /** Certificates of CAs that other nodes may have theirs from, besides the public ones. */
   authority: string;
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
+  onFailure: OnFailure;
   /** A name has had no request for long. */
   forget: (endpoint: RemoteEndpoint) => void;
 }
@@ -132,12 +133,16 @@ export class RemoteEndpoints {
 
   /** @throws when the node does not answer in time */
   async ask(node: NodePlace, question: NodeQuestion): Promise<string> {
-    const { nodes, tickets, commonName } = this.options;
-    const link = await connectTo(node, nodes, (link, { id }) => {
+    const { onFailure, tickets, commonName } = this.options;
+    const link = await connectTo(node, onFailure, (link, { id }) => {
       link.write(tickets.issue(endsOf(link), id, { port: question, isLast: true }));
     });
     try {
-      return await withDeadline(text(await this.#secure(link, commonName)), `the answer to ${question}`, CONNECT_MS);
+      const answer = async () => {
+        const secured = await this.#secure(link, commonName);
+        return withDeadline(text(secured), `the answer to ${question}`, CONNECT_MS);
+      };
+      return await this.#orFailed(node, answer());
     } finally {
       link.destroy();
     }
@@ -161,14 +166,24 @@ export class RemoteEndpoints {
 
   /** @param name that the certificate of the node has to be for */
   async #openSecured(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
-    return this.#secure(await this.#open(from, node, use), name);
+    return this.#orFailed(node, this.#secure(await this.#open(from, node, use), name));
+  }
+
+  /** @throws what the answer does, after it was noted that the node has failed */
+  async #orFailed<T>(node: NodePlace, answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      this.options.onFailure(node, error);
+      throw error;
+    }
   }
 
   async #open(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>): Promise<Socket> {
     const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
     if (!ends) throw new Error('a client without addresses');
-    const { nodes, tickets } = this.options;
-    return connectTo(node, nodes, (link, { id }) => {
+    const { onFailure, tickets } = this.options;
+    return connectTo(node, onFailure, (link, { id }) => {
       link.write(tickets.issue(ends, id, { ...use, isLast: true }));
     });
   }

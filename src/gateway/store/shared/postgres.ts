@@ -41,6 +41,9 @@ const SCHEMA = `
     renewed timestamptz NOT NULL, draining boolean NOT NULL DEFAULT false
   );`;
 
+/** Seconds without a word after which another gateway may have the address of one, such as the same machine with a new disk. */
+const ADDRESS_KEPT_S = 10;
+
 /** Any constant: two gateways may create the tables at the same time. */
 const CREATION_LOCK = 7_232_190;
 
@@ -215,7 +218,8 @@ export class Postgres {
    * Makes a gateway one that serves this database, or the one. One that is silent may only be cut off, and serve: it stays one
    * until it leaves, or somebody who knows {@link leave}s for it.
    *
-   * @returns another one that is in its way, as one of them serves alone; null when this one serves now
+   * @returns another one that is in its way, as one of them serves alone or it has the same address; null when this one serves
+   *   now
    */
   async enter({
     id,
@@ -229,7 +233,9 @@ export class Postgres {
       await ask('BEGIN');
       try {
         await ask('SELECT FROM device_agent.cluster FOR UPDATE');
-        const other = (await nodesBy(ask)).find((node) => node.id !== id && (alone || node.alone));
+        const isInTheWay = (node: Node) =>
+          alone || node.alone || (node.address === address && node.silentSeconds < ADDRESS_KEPT_S);
+        const other = (await nodesBy(ask)).find((node) => node.id !== id && isInTheWay(node));
         if (other) return other;
         const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
           DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
@@ -242,10 +248,11 @@ export class Postgres {
     });
   }
 
-  /** @returns whether the gateway still is one that serves this database */
-  async renew(id: string, applied: number): Promise<boolean> {
-    const sql = 'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $2 WHERE id = $1 RETURNING id';
-    return (await this.#query(sql, [id, applied])).length > 0;
+  /** @returns whether the gateway still is one that serves this database; not if another one has started with its DATA_DIR */
+  async renew({ id, address }: Pick<Node, 'id' | 'address'>, applied: number): Promise<boolean> {
+    const sql =
+      'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $3 WHERE id = $1 AND address = $2 RETURNING id';
+    return (await this.#query(sql, [id, address, applied])).length > 0;
   }
 
   /** @returns whether it was one that serves this database */

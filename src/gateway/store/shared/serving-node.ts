@@ -39,7 +39,7 @@ export class ServingNode {
   async enter(applied: number): Promise<void> {
     try {
       const other = await this.postgres.enter({ ...this.self, applied });
-      if (other) throw new OperatorError(isServedBy(other));
+      if (other) throw new OperatorError(this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other));
       this.#hasEntered = true;
       await this.#showNodes(performance.now());
     } catch (error) {
@@ -55,7 +55,7 @@ export class ServingNode {
     const askedAt = performance.now();
     this.#renewAt = askedAt + this.renewMs;
     if (!this.#hasEntered) this.#hasEntered = (await this.postgres.enter({ ...this.self, applied })) === null;
-    else this.#hasEntered = await this.postgres.renew(this.self.id, applied);
+    else this.#hasEntered = await this.postgres.renew(this.self, applied);
     if (!this.#hasEntered) return this.events.onRemoved();
     this.#told = applied;
     await this.#showNodes(askedAt);
@@ -68,6 +68,13 @@ export class ServingNode {
   async #showNodes(askedAt: number): Promise<void> {
     if (this.events.onNodes) this.events.onNodes(await this.postgres.nodes(), askedAt);
   }
+}
+
+function hasAddressOf({ id, address }: Node): string {
+  return (
+    `the gateway ${id} has the address ${address} already: set GATEWAY_NODE_ADDRESS to this gateway's own; if DATA_DIR is a new ` +
+    'one on the same machine, start again in 10 s'
+  );
 }
 
 function isServedBy({ id, address, silentSeconds }: Node): string {

@@ -41,6 +41,24 @@ it('not with another key, nor for another node, nor late or early', () => {
   expect(redeem(two, proxyHeader(2, ENDS))).toBeNull();
 });
 
+it('not what was made before it was started, and may have been used then', () => {
+  const { clock, redeem, issue } = setUp();
+  const [old, fresh] = [issue(), issue()];
+  const started = () =>
+    new RelayTickets(
+      'key',
+      'two',
+      () => clock.now,
+      () => clock.now,
+    );
+  expect(redeem(started(), fresh)).toEqual({ port: 'tls', isLast: false });
+  clock.now += 1_500;
+  const restarted = started();
+  expect(redeem(restarted, old)).toBeNull();
+  clock.now += 100;
+  expect(redeem(restarted, issue())).toEqual({ port: 'tls', isLast: false });
+});
+
 it('not when one bit of it has changed', () => {
   const { two, redeem, issue } = setUp();
   const bytes = issue();

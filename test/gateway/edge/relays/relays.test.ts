@@ -1,15 +1,18 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
+import { parseProxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
 import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
+import { selfSigned } from '../../../support/self-signed.ts';
 import { recordingLog } from '../../../support/silent-log.ts';
 
 /** Nodes that serve nothing, and believe that the next one serves every name. */
@@ -19,6 +22,7 @@ async function circle(count: number) {
   const { ca } = edge;
   const { log, lines } = recordingLog();
   const places: NodePlace[] = [];
+  const counters = Array.from({ length: count }, () => new EdgeCounters());
   for (let at = 0; at < count; at++) {
     const relays = new Relays({
       tickets: new RelayTickets('key', String(at), Date.now),
@@ -35,7 +39,7 @@ async function circle(count: number) {
         host: '127.0.0.1',
         httpPort: 0,
         httpsPort: 0,
-        counters: new EdgeCounters(),
+        counters: counters[at] ?? new EdgeCounters(),
         log,
       },
       relays,
@@ -44,23 +48,50 @@ async function circle(count: number) {
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });
   }
   const ask = () => getPublic({ httpsPort: places[0]?.port ?? 0, sessionCa: ca.caPem }, 'https://a.localhost/');
-  return { places, ask, lines };
+  return { places, counters, ask, lines };
 }
 
 it('nodes that are wrong about each other make no circle', async () => {
-  const { ask } = await circle(2);
+  const { counters, ask } = await circle(2);
   // The first passes the connection on, the second its request, and the first has nothing for it.
   expect((await ask()).status).toBe(502);
+  // Together, they count it once.
+  expect(counters.map(({ totals }) => totals.responses)).toEqual([0, 1]);
 });
 
 it('a client of a node that is gone is disconnected at once, and the log says so', async () => {
   const { places, ask, lines } = await circle(2);
   Object.assign(places[1] ?? {}, { port: 1 });
   await expect(ask()).rejects.toThrow();
-  expect(lines.find(({ msg }) => msg === 'connection not relayed')).toMatchObject({
+  expect(lines.find(({ msg }) => msg === 'other gateway does not answer')).toMatchObject({
     node: '1',
     address: '127.0.0.1:1',
     reason: expect.stringContaining('ECONNREFUSED'),
+  });
+});
+
+it('no request goes to a stranger at the address of a node, and the log says so', async () => {
+  const { places, ask, lines } = await circle(3);
+  let received = '';
+  const stranger = createTlsServer(await selfSigned(), (socket) => {
+    socket
+      .on('error', () => {})
+      .on('data', (bytes) => {
+        received += bytes;
+      });
+  });
+  const receive = (socket: Socket) => {
+    const bytes: Buffer = socket.read();
+    socket.unshift(bytes.subarray(parseProxyHeader(bytes)?.length));
+    stranger.emit('connection', socket);
+  };
+  const port = await listening(createServer((socket) => socket.once('readable', () => receive(socket))).unref());
+  Object.assign(places[2] ?? {}, { port });
+  expect((await ask()).status).toBe(502);
+  expect(received).toBe('');
+  expect(lines.find(({ msg }) => msg === 'other gateway does not answer')).toMatchObject({
+    node: '2',
+    reason: 'no gateway of this cluster: its certificate for a.localhost is not trusted',
   });
 });
 

@@ -236,6 +236,23 @@ it(
   },
 );
 
+it('gateways that serve together have addresses and data folders of their own', unless(NO_POSTGRES), async () => {
+  const url = at(await newDatabase());
+  const [one, two] = [await openAt(url), await openAt(url)];
+  let isRemoved = false;
+  const onRemoved = () => {
+    isRemoved = true;
+  };
+  const self = { address: '192.0.2.1:443', alone: false, build: '1' };
+  await one.shared.serve(self, { onRemoved }, 100);
+  await expect(two.shared.serve(self, { onRemoved }, 100)).rejects.toThrow(
+    /set GATEWAY_NODE_ADDRESS to this gateway's own/,
+  );
+  // A copy of the first one's machine starts elsewhere.
+  await two.shared.postgres.enter({ ...self, id: one.shared.node, address: '192.0.2.2:443', applied: 1 });
+  await until(() => isRemoved, 'the first one to notice');
+});
+
 it('refuses what would lose or mix data', unless(NO_POSTGRES), async () => {
   const name = await newDatabase();
   const dataDir = temporaryFolder();

@@ -81,7 +81,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
       text += headerLine(name, valueAt(headers, at));
     }
     this.headersSent = true;
-    this.#options.counters.responded(status);
+    this.#options.counters.responded(status, this.#socket);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
     this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;
     this.#untilClose = !this.#bodyless && !hasLength && this.#isHttp10;
