@@ -1,6 +1,6 @@
 /**
- * `npm run bench [-- traffic|inspection|device|management|pages|cluster|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
- * one run.
+ * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * only ratios within one run.
  */
 import { cpus } from 'node:os';
 import { benchCluster } from './cluster.ts';
@@ -8,6 +8,7 @@ import { benchDevice } from './device.ts';
 import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
 import { benchPages } from './pages.ts';
+import { benchPolicy } from './policy.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
 import { benchWan, WAN_PROFILES } from './wan.ts';
@@ -16,6 +17,7 @@ const wan = Object.entries(WAN_PROFILES).map(([name, link]) => [name, () => benc
 
 const BENCHES: Record<string, () => Promise<void>> = {
   traffic: benchTraffic,
+  policy: benchPolicy,
   inspection: benchInspection,
   device: benchDevice,
   management: benchManagement,

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Router } from 'express';
 import { accessOf, takesShareLinks, withShareLinks } from '../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
+import { optionsOf } from '../connectors/endpoint-options.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
@@ -42,8 +43,8 @@ export function shareLinksRouter(tunnels: TunnelManager, links: GatewayLinks): R
  */
 async function protectedFor(view: TunnelView, protect: boolean, tunnels: TunnelManager): Promise<boolean> {
   const { tunnel } = view;
-  if (tunnel.protocol !== 'http' || !view.url.startsWith('https:')) {
-    throw new AgentError('ERR_AGENT_NO_SHARE_LINKS', `only tunnels for HTTP have share links, unlike ${view.url}`);
+  if (tunnel.protocol !== 'http' || !view.url.startsWith('https:') || optionsOf(tunnel).binding === 'internal') {
+    throw new AgentError('ERR_AGENT_NO_SHARE_LINKS', `only public https tunnels have share links, unlike ${view.url}`);
   }
   const policy = PolicyInput.parse(tunnels.policies.on(tunnel));
   if (takesShareLinks(accessOf(toTrafficPolicy(policy, 'http')))) return true;

@@ -1,4 +1,4 @@
-import { OperatorError } from '../../lib/errors.ts';
+import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
 import { parseJoinCode } from '../../management/join-code.ts';
@@ -62,7 +62,11 @@ async function postOf({ serverAddr, authorities, proxies, enrolment, apiUrl }: A
   const trust = { ...(ca !== null && { ca }), proxies };
   if (apiUrl !== null) return (path, body) => post(apiUrl, path, body, trust);
   const { origin, address } = apiBeside(serverAddr ?? '');
-  return (path, body) => post(origin, path, body, { ...trust, address });
+  return (path, body) =>
+    post(origin, path, body, { ...trust, address }).catch((error: unknown) => {
+      // A port of the gateway for agents alone.
+      throw hasErrno(error, 'ERR_TLS_CERT_ALTNAME_INVALID') ? unknownApi(serverAddr) : error;
+    });
 }
 
 /**
@@ -70,12 +74,14 @@ async function postOf({ serverAddr, authorities, proxies, enrolment, apiUrl }: A
  * other name is somebody else's.
  */
 function apiBeside(serverAddr: string) {
-  if (!serverAddr.startsWith('connect.')) {
-    throw new OperatorError(
-      `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
-    );
-  }
+  if (!serverAddr.startsWith('connect.')) throw unknownApi(serverAddr);
   const { hostname, port } = new URL(`https://${serverAddr}`);
   const address = { host: hostname, port: Number(port) || 443 };
   return { origin: new URL(`https://${serverAddr.replace('connect.', 'api.')}`).origin, address };
+}
+
+function unknownApi(serverAddr: string | null): OperatorError {
+  return new OperatorError(
+    `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
+  );
 }

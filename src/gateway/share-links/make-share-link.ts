@@ -123,10 +123,11 @@ export function endpointAt(
 function hostIn(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : null;
   const isPlain = url?.pathname === '/' && url.search === '' && url.username === '' && url.hash === '';
-  if (url?.protocol === 'https:' && isPlain && !url.hostname.includes('*')) return url.hostname;
+  const isPublic = url?.protocol === 'https:' && !url.hostname.endsWith('.internal');
+  if (isPublic && isPlain && !url.hostname.includes('*')) return url.hostname;
   throw new ApiError(
     400,
     'ERR_NGROK_215',
-    'url: must be the URL of an https endpoint, such as https://cam.example.com',
+    'url: must be the URL of a public https endpoint, such as https://cam.example.com',
   );
 }

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { accessText } from '../ui/access.ts';
+import { accessText, isInternal } from '../ui/access.ts';
 import { Address } from '../ui/address.tsx';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';
@@ -126,9 +126,9 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
         <ShieldIcon />
         <span class="hint">Who may come in:</span>{' '}
         {tunnel.protocol === 'http' ? (
-          <a href={linkTo('tunnels', id, 'access')}>{accessText(tunnel.access)}</a>
+          <a href={linkTo('tunnels', id, 'access')}>{accessText(tunnel.access, url)}</a>
         ) : (
-          accessText(tunnel.access)
+          accessText(tunnel.access, url)
         )}
       </p>
       {error && status !== 'online' && (
@@ -147,7 +147,7 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
             Traffic
           </ButtonLink>
         )}
-        {url.startsWith('https:') && (
+        {url.startsWith('https:') && !isInternal(url) && (
           <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'share')} label={`Share: ${name}`}>
             <LinkIcon />
             Share

@@ -13,11 +13,20 @@ export function takesLinks(ways: readonly string[]): boolean {
   return ways.includes('link') || ways.includes('or-link');
 }
 
-/** @param ways as the API names them */
-export function accessText(ways: readonly string[]): string {
+/** Whether only other endpoints of the gateway lead to an endpoint. */
+export function isInternal(url: string): boolean {
+  return /\.internal(?::\d+)?$/.test(url);
+}
+
+/**
+ * @param ways as the API names them
+ * @param url of the endpoint
+ */
+export function accessText(ways: readonly string[], url = ''): string {
   const needed = ways.flatMap((way) => WORDS[way] ?? []);
   const isOpen = needed.length === 0;
-  const first = isOpen && !ways.includes('policy') ? [WORDS.everyone] : needed;
+  const everyone = isInternal(url) ? 'everyone whom other endpoints forward here' : WORDS.everyone;
+  const first = isOpen && !ways.includes('policy') ? [everyone] : needed;
   const text = [
     ...(first.length > 0 ? [first.join(' and ') + (ways.includes('or-link') && !isOpen ? ', or a link' : '')] : []),
     ...(ways.includes('addresses') ? ['from allowed addresses'] : []),

@@ -61,10 +61,13 @@ it.each([
   [{ expires_in: 91 * 86_400 }, 'cam', 400],
   [{ expires_in: 60 }, 'nobody', 404],
   [{ expires_in: 60, protect: true }, 'ssh', 409],
+  [{ expires_in: 60, protect: true }, 'inner.internal', 409],
 ])('refuses %j for %s with %i', async (body, tunnel, status) => {
-  const { local, share } = await setUp();
+  const { local, tunnels, share } = await setUp();
   await request(local).post('/tunnels').send({ protocol: 'tls', forwards_to: 22, domain: 'ssh.localhost' });
+  await request(local).post('/tunnels').send({ forwards_to: 80, domain: 'inner.internal', binding: 'internal' });
   expect((await share(body, tunnel)).status).toBe(status);
+  expect(tunnels.list().map(({ tunnel: { policy } }) => policy)).toEqual([null, null, null]);
 });
 
 const ACCESS = { authtoken: () => 'a', serverAddr: null, authorities: null, proxies: NO_PROXIES, apiUrl: null };

@@ -371,8 +371,8 @@ describe('a session of openid-connect', () => {
     expect((await browser.visit(`${CAM}/`)).status).toBe(302);
   });
 
-  it('can be ended for everyone at a host, and for a person', async () => {
-    const { browser, world } = setUp();
+  it('can be ended for everyone at a host, also with a dot at the end, and for a person', async () => {
+    const { browser, world, another } = setUp();
     await signIn(browser);
     const asked: unknown[] = [];
     const end = Date.now() + MINUTE / 2;
@@ -381,8 +381,11 @@ describe('a session of openid-connect', () => {
       return end;
     };
     world.passed += MINUTE;
+    world.endpoints[`${CAM}.`] = {};
+    const cookie = browser.cookies.map(({ name, value }) => `${name}=${value}`).join('; ');
     expect((await browser.visit(`${CAM}/`)).status).toBe(302);
-    expect(asked).toEqual([['cam.example.com', idp.issuer, 'jo', 'as_1']]);
+    expect((await another().visit(`${CAM}./`, { headers: { cookie } })).status).toBe(302);
+    expect(asked).toEqual(Array(2).fill(['cam.example.com', idp.issuer, 'jo', 'as_1']));
     expect((await signIn(browser)).status).toBe(200);
   });
 

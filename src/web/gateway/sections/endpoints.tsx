@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
-import { accessText, takesLinks } from '../../ui/access.ts';
+import { accessText, isInternal, takesLinks } from '../../ui/access.ts';
 import { Address, UnicodeForm } from '../../ui/address.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { unicodeForm } from '../../ui/unicode-form.ts';
@@ -57,8 +57,8 @@ const bodyOf = ({ url = '', traffic_policy = '', pooling_enabled }: FormValues):
 });
 
 /** Those of agents are changed where their policies are. */
-const whoMayComeIn = ({ access = [], type }: Endpoint): string =>
-  accessText(access) + (type === 'ephemeral' ? ' – its device decides' : '');
+const whoMayComeIn = ({ access = [], url, type }: Endpoint): string =>
+  accessText(access, url) + (type === 'ephemeral' ? ' – its device decides' : '');
 
 /** URLs that are online. Agents bring theirs; cloud endpoints are created here. */
 export const endpointsSection = resource<Endpoint>({
@@ -78,7 +78,7 @@ export const endpointsSection = resource<Endpoint>({
       ),
     },
     { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
-    { head: 'Who may come in', cell: ({ access }) => (access ? accessText(access) : '–') },
+    { head: 'Who may come in', cell: ({ access, url }) => (access ? accessText(access, url) : '–') },
     { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
     // What clients send is on its own page: a list has room for so many columns.
     ...FIGURES.filter(({ figure }) => figure !== 'received').map(({ figure, label }) => ({
@@ -160,6 +160,6 @@ function Admitted({ people }: { people: NonNullable<Endpoint['people']> }): JSX.
 const isHttp = ({ proto }: Endpoint): boolean => proto === 'https' || proto === 'http';
 
 function shareable({ access = [], url }: Endpoint): Action[] {
-  if (!takesLinks(access) || !url) return [];
+  if (!takesLinks(access) || !url || isInternal(url)) return [];
   return [edited({ name: 'share', label: 'Share', method: 'POST', path: '/share_links', form: shareForm(url) })];
 }

@@ -29,7 +29,7 @@ const way = (person: Person) => (
 const MAY_OPEN: readonly Column<Endpoint>[] = [
   { head: 'URL', cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
   { head: 'Device', cell: ({ device, type }) => device?.name ?? (type === 'cloud' ? 'Cloud' : '–') },
-  { head: 'Who may come in', cell: ({ access = [] }) => accessText(access) },
+  { head: 'Who may come in', cell: ({ access = [], url }) => accessText(access, url) },
 ];
 
 export const peopleSection = resource<Person>({
