@@ -2,8 +2,7 @@ import { lookup as systemLookup } from 'node:dns';
 import { type Agent, type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { type Cidr, cidrList } from '../lib/network/cidr.ts';
-import { parseAddress } from '../lib/network/ip-address.ts';
+import { type Cidr, cidrList, parseAddress } from '../lib/network/ip-address.ts';
 
 /** A request that a policy makes. */
 export interface OutboundRequest {
