@@ -121,8 +121,10 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   await serveApi(app, own, () => apiToken.token, start);
   announceRemote(settings, apiToken.file, log);
 
+  app.loadMetrics();
+
   return {
-    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
+    started: Promise.all([connector.start(), app.metrics]).then(() => {}),
     status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
     addresses: app.addresses,
     silentMs: () => connector.silentMs,
@@ -173,7 +175,7 @@ function createUpstreams(
     request: (socket, upstream) =>
       checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(settings.dataDir) }),
     lookForAbandoned: () => abandoned.look(),
-    isOnline: () => connector.status.state === 'online',
+    connector,
     clock,
   });
   return { dialer, abandoned, monitor, connecting };

@@ -15,14 +15,15 @@ import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.
 import { openLink } from './open-link.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { Traffic } from './upstreams/traffic-counters.ts';
-import type { UpstreamGuard } from './upstreams/upstream-guard.ts';
+import type { OwnPorts, UpstreamGuard } from './upstreams/upstream-guard.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
 interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** For `/status`. */
   addresses: Record<string, string>;
   setLogLevel(level: LogLevel): void;
-  describePort(port: number): string | undefined;
+  /** What the gateway listens on in this process. */
+  ownPorts: OwnPorts;
   /** What the gateway has counted at the URL of a tunnel; null: unknown. */
   trafficAt(url: string): Traffic | null;
   /** Reports of the requests at the URL of a tunnel; null: the gateway is elsewhere, or has no such URL. */
@@ -62,9 +63,9 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
   const open = async () => {
     uplink = openUplink(gateway, dataDir, log);
     opened = await uplink;
-    const { addresses: gatewayAddresses, describePort, ...target } = opened;
+    const { addresses: gatewayAddresses, ownPorts, ...target } = opened;
     Object.assign(addresses, gatewayAddresses);
-    guard.protectOwnPorts(describePort);
+    guard.protectOwnPorts(ownPorts);
     const options = { ...target, verifyUpstreamTls, version: VERSION, log, clock };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
@@ -112,7 +113,7 @@ async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): 
     proxies,
     addresses: {},
     setLogLevel: () => {},
-    describePort: () => undefined,
+    ownPorts: new Map(),
     trafficAt: () => null,
     watchRequests: () => null,
     stop: async () => {},
@@ -167,9 +168,11 @@ async function openEmbeddedGateway(
     setLogLevel: (level) => {
       quiet.level = quieter(level);
     },
-    describePort: (port) => {
-      const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
-      return what && `the embedded gateway's ${what}${LOOP}`;
+    ownPorts: {
+      get: (port) => {
+        const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
+        return what && `the embedded gateway's ${what}${LOOP}`;
+      },
     },
     trafficAt: (url) => {
       const [endpoint] = gateway.endpoints.atUrl(url);

@@ -32,7 +32,7 @@ export class OwnEndpoint {
     } as const;
     this.#supervisor = new TunnelSupervisor(tunnel, {
       open: () => this.#open(),
-      session: () => connector.status,
+      connector,
       limiter: new Limiter(1),
       clock,
       log,

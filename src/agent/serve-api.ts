@@ -16,7 +16,6 @@ import type { OwnEndpoint } from './own-endpoint.ts';
 import type { ShareLinks } from './share-links.ts';
 import type { TunnelManager } from './tunnels/tunnel-manager.ts';
 import type { AbandonedConnections } from './upstreams/abandoned-connections.ts';
-import type { UpstreamHealth } from './upstreams/upstream-health.ts';
 import type { UpstreamMonitor } from './upstreams/upstream-monitor.ts';
 
 export interface PageExtras {
@@ -43,13 +42,17 @@ export interface AppParts {
   extras: PageExtras;
 }
 
-export function createApp({ settings, guard, addresses, clock, log }: AgentStart, parts: AppParts): AppOptions {
+export interface AgentApp extends AppOptions {
+  /** Call this after the start, which it would slow down. */
+  loadMetrics(): void;
+}
+
+export function createApp({ settings, guard, addresses, clock, log }: AgentStart, parts: AppParts): AgentApp {
   const { began, own, connector, abandoned, monitor, tunnels, inspection, sessions, shareLinks, extras } = parts;
-  let metrics: Promise<Metrics> | null = null;
   const session = () => connector.status;
   const health = {
     tunnels,
-    refreshUpstreams: (only?: UpstreamHealth) => monitor.refresh(only),
+    monitor,
     upstreams: abandoned,
     remoteApi: own,
     session,
@@ -73,11 +76,12 @@ export function createApp({ settings, guard, addresses, clock, log }: AgentStart
     remoteApi: () => own?.status.state ?? null,
     abandoned: () => abandoned.count,
   };
-  const loadOnce = () => {
-    metrics ??= loadMetrics(measured);
-    return metrics;
-  };
-  return { ...health, page, inspection, shareLinks, metrics: loadOnce, log };
+  let loadMetrics = () => {};
+  const asked = new Promise<void>((resolve) => {
+    loadMetrics = resolve;
+  });
+  const metrics = asked.then(() => openMetrics(measured));
+  return { ...health, page, inspection, shareLinks, metrics, loadMetrics, log };
 }
 
 /** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */
@@ -103,7 +107,7 @@ export async function serveApi(
   servers.push(server);
   addresses.api = `http://${server.address}`;
   if (server.port !== null && isLoopbackHost(api.host)) {
-    guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
+    guard.protectOwnPorts(new Map([[server.port, OWN_API]]));
   }
   log.info({ url: addresses.api }, 'local API listening');
   if (!isLoopbackHost(api.host)) warnOfNetwork(addresses.api, log);
@@ -114,8 +118,7 @@ function warnOfNetwork(url: string, log: Log): void {
   else log.warn({ url }, 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access');
 }
 
-/** Loaded after the start, which it would slow down. */
-async function loadMetrics(source: MetricsSource): Promise<Metrics> {
+async function openMetrics(source: MetricsSource): Promise<Metrics> {
   const { Metrics } = await import('./api/metrics.ts');
   return new Metrics(source);
 }

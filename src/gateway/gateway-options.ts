@@ -1,5 +1,5 @@
 import type { Log } from '../lib/log/log.ts';
-import type { Cidr } from '../lib/network/cidr.ts';
+import type { Cidr } from '../lib/network/ip-address.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';

@@ -1,4 +1,4 @@
-import type { Cidr } from '../lib/network/cidr.ts';
+import type { Cidr } from '../lib/network/ip-address.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';

@@ -3,8 +3,14 @@ import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { BoundedMap } from '../lib/bounded-map.ts';
 import { hasErrno } from '../lib/errors.ts';
-import { type Cidr, cidrList, embeddedIpv4, parseCidr } from '../lib/network/cidr.ts';
-import { type IpAddress, parseAddress } from '../lib/network/ip-address.ts';
+import {
+  type Cidr,
+  cidrList,
+  embeddedIpv4,
+  type IpAddress,
+  parseAddress,
+  parseCidr,
+} from '../lib/network/ip-address.ts';
 
 /** A rule of AGENT_ALLOW_UPSTREAMS. */
 type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });

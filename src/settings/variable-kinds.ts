@@ -1,5 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
-import { type Cidr, cidrList } from '../lib/network/cidr.ts';
+import { type Cidr, cidrList } from '../lib/network/ip-address.ts';
 import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/network/proxy-rules.ts';
 

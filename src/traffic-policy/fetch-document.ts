@@ -1,4 +1,4 @@
-import type { Cidr } from '../lib/network/cidr.ts';
+import type { Cidr } from '../lib/network/ip-address.ts';
 import { namedValues, publicRequest } from './public-request.ts';
 
 const DEADLINE_MS = 5000;

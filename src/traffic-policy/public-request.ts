@@ -3,8 +3,7 @@ import { type Agent, type IncomingMessage, request as requestHttp } from 'node:h
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { nameAt, valueAt } from '../lib/http/header-fields.ts';
-import { type Cidr, cidrList } from '../lib/network/cidr.ts';
-import { parseAddress } from '../lib/network/ip-address.ts';
+import { type Cidr, cidrList, parseAddress } from '../lib/network/ip-address.ts';
 
 /** A request that a policy makes. */
 export interface OutboundRequest {

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
-import { cidrList } from '../../src/lib/network/cidr.ts';
+import { cidrList } from '../../src/lib/network/ip-address.ts';
 import { proxyHeader } from '../../src/lib/network/proxy-protocol.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';

@@ -36,7 +36,7 @@ export async function setUpApi(
   });
   const health = {
     tunnels,
-    refreshUpstreams: async () => {},
+    monitor: { refresh: async () => {} },
     remoteApi: null,
     upstreams: { look: () => {}, problem: null },
     session,
@@ -71,7 +71,7 @@ export async function setUpApi(
     shareLinks: new ShareLinks(() => null),
     page,
     inspection,
-    metrics: async () => metrics,
+    metrics: Promise.resolve(metrics),
     log: silentLog,
     ...overrides,
   };

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { cidrList } from '../../src/lib/network/cidr.ts';
+import { cidrList } from '../../src/lib/network/ip-address.ts';
 import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
 import { publicRequest } from '../../src/traffic-policy/public-request.ts';
 import { webPort } from '../support/loopback.ts';

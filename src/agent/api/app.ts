@@ -4,7 +4,7 @@ import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
+import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { healthRouter, livenessRouter } from './health-router.ts';
@@ -20,8 +20,7 @@ export interface AppOptions extends HealthSource {
   page: DevicePage;
   inspection: Pick<LazyInspection, 'router' | 'stop'>;
   shareLinks: GatewayLinks;
-  /** Checks upstreams that were not checked lately, for those who look at them. */
-  refreshUpstreams: RefreshUpstreams;
+  monitor: UpstreamChecks;
   log: Log;
 }
 
@@ -75,7 +74,7 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   app.use(livenessRouter(), page.site(), access);
   if (beforeData) app.use(beforeData);
   app.use(
-    tunnelsRouter(options.tunnels, options.refreshUpstreams),
+    tunnelsRouter(options.tunnels, options.monitor),
     shareLinksRouter(options.tunnels, options.shareLinks),
     options.inspection.router,
     healthRouter(options),
@@ -91,12 +90,8 @@ type Side = 'local' | 'remote';
 /** Methods with a label of their own; clients can make up any number of others. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'OPTIONS']);
 
-/**
- * Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels.
- *
- * @param metrics resolves once the metrics are loaded
- */
-function observeRequests(side: Side, metrics: () => Promise<Metrics>): RequestHandler {
+/** Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels. */
+function observeRequests(side: Side, metrics: Promise<Metrics>): RequestHandler {
   return (req, res, next) => {
     const began = performance.now();
     res.once('close', async () => {
@@ -104,7 +99,7 @@ function observeRequests(side: Side, metrics: () => Promise<Metrics>): RequestHa
       const method = METHODS.has(req.method) ? req.method : 'OTHER';
       const labels = { side, method, route: req.route?.path ?? 'none' };
       const status = res.writableFinished ? String(res.statusCode) : 'aborted';
-      (await metrics()).count(labels, status, seconds);
+      (await metrics).count(labels, status, seconds);
     });
     next();
   };

@@ -1,9 +1,12 @@
+import { isUtf8 } from 'node:buffer';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import { bodyParser } from '../../lib/http/body-parser.ts';
+import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { methodNotAllowed } from './error-handler.ts';
-import { jsonBody } from './json-body.ts';
 
 /** A method on a path, with what it takes and answers. */
 export interface Route {
@@ -39,6 +42,7 @@ export type Handlers<Table extends Readonly<Record<string, Route>>> = {
 };
 
 const NO_QUERY = querySchema({});
+const MAX_BODY = 256 * 1024;
 
 /**
  * Serves a table of routes: parses the query, then the body, and sends what the handler returns. Unsupported methods on
@@ -72,6 +76,53 @@ function checkQuery({ query = NO_QUERY }: Route): RequestHandler {
     res.locals.query = parseInput(query, req.query);
     next();
   };
+}
+
+/**
+ * Reads a JSON body into `req.body`. Any other content type is refused: a web page could send it from a form.
+ *
+ * @param maxBytes of the body; 256 KiB by default
+ */
+function jsonBody(maxBytes = MAX_BODY): RequestHandler[] {
+  return [
+    (req, _res, next) => {
+      const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;
+      if (type === undefined || !/^application\/json[ \t]*(?:;|$)/i.test(type)) {
+        throw unsupported(`send Content-Type: application/json, not ${type ?? 'a body without a content type'}`);
+      }
+      if (!/^utf-?8$/i.test(/;\s*charset="?([^";\s]*)/i.exec(type)?.[1] ?? 'utf-8')) {
+        throw unsupported('send JSON in UTF-8');
+      }
+      if (encoding.toLowerCase() !== 'identity') throw unsupported(`send the body uncompressed, without ${encoding}`);
+      next();
+    },
+    bodyParser({
+      maxBytes,
+      parse: parseBody,
+      unreadable: (problem, cause) =>
+        problem === 'too large'
+          ? new AgentError('ERR_AGENT_BODY_TOO_LARGE', `the body is larger than ${maxBytes / 1024} KiB`)
+          : new AgentError('ERR_AGENT_INVALID_REQUEST', messageOf(cause), { cause }),
+    }),
+  ];
+}
+
+/** Unlike Express, names the place of a syntax error and refuses bytes that are not UTF-8. */
+function parseBody(bytes: Buffer): unknown {
+  if (!isUtf8(bytes)) throw new AgentError('ERR_AGENT_MALFORMED_JSON', 'the body is not JSON in UTF-8');
+  try {
+    return parseJson(new TextDecoder().decode(bytes));
+  } catch (error) {
+    if (!(error instanceof JsonTextError)) throw error;
+    throw new AgentError('ERR_AGENT_MALFORMED_JSON', `the body is not JSON: ${error.message}`, {
+      details: { [error.place]: error.problem },
+      cause: error,
+    });
+  }
+}
+
+function unsupported(problem: string): AgentError {
+  return new AgentError('ERR_AGENT_UNSUPPORTED_MEDIA_TYPE', problem);
 }
 
 function answerWith(

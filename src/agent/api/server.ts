@@ -2,12 +2,11 @@ import { once } from 'node:events';
 import { existsSync, readdirSync } from 'node:fs';
 import { chmod, rm } from 'node:fs/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { inTurn, replaceInvalidTarget } from '../../lib/http/express-app.ts';
-import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { answerProtocolErrors, inTurn, trackIdleConnections } from '../../lib/http/http-server.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 
@@ -57,13 +56,7 @@ export async function startServer(
     keepAliveTimeout: idleMs,
     requireHostHeader: false,
   });
-  server.on(
-    'request',
-    inTurn((req, res) => {
-      replaceInvalidTarget(req);
-      app(req, res);
-    }),
-  );
+  server.on('request', inTurn(app));
   server.headersTimeout = headersMs;
   server.requestTimeout = requestMs;
   server.maxConnections = connections;
@@ -95,32 +88,6 @@ async function close(server: Server, closeIdle: () => void, graceMs: number): Pr
   grace.abort();
   server.closeAllConnections();
   await closed;
-}
-
-/**
- * Node's closeIdleConnections() keeps connections without a request so far, and those that become idle later. Clients
- * with keep-alive would make every stop take the whole grace time.
- *
- * @returns closes all idle connections now, and all others after their answer
- */
-function trackIdleConnections(server: Server): () => void {
-  const idle = new Set<Socket>();
-  let closing = false;
-  server.on('connection', (socket: Socket) => {
-    idle.add(socket);
-    socket.once('close', () => idle.delete(socket));
-  });
-  server.on('request', ({ socket }, response) => {
-    idle.delete(socket);
-    response.once('close', () => {
-      if (closing) socket.destroySoon();
-      else if (!socket.destroyed) idle.add(socket);
-    });
-  });
-  return () => {
-    closing = true;
-    for (const socket of idle) socket.destroy();
-  };
 }
 
 function addressOf(server: Server): Pick<RunningServer, 'address' | 'port'> {

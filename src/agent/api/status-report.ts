@@ -22,7 +22,8 @@ export interface HealthSource {
   /** Null without AGENT_DOMAIN. */
   remoteApi: RemoteApi | null;
   session: () => SessionStatus;
-  metrics: () => Promise<Metrics>;
+  /** Resolves when they are loaded, after the start. */
+  metrics: Promise<Metrics>;
   version: string;
   /** Seconds since the start. */
   uptime: () => number;

@@ -2,34 +2,34 @@ import type { Router } from 'express';
 import { optionsOf } from '../connectors/endpoint-options.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
-import type { RefreshUpstreams } from '../upstreams/upstream-monitor.ts';
+import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { type CreatedTunnel, type ListedTunnel, TUNNEL_OPERATIONS, type TunnelDetail } from './operations.ts';
 import { serve } from './routes.ts';
 
 /** `/tunnels`: list, start, show, change and delete. */
-export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: RefreshUpstreams): Router {
+export function tunnelsRouter(tunnels: TunnelManager, monitor: UpstreamChecks): Router {
   return serve(TUNNEL_OPERATIONS, {
     listTunnels: async ({ query: { protocol } }) => {
-      await refreshUpstreams();
+      await monitor.refresh();
       const views = tunnels.list().filter(({ tunnel }) => protocol === undefined || tunnel.protocol === protocol);
       return views.map((view) => presentListed(view, tunnels));
     },
     startTunnel: async ({ body }) => {
       const notices: string[] = [];
       const view = await tunnels.create(body, (text) => notices.push(text));
-      await refreshUpstreams(tunnels.reports.health(view) ?? undefined);
+      await monitor.refresh(tunnels.reports.health(view) ?? undefined);
       const ofUpstream = tunnels.reports.notice(view);
       if (ofUpstream !== null) notices.push(ofUpstream);
       return presentCreated(view, notices.length > 0 ? notices.join('; ') : null);
     },
     getTunnel: async ({ req }) => {
-      await refreshUpstreams();
+      await monitor.refresh();
       return presentDetail(tunnels.find(req.params.url_part), tunnels);
     },
     changeTunnel: async ({ body, req }) => {
       const view = tunnels.find(req.params.url_part);
       await tunnels.changes.change(view, body);
-      if (body.forwards_to) await refreshUpstreams(tunnels.reports.health(view) ?? undefined);
+      if (body.forwards_to) await monitor.refresh(tunnels.reports.health(view) ?? undefined);
       return presentDetail(view, tunnels);
     },
     deleteTunnel: ({ req }) => tunnels.remove(tunnels.find(req.params.url_part)),

@@ -9,11 +9,12 @@ import { problemList } from '../errors/agent-error.ts';
 import type { Tunnel } from './tunnel.ts';
 import type { TunnelChanges } from './tunnel-changes.ts';
 import type { TunnelList } from './tunnel-list.ts';
+import type { TunnelOpener } from './tunnel-opener.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
 export interface DefaultPoliciesOptions {
-  /** In force on every tunnel without a policy of its own. */
-  defaults: PolicyInput;
+  /** Has those in force. */
+  opener: Pick<TunnelOpener, 'defaults'>;
   list: Pick<TunnelList, 'values'>;
   /** False for a tunnel that is being removed: it must not be opened again. */
   isActive: (supervisor: TunnelSupervisor) => boolean;
@@ -24,21 +25,14 @@ export interface DefaultPoliciesOptions {
 
 /** The policies of tunnels without their own; changed ones apply to running tunnels. */
 export class DefaultPolicies {
-  #defaults: PolicyInput;
-
-  constructor(private readonly options: DefaultPoliciesOptions) {
-    this.#defaults = options.defaults;
-  }
-
-  get defaults(): PolicyInput {
-    return this.#defaults;
-  }
+  constructor(private readonly options: DefaultPoliciesOptions) {}
 
   /** The policy in force on a tunnel: its own, else the defaults. */
   on({ policy, protocol }: Tunnel): object {
     // Tunnels without their own are bound again whenever the defaults change, so this is what they run.
     if (policy !== null) return policy;
-    return protocol === 'tcp' || protocol === 'tls' ? defaultsFor(protocol, this.#defaults) : this.#defaults;
+    const { defaults } = this.options.opener;
+    return protocol === 'tcp' || protocol === 'tls' ? defaultsFor(protocol, defaults) : defaults;
   }
 
   /**
@@ -48,10 +42,10 @@ export class DefaultPolicies {
    * @throws {OperatorError} when the gateway refuses them on one of those; then the old defaults are in force again
    */
   async useDefaults(defaults: PolicyInput): Promise<void> {
-    if (isDeepStrictEqual(defaults, this.#defaults)) return;
-    const { list, isActive, reopen, limiter } = this.options;
-    const before = this.#defaults;
-    this.#defaults = defaults;
+    const { opener, list, isActive, reopen, limiter } = this.options;
+    const before = opener.defaults;
+    if (isDeepStrictEqual(defaults, before)) return;
+    opener.defaults = defaults;
     const affected = [...list.values()].filter(
       (one) => one.tunnel.policy === null && one.status.state === 'online' && isActive(one),
     );
@@ -60,7 +54,7 @@ export class DefaultPolicies {
       const problem = await reopen(first);
       // A lost session says nothing about the policies.
       if (problem === null || problem.code === 'ERR_AGENT_OFFLINE') continue;
-      this.#defaults = before;
+      opener.defaults = before;
       await Promise.all([...firsts.values()].map((tried) => reopen(tried)));
       throw new OperatorError(`default policies refused by the gateway on ${first.url}: ${problem.message}`);
     }

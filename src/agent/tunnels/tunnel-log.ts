@@ -4,7 +4,6 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector } from '../connectors/connector.ts';
 import type { TunnelState } from './tunnel.ts';
 import type { TunnelList, TunnelView } from './tunnel-list.ts';
-import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
 export interface TunnelLogOptions {
   list: Pick<TunnelList, 'size' | 'counts' | 'values'>;
@@ -18,9 +17,6 @@ const MAX_NAMED_AT_START = 20;
 
 /** Logs what concerns one tunnel; the loss and the return of a session concern all, and have lines of their own. */
 export class TunnelLog {
-  /** Tunnels that have been online since the start of the agent, and the number of the session in which they were last. */
-  readonly #seenOnline = new WeakMap<TunnelSupervisor, number>();
-
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
@@ -35,33 +31,29 @@ export class TunnelLog {
     this.#settlingSince = null;
   }
 
-  /** The tunnel is online, which needs no line: its creator knows. */
-  noteOnline(supervisor: TunnelSupervisor): void {
-    this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
-  }
-
-  /** Logs that a tunnel came online or went offline, and once after the start of a session how all of them are. */
-  changed(supervisor: TunnelSupervisor, before: TunnelState): void {
-    this.#logChange(supervisor, before);
+  /**
+   * Logs that a tunnel came online or went offline, and once after the start of a session how all of them are.
+   *
+   * @param lastSession the number of the session in which the tunnel was last online before; null: in none
+   */
+  changed(tunnel: TunnelView, before: TunnelState, lastSession: number | null): void {
+    this.#logChange(tunnel, before, lastSession);
     this.#logSettled();
   }
 
-  #logChange(supervisor: TunnelSupervisor, before: TunnelState): void {
+  #logChange({ url, tunnel, status }: TunnelView, before: TunnelState, lastSession: number | null): void {
     const { list, connector, log } = this.options;
-    const { url, tunnel, status } = supervisor;
     const isOnline = status.state === 'online';
     if (isOnline === (before === 'online')) return;
     if (isOnline) {
-      const isFirst = !this.#seenOnline.has(supervisor) && list.size <= MAX_NAMED_AT_START;
-      this.noteOnline(supervisor);
+      const isFirst = lastSession === null && list.size <= MAX_NAMED_AT_START;
       if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
       return;
     }
-    const session = this.#seenOnline.get(supervisor);
     // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
     setImmediate(() => {
       const { state, reconnects } = connector.status;
-      if (state !== 'online' || reconnects !== session) return;
+      if (state !== 'online' || reconnects !== lastSession) return;
       log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
     });
   }

@@ -9,16 +9,15 @@ import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { DefaultPolicies } from './default-policies.ts';
 import { RequestWatches, type RunningWatch, type WatchAtUrl } from './request-watches.ts';
-import { domainAtSite, openChoice, type Site } from './site-names.ts';
-import { requestOf, type ShownState, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
+import type { Site } from './site-names.ts';
+import type { ShownState, Tunnel, TunnelRequest, TunnelState } from './tunnel.ts';
 import { TunnelChanges } from './tunnel-changes.ts';
-import { TunnelCreation } from './tunnel-creation.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { TunnelLog } from './tunnel-log.ts';
 import { TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
 import type { TunnelStore } from './tunnel-store.ts';
-import { TunnelSupervisor } from './tunnel-supervisor.ts';
+import { TunnelSupervisor, type TunnelSupervisorOptions } from './tunnel-supervisor.ts';
 
 export interface TunnelManagerOptions {
   connector: Connector;
@@ -59,7 +58,6 @@ export class TunnelManager {
   readonly #removals = new Map<string, Promise<void>>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
-  readonly #creation: TunnelCreation;
   readonly #log: TunnelLog;
   #stopped = false;
 
@@ -77,16 +75,15 @@ export class TunnelManager {
       isActive: (supervisor: TunnelSupervisor) => this.#isActive(supervisor),
       requireSession: () => this.#requireSession(),
     };
+    this.#opener = new TunnelOpener(shared, defaultPolicies);
     this.changes = new TunnelChanges({ ...shared, isOnline: () => connector.status.state === 'online' });
     this.policies = new DefaultPolicies({
       ...shared,
-      defaults: defaultPolicies,
+      opener: this.#opener,
       reopen: (supervisor) => this.changes.reopen(supervisor),
       limiter: this.#limiter,
     });
     this.#watches = new RequestWatches((id) => this.#list.get(id)?.endpoint ?? null, watchAtUrl, clock);
-    this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults, log);
-    this.#creation = new TunnelCreation({ ...shared, opener: this.#opener });
   }
 
   /**
@@ -153,7 +150,7 @@ export class TunnelManager {
    */
   async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
     const traffic = this.#newCounters();
-    const { tunnel, endpoint } = await this.#creation.create(request, traffic, notice);
+    const { tunnel, endpoint } = await this.#opener.create(request, traffic, notice);
     return this.#supervise(tunnel, endpoint, traffic);
   }
 
@@ -208,17 +205,6 @@ export class TunnelManager {
     throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
   }
 
-  /** Opens a stored tunnel. A file can have declared one with a label only, which gets its domain now. */
-  async #open(tunnel: Tunnel, traffic: TrafficCounters): Promise<Endpoint> {
-    const request = requestOf(tunnel);
-    const choice = domainAtSite(request, this.options.site ?? null);
-    const open = (domain: string | null) => this.#opener.open({ ...request, domain }, traffic);
-    const { opened, reason } = await openChoice(choice, open);
-    const { url } = opened;
-    if (reason !== null) this.options.log.info({ url, reason }, 'tunnel got a name of this device');
-    return opened;
-  }
-
   async #remove(supervisor: TunnelSupervisor): Promise<void> {
     try {
       await supervisor.close();
@@ -239,28 +225,28 @@ export class TunnelManager {
 
   #supervise(tunnel: Tunnel, endpoint: Endpoint | null, traffic: TrafficCounters): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
-    const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, {
+    const options: TunnelSupervisorOptions = {
       open: async () => {
         this.#list.refuseReserved(supervisor.tunnel.domain);
-        const opened = await this.#open(supervisor.tunnel, traffic);
+        const opened = await this.#opener.reopen(supervisor.tunnel, traffic);
         this.#watches.opened(tunnel.id, opened);
         return opened;
       },
-      session: () => connector.status,
+      connector,
       limiter: this.#limiter,
       clock,
       log,
       save: (changed) => store.save(changed),
-      changed: (before) => {
+      changed: (before, lastSession) => {
         this.#list.changed(supervisor, before);
-        this.#log.changed(supervisor, before);
+        this.#log.changed(supervisor, before, lastSession);
       },
-    });
+    };
+    const supervisor = new TunnelSupervisor(tunnel, options, endpoint);
     this.#list.add(supervisor);
     traffic.url = () => supervisor.url;
     this.reports.watch(tunnel, traffic);
-    if (endpoint !== null) this.#log.noteOnline(supervisor);
-    supervisor.start(endpoint);
+    supervisor.start();
     return supervisor;
   }
 }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import {
@@ -8,29 +9,152 @@ import {
   toTrafficPolicy,
   withOriginalPlaces,
 } from '../../traffic-policy/document.ts';
-import type { Connector, Endpoint } from '../connectors/connector.ts';
+import { type Connector, domainOf, type Endpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { PreparedUpstream, UpstreamDialer } from '../upstreams/upstream-dialer.ts';
-import type { TunnelRequest } from './tunnel.ts';
+import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
+import { domainAtSite, openChoice, type Site } from './site-names.ts';
+import { requestOf, type Tunnel, type TunnelRequest } from './tunnel.ts';
+import type { TunnelList } from './tunnel-list.ts';
+import type { TunnelStore } from './tunnel-store.ts';
 
-/** Binds tunnels: prepares the upstream, applies the policy, opens the endpoint. */
+export interface TunnelOpenerOptions {
+  connector: Connector;
+  dialer: UpstreamDialer;
+  list: Pick<TunnelList, 'claimDomain' | 'releaseDomain'>;
+  guard: UpstreamGuard;
+  store: TunnelStore;
+  site: Site | null;
+  log: Log;
+  requireSession: () => void;
+}
+
+/** Attempts before giving up on a gateway that keeps choosing domains in use. */
+const MAX_CHOICES = 16;
+
+/** Opens the endpoints of tunnels, new and stored ones. */
 export class TunnelOpener {
   constructor(
-    private readonly connector: Connector,
-    private readonly dialer: UpstreamDialer,
-    private readonly defaults: () => PolicyInput,
-    private readonly log: Log,
+    private readonly options: TunnelOpenerOptions,
+    /** In force on every tunnel without a policy of its own. */
+    public defaults: PolicyInput,
   ) {}
 
-  /** @throws {ApiError} as the connector's open() does, or 400 when the upstream or the policy is not allowed */
-  async open(request: TunnelRequest, traffic: TrafficCounters): Promise<Endpoint> {
+  /**
+   * Opens a new tunnel.
+   *
+   * @param notice called with a remark for the person who asked for it
+   * @throws {ApiError} 400 for an upstream or policy that is not allowed, 409 when the domain is in use,
+   *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals; then nothing is left of it
+   * @returns the tunnel, which is online and on the disk; its domain is claimed
+   */
+  async create(
+    request: TunnelRequest,
+    traffic: TrafficCounters,
+    notice: (text: string) => void,
+  ): Promise<{ tunnel: Tunnel; endpoint: Endpoint }> {
+    const { list, guard, site, requireSession } = this.options;
+    const { protocol, forwards_to, policy } = request;
+    // Checked before anything happens.
+    if (policy) toTrafficPolicy(policy, protocol);
+    const choice = domainAtSite(request, site);
+    const claimed: string[] = [];
+    const claim = (domain: string) => {
+      list.claimDomain(domain);
+      claimed.push(domain);
+    };
+    let kept: string | null = null;
+    try {
+      for (const domain of choice.toReversed()) if (domain !== null) claim(domain);
+      // The session first: offline, no name resolves, and the error would blame the upstream.
+      requireSession();
+      await guard.check(forwards_to);
+      const open = (domain: string | null) => this.#openUnused({ ...request, domain }, traffic, claim);
+      const { opened: endpoint, domain: asked, reason } = await openChoice(choice, open);
+      const domain = asked ?? domainOf(endpoint.url, protocol);
+      if (reason !== null) notice(`${reason}; this tunnel is ${domain}`);
+      const tunnel = await this.#save({ ...request, domain }, endpoint);
+      kept = domain;
+      return { tunnel, endpoint };
+    } finally {
+      for (const domain of claimed) if (domain !== kept) list.releaseDomain(domain);
+    }
+  }
+
+  /**
+   * Opens an endpoint. A gateway that chooses the domain may choose that of a tunnel which is offline just now. Such endpoints
+   * stay open until it has chosen another one, or it could choose the same one again.
+   */
+  async #openUnused(
+    request: TunnelRequest,
+    traffic: TrafficCounters,
+    claim: (domain: string) => void,
+  ): Promise<Endpoint> {
+    const unusable: Endpoint[] = [];
+    try {
+      for (;;) {
+        const endpoint = await this.#open(request, traffic);
+        try {
+          if (!request.domain) claim(domainOf(endpoint.url, request.protocol));
+          return endpoint;
+        } catch (error) {
+          unusable.push(endpoint);
+          if (unusable.length === MAX_CHOICES) throw error;
+        }
+      }
+    } finally {
+      await Promise.all(unusable.map((endpoint) => this.#close(endpoint)));
+    }
+  }
+
+  async #save(
+    { protocol, forwards_to: upstream, domain, policy = null, ...options }: TunnelRequest & { domain: string },
+    endpoint: Endpoint,
+  ): Promise<Tunnel> {
+    const { store, log } = this.options;
+    const { url } = endpoint;
+    const forwards_to = displayUpstream(upstream);
+    const created_at = new Date().toISOString();
+    const tunnel: Tunnel = { id: randomUUID(), protocol, forwards_to, domain, url, policy, created_at, ...options };
+    try {
+      await store.save(tunnel);
+    } catch (error) {
+      await this.#close(endpoint);
+      throw error;
+    }
+    log.info({ url, upstream: forwards_to }, 'tunnel created');
+    return tunnel;
+  }
+
+  /** A public endpoint without a tunnel must not stay open. */
+  async #close(endpoint: Endpoint): Promise<void> {
+    await endpoint.close().catch((err: unknown) => {
+      this.options.log.error({ err, url: endpoint.url }, 'unused endpoint could not be closed');
+    });
+  }
+
+  /**
+   * Opens a stored tunnel. A file can have declared one with a label only, which gets its domain now.
+   *
+   * @throws {ApiError} as the connector's open() does, or 400 when the upstream or the policy is not allowed
+   */
+  async reopen(tunnel: Tunnel, traffic: TrafficCounters): Promise<Endpoint> {
+    const { site, log } = this.options;
+    const request = requestOf(tunnel);
+    const open = (domain: string | null) => this.#open({ ...request, domain }, traffic);
+    const { opened, reason } = await openChoice(domainAtSite(request, site), open);
+    if (reason !== null) log.info({ url: opened.url, reason }, 'tunnel got a name of this device');
+    return opened;
+  }
+
+  async #open(request: TunnelRequest, traffic: TrafficCounters): Promise<Endpoint> {
     for (;;) {
-      const defaults = this.defaults();
+      const { defaults } = this;
       const endpoint = await this.#openOnce(request, traffic, defaults);
       await requireUrl(endpoint);
-      if (request.policy || defaults === this.defaults()) return endpoint;
+      if (request.policy || defaults === this.defaults) return endpoint;
       // The default policies were reloaded meanwhile: with the old ones, the tunnel could admit clients it should not.
       await endpoint.close();
     }
@@ -41,10 +165,11 @@ export class TunnelOpener {
     traffic: TrafficCounters,
     defaults: PolicyInput,
   ): Promise<Endpoint> {
+    const { connector, dialer } = this.options;
     const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : defaultsFor(protocol, defaults);
-    const upstream = this.dialer.prepare(forwards_to, { protocol, ...options }, traffic);
+    const upstream = dialer.prepare(forwards_to, { protocol, ...options }, traffic);
     try {
-      const endpoint = await this.connector.open({
+      const endpoint = await connector.open({
         protocol,
         ...(domain && { domain }),
         upstream,
@@ -64,7 +189,7 @@ export class TunnelOpener {
     const { url, ended, watchRequests } = endpoint;
     void ended
       .then(() => upstream.release())
-      .catch((err: unknown) => this.log.warn({ err, url }, 'upstream relay could not be closed'));
+      .catch((err: unknown) => this.options.log.warn({ err, url }, 'upstream relay could not be closed'));
     const close = () => endpoint.close().finally(() => upstream.release());
     return { url, ended, close, ...(watchRequests && { watchRequests }) };
   }

@@ -2,21 +2,25 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { domainOf, type Endpoint, type SessionStatus } from '../connectors/connector.ts';
+import { type Connector, domainOf, type Endpoint } from '../connectors/connector.ts';
 import { InterruptibleWait, RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
 import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 
 export interface TunnelSupervisorOptions {
   open: () => Promise<Endpoint>;
-  session: () => SessionStatus;
+  connector: Pick<Connector, 'status'>;
   limiter: Limiter;
   clock: Clock;
   log: Log;
   /** Persists a tunnel whose URL has changed. */
   save: (tunnel: Tunnel) => Promise<void>;
-  /** Called after the state or the URL has changed. */
-  changed: (before: TunnelState) => void;
+  /**
+   * Called after the state or the URL has changed.
+   *
+   * @param lastSession the number of the session in which the tunnel was last online before; null: in none
+   */
+  changed: (before: TunnelState, lastSession: number | null) => void;
 }
 
 type LastError = TunnelStatus['lastError'];
@@ -34,22 +38,28 @@ export class TunnelSupervisor {
   readonly #retry: RetrySchedule;
   readonly #wait: InterruptibleWait;
   #tunnel: Tunnel;
-  #endpoint: Endpoint | null = null;
+  #endpoint: Endpoint | null;
   /** Settles when no attempt to bind is under way; never rejects. */
   #attempt: Promise<unknown> = Promise.resolve();
-  #status: TunnelStatus = { state: 'connecting', since: new Date(), lastError: null };
+  #status: TunnelStatus;
+  #lastSession: number | null;
   /** Identifies the running loop; null while stopped. */
   #run: symbol | null = null;
   #bindError: unknown = null;
   /** Counts sessions, so that an attempt notices when its own is over. */
   #sessions = 0;
 
+  /** @param endpoint one that is open already; null: there is none yet */
   constructor(
     tunnel: Tunnel,
     private readonly options: TunnelSupervisorOptions,
+    endpoint: Endpoint | null = null,
   ) {
-    const { clock } = options;
+    const { clock, connector } = options;
     this.#tunnel = tunnel;
+    this.#endpoint = endpoint;
+    this.#status = { state: endpoint ? 'online' : 'connecting', since: new Date(), lastError: null };
+    this.#lastSession = endpoint && connector.status.reconnects;
     this.#retry = new RetrySchedule(() => clock.random());
     this.#wait = new InterruptibleWait(clock);
   }
@@ -78,15 +88,14 @@ export class TunnelSupervisor {
   }
 
   get status(): TunnelStatus {
-    const { state, lastError } = this.options.session();
+    const { state, lastError } = this.options.connector.status;
     const waiting = state !== 'online' && this.#status.state !== 'online';
     // The reason the session is down now is more useful than the one it was lost for.
     return waiting && lastError ? { ...this.#status, lastError } : this.#status;
   }
 
-  /** Starts or resumes supervision, with an endpoint that is open already if there is one. */
-  start(endpoint = this.#endpoint): void {
-    this.#endpoint = endpoint;
+  /** Starts or resumes supervision. */
+  start(): void {
     this.#run = Symbol('run');
     void this.#loop(this.#run);
   }
@@ -223,7 +232,7 @@ export class TunnelSupervisor {
   async #changeUrl(url: string): Promise<void> {
     const domain = isLabel(this.#tunnel) ? domainOf(url, this.#tunnel.protocol) : this.#tunnel.domain;
     this.#tunnel = { ...this.#tunnel, url, domain };
-    this.options.changed(this.#status.state);
+    this.options.changed(this.#status.state, this.#lastSession);
     await this.options.save(this.#tunnel).catch((err: unknown) => {
       this.options.log.warn({ err, url }, 'new tunnel URL could not be saved; keeping it in memory');
     });
@@ -243,12 +252,12 @@ export class TunnelSupervisor {
   }
 
   #showSessionDown(): void {
-    const { state, lastError } = this.options.session();
+    const { state, lastError } = this.options.connector.status;
     this.#set(state === 'connecting' ? 'connecting' : 'offline', lastError);
   }
 
   #isSessionOnline(): boolean {
-    return this.options.session().state === 'online';
+    return this.options.connector.status.state === 'online';
   }
 
   #set(state: TunnelState, lastError: LastError): void {
@@ -256,6 +265,8 @@ export class TunnelSupervisor {
     const since = before.state === state ? before.since : new Date();
     this.#status = { state, since, lastError };
     if (before.state === state) return;
-    this.options.changed(before.state);
+    const lastSession = this.#lastSession;
+    if (state === 'online') this.#lastSession = this.options.connector.status.reconnects;
+    this.options.changed(before.state, lastSession);
   }
 }

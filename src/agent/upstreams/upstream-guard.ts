@@ -1,11 +1,16 @@
 import type { LookupAddress } from 'node:dns';
 import { messageOf } from '../../lib/errors.ts';
-import { embeddedIpv4 } from '../../lib/network/cidr.ts';
+import { embeddedIpv4 } from '../../lib/network/ip-address.ts';
 import { addressesOf, isLoopbackHost } from '../../lib/network/loopback-names.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
+
+/** Names what this process listens on: completes `port 4040 is …`. */
+export interface OwnPorts {
+  get(port: number): string | undefined;
+}
 
 export type Lookup = (name: string) => Promise<LookupAddress[]>;
 
@@ -15,7 +20,7 @@ const LOOKUP_MS = 5_000;
 export class UpstreamGuard {
   readonly #lookups = new Map<string, Promise<LookupAddress[]>>();
 
-  readonly #ownPorts: ((port: number) => string | undefined)[] = [];
+  readonly #ownPorts: OwnPorts[] = [];
 
   constructor(
     private readonly rules: UpstreamRules,
@@ -25,11 +30,9 @@ export class UpstreamGuard {
   /**
    * Refuses loopback ports that this process listens on. The API would take clients of a tunnel for local callers, and a
    * tunnel to the gateway would forward to itself.
-   *
-   * @param describe completes `port 4040 is …` for such a port
    */
-  protectOwnPorts(describe: (port: number) => string | undefined): void {
-    this.#ownPorts.push(describe);
+  protectOwnPorts(ports: OwnPorts): void {
+    this.#ownPorts.push(ports);
   }
 
   /**
@@ -98,7 +101,7 @@ export class UpstreamGuard {
 
   #refuseOwnPort(host: string, port: number): void {
     if (!isLoopbackHost(embeddedIpv4(host) ?? host)) return;
-    const what = this.#ownPorts.map((describe) => describe(port)).find((known) => known !== undefined);
+    const what = this.#ownPorts.map((ports) => ports.get(port)).find((known) => known !== undefined);
     if (what === undefined) return;
     const problem = `port ${port} is ${what}`;
     throw new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', problem, { details: { forwards_to: problem } });

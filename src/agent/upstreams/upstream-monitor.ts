@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
+import type { Connector } from '../connectors/connector.ts';
 import type { Upstream } from './upstream.ts';
 import type { HttpFindings } from './upstream-check.ts';
 import type { CheckedUpstream, UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
@@ -13,13 +14,13 @@ export interface UpstreamMonitorOptions {
   request: (socket: Socket, upstream: Upstream) => Promise<HttpFindings>;
   /** Looks for connections that upstreams keep open after clients have left. */
   lookForAbandoned: () => void;
-  /** Whether clients can arrive. Without a session, checks would only wake the device. */
-  isOnline: () => boolean;
+  /** Without a session, no clients can arrive, and checks would only wake the device. */
+  connector: Pick<Connector, 'status'>;
   clock: Clock;
 }
 
-/** Checks upstreams now, for somebody who looks; omitted: all that were not checked lately. */
-export type RefreshUpstreams = (only?: UpstreamHealth) => Promise<void>;
+/** Checks upstreams now, for somebody who looks. */
+export type UpstreamChecks = Pick<UpstreamMonitor, 'refresh'>;
 
 /** Checks come in batches: a device that sleeps between them needs less power. */
 const BATCH_MS = 15_000;
@@ -56,7 +57,7 @@ export class UpstreamMonitor {
    * @param only omitted: all upstreams
    */
   async refresh(only?: UpstreamHealth): Promise<void> {
-    if (!this.options.isOnline()) return;
+    if (!this.#isOnline) return;
     if (only === undefined) this.options.lookForAbandoned();
     const checks = this.#oldest(FRESH_FOR_READER_MS, only ? this.options.healths.size : MAX_BATCH)
       .filter((health) => only === undefined || health === only)
@@ -65,11 +66,15 @@ export class UpstreamMonitor {
     await withDeadline(Promise.all(checks), 'checking upstreams', READER_WAIT_MS).catch(() => {}); // still old, and dated
   }
 
+  get #isOnline(): boolean {
+    return this.options.connector.status.state === 'online';
+  }
+
   async #loop(): Promise<void> {
-    const { clock, healths, isOnline } = this.options;
+    const { clock, healths } = this.options;
     for (;;) {
       await clock.sleep(BATCH_MS, this.#stopped.signal);
-      if (!isOnline()) continue;
+      if (!this.#isOnline) continue;
       this.options.lookForAbandoned();
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
       for (const health of this.#oldest(FRESH_MS, size)) void this.#check(health, false);
@@ -93,7 +98,7 @@ export class UpstreamMonitor {
   }
 
   async #try(health: UpstreamHealth, forReader: boolean): Promise<void> {
-    const { connect, request, isOnline } = this.options;
+    const { connect, request } = this.options;
     try {
       const socket = await connect(health);
       const asks = health.asksRequest(forReader);
@@ -102,7 +107,7 @@ export class UpstreamMonitor {
       else socket.destroy();
     } catch (error) {
       // A session that ended meanwhile may have taken the network with it.
-      if (isOnline() && !this.#stopped.signal.aborted) health.failed(error, false);
+      if (this.#isOnline && !this.#stopped.signal.aborted) health.failed(error, false);
     }
   }
 }

@@ -1,5 +1,4 @@
-import { type Cidr, parseCidr } from '../../lib/network/cidr.ts';
-import { parseAddress, withoutMapping } from '../../lib/network/ip-address.ts';
+import { type Cidr, parseAddress, parseCidr, withoutMapping } from '../../lib/network/ip-address.ts';
 import type { IpRestrictionType } from '../../management/resources/ip-restriction.ts';
 import type { IpRule, PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { Store } from '../store/store.ts';

@@ -29,7 +29,15 @@ interface SiteNameGrantsDeps {
  * asks for one gets it for good. A name that another authtoken has bound by its rules is never granted.
  */
 export class SiteNameGrants {
-  constructor(private readonly deps: SiteNameGrantsDeps) {}
+  /** Both are asked for every endpoint, of which an agent may bind hundreds in a row. */
+  readonly #deviceOf: (credentialId: string) => DeviceRow | null;
+  readonly #isSite: (domain: string) => boolean;
+
+  constructor(private readonly deps: SiteNameGrantsDeps) {
+    const { database, devices, siteNames } = deps.store;
+    this.#deviceOf = database.untilCommit((credentialId) => devices.byCredential(credentialId));
+    this.#isSite = database.untilCommit((domain) => siteNames.isSite(domain));
+  }
 
   /**
    * Decides about a name that an agent asks for; `isPermitted`: the rules of its authtoken allow the name.
@@ -37,11 +45,18 @@ export class SiteNameGrants {
    * @returns why it cannot have it; `grantable`: it is a device that can, whatever its rules say; null: its rules decide
    */
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
-    const { devices, siteNames } = this.deps.store;
-    const device = devices.byCredential(credentialId);
+    return this.#judge(this.#deviceOf(credentialId), credentialId, hostname, isPermitted);
+  }
+
+  #judge(
+    device: DeviceRow | null,
+    credentialId: string,
+    hostname: string,
+    isPermitted: boolean,
+  ): Refusal | 'grantable' | null {
     if (device === null || siteOf(hostname) !== device.site || hostname.startsWith('*.')) return null;
     if (isPermitted) return this.#refusalOfOwn(device, hostname);
-    if (siteNames.isHeldBy(hostname, credentialId)) return null;
+    if (this.deps.store.siteNames.isHeldBy(hostname, credentialId)) return null;
     return this.#refusalOf(device, credentialId, hostname) ?? 'grantable';
   }
 
@@ -53,17 +68,17 @@ export class SiteNameGrants {
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
     const { store, log } = this.deps;
-    const device = store.devices.byCredential(credentialId);
+    const device = this.#deviceOf(credentialId);
     if (isPermitted) {
       if (device === null || !isOwnName(device, hostname)) await this.#keepForRules(credentialId, device, hostname);
       return null;
     }
     if (this.judge(credentialId, hostname, false) !== 'grantable') return null;
     const refused = await store.database.write(() => {
-      // It may have changed meanwhile.
-      const verdict = this.judge(credentialId, hostname, false);
-      if (verdict !== 'grantable') return verdict;
+      // It may have changed meanwhile, also by a write before this one in the same transaction.
       const holder = store.devices.byCredential(credentialId);
+      const verdict = this.#judge(holder, credentialId, hostname, false);
+      if (verdict !== 'grantable') return verdict;
       if (holder) store.siteNames.put({ hostname, device_id: holder.id, released_from: null });
       return null;
     });
@@ -110,7 +125,7 @@ export class SiteNameGrants {
   /** Keeps a name that rules allow from all devices, also while nobody uses it. A device that holds it loses it. */
   async #keepForRules(credentialId: string, device: DeviceRow | null, hostname: string): Promise<void> {
     const { store, isOnlineElsewhere, log } = this.deps;
-    if (!isBelowSite(store, hostname)) return;
+    if (!this.#isBelowSite(hostname)) return;
     const known = store.siteNames.get(hostname);
     const isKept = known !== null && (isOfRules(known) || (device !== null && known.device_id === device.id));
     // A device shares it then, in a pool.
@@ -123,6 +138,12 @@ export class SiteNameGrants {
       // The operator's agent comes online all the same; the next time, it is tried again.
       log.error({ err: error, domain: hostname }, 'name not kept from devices');
     }
+  }
+
+  /** Whether a name, or a wildcard with a site below it, matters to devices. */
+  #isBelowSite(hostname: string): boolean {
+    const parent = siteOf(hostname);
+    return hostname.startsWith('*.') ? this.deps.store.siteNames.hasSiteAtOrBelow(parent) : this.#isSite(parent);
   }
 }
 
@@ -145,12 +166,6 @@ function keepForRules(store: Store, hostname: string): void {
   const { siteNames } = store;
   if (siteNames.get(hostname) === null && siteNames.countAt(siteOf(hostname)) >= MAX_AT_SITE) return;
   siteNames.put({ hostname, device_id: null, released_from: null });
-}
-
-/** Whether a name, or a wildcard with a site below it, matters to devices. */
-function isBelowSite({ siteNames }: Store, hostname: string): boolean {
-  const parent = siteOf(hostname);
-  return hostname.startsWith('*.') ? siteNames.hasSiteAtOrBelow(parent) : siteNames.isSite(parent);
 }
 
 function isOwnName(device: DeviceRow, hostname: string): boolean {

@@ -8,8 +8,7 @@ import {
 } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
-import { inTurn, replaceInvalidTarget } from '../../lib/http/express-app.ts';
-import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { answerProtocolErrors, inTurn } from '../../lib/http/http-server.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { internalFailure, malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
@@ -53,7 +52,6 @@ export class ServiceServer {
   #serve(req: IncomingMessage, res: ServerResponse): void {
     const host = hostNameOf(req.headers.host ?? '');
     const service = this.names.get(host);
-    replaceInvalidTarget(req);
     if (service) service(req, res);
     else if (host === '') answerError(req, res, malformedRequest('exactly one Host header is required'));
     else answerError(req, res, misdirected(host));

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf, quote } from '../../lib/errors.ts';
-import { parseCidr } from '../../lib/network/cidr.ts';
+import { parseCidr } from '../../lib/network/ip-address.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';

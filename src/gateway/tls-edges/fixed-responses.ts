@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
-import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { answerProtocolErrors } from '../../lib/http/http-server.ts';
 import type { HttpResponseBackendRow } from '../store/tls-edges.ts';
 
 /** For the request and its response together. */

@@ -1,9 +1,8 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../log/log.ts';
 import { Repeats } from '../log/repeats.ts';
-import type { Cidr } from './cidr.ts';
 import { peek } from './client-hello.ts';
-import { parseAddress } from './ip-address.ts';
+import { type Cidr, parseAddress } from './ip-address.ts';
 import { type ConnectionEnds, parseProxyHeader, signedValueOf } from './proxy-protocol.ts';
 
 /** Milliseconds that a load balancer has for its header, which it sends at once. */

@@ -1,5 +1,4 @@
-import { parseCidr } from './cidr.ts';
-import { hostPort, parseAddress } from './ip-address.ts';
+import { hostPort, parseAddress, parseCidr } from './ip-address.ts';
 
 export interface ProxyServer {
   kind: 'http' | 'https' | 'socks5';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { parseCidr } from '../../lib/network/cidr.ts';
+import { parseCidr } from '../../lib/network/ip-address.ts';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref } from './members.ts';
 import { type Refusal, refused } from './refusal.ts';
 

@@ -1,7 +1,6 @@
 import { isCelList } from '@bufbuild/cel';
 import { z } from 'zod';
-import { type Cidr, parseCidr } from '../../lib/network/cidr.ts';
-import { parseAddress } from '../../lib/network/ip-address.ts';
+import { type Cidr, parseAddress, parseCidr } from '../../lib/network/ip-address.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { cachedCidr } from '../cel/functions/network-functions.ts';

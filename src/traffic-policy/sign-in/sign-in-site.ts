@@ -58,7 +58,7 @@ export class Sites {
     // Names below a wildcard can be anything, also what would be another host in a URL.
     if (!AUTHORITY.test(authority)) throw new PolicyFailure('ERR_NGROK_2300', 'the request has no usable host');
     const { origin, hostname } = new URL(`https://${authority}`);
-    // The same endpoint with a dot at the end: whoever ends the sign-ins at a host means those, too.
+    // The same endpoint with a dot at the end: an end of the sign-ins at a host is meant for those, too.
     const host = hostname.replace(/\.$/, '');
     if (domain !== null && host !== domain && !host.endsWith(`.${domain}`)) {
       throw new PolicyFailure('ERR_NGROK_2204', `config.auth_cookie_domain is neither ${host} nor a domain above it`);

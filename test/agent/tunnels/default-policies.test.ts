@@ -94,7 +94,7 @@ describe('new default policies', () => {
       throw offline('the connection broke');
     };
     await tunnels.policies.useDefaults(DENIED);
-    expect(tunnels.policies.defaults).toBe(DENIED);
+    expect(tunnels.policies.on(view.tunnel)).toBe(DENIED);
     await until(() => view.status.state === 'online', 'the tunnel up again');
     expect(connector.bound.get(view.url)?.request.trafficPolicy?.on_http_request).toMatchObject(inbound);
   });
@@ -125,7 +125,7 @@ describe('new default policies', () => {
   it('leave the old ones in force and the tunnel online when the gateway refuses them', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
-    const before = tunnels.policies.defaults;
+    const before = tunnels.policies.on(view.tunnel);
     connector.beforeOpen = async ({ trafficPolicy }) => {
       if (trafficPolicy?.on_http_request?.length) throw new ApiError(400, 'ERR_NGROK_2201', 'no such action');
     };

@@ -11,8 +11,8 @@ const GATEWAY_PORT = 8443;
 
 function guarded() {
   const guard = new UpstreamGuard(parseUpstreamRules('any'), async () => [{ address: '127.0.0.1', family: 4 }]);
-  guard.protectOwnPorts((port) => (port === PORT ? "the agent's own API" : undefined));
-  guard.protectOwnPorts((port) => (port === GATEWAY_PORT ? "the gateway's https port" : undefined));
+  guard.protectOwnPorts(new Map([[PORT, "the agent's own API"]]));
+  guard.protectOwnPorts(new Map([[GATEWAY_PORT, "the gateway's https port"]]));
   return guard;
 }
 

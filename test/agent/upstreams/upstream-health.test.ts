@@ -7,6 +7,7 @@ import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { UpstreamHealth, UpstreamHealths } from '../../../src/agent/upstreams/upstream-health.ts';
 import { UpstreamMonitor } from '../../../src/agent/upstreams/upstream-monitor.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { FakeConnector } from '../../support/fake-connector.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { until } from '../../support/until.ts';
@@ -14,6 +15,11 @@ import { until } from '../../support/until.ts';
 const refused = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:8001'), { code: 'ECONNREFUSED' });
 
 const tcp = (port: number) => ({ upstream: parseUpstream(port), isHttp: false });
+const onlineConnector = () => {
+  const connector = new FakeConnector();
+  connector.goOnline();
+  return connector;
+};
 const never = () => new Promise<never>(() => {});
 
 it('an unreachable upstream is logged at once, every ten minutes while clients ask for it, and when it answers again', () => {
@@ -53,7 +59,7 @@ function setUp(upstreams: number) {
   const clock = new SteeredClock();
   const healths = new UpstreamHealths(recordingLog().log, clock.now);
   const checked: Upstream[] = [];
-  const online = { is: true };
+  const connector = onlineConnector();
   for (let port = 1; port <= upstreams; port++) healths.hold(tcp(port));
   const connect = async (upstream: Upstream) => {
     checked.push(upstream);
@@ -63,13 +69,13 @@ function setUp(upstreams: number) {
     healths,
     connect: ({ upstream }) => connect(upstream),
     request: never,
-    isOnline: () => online.is,
+    connector,
     lookForAbandoned: () => {},
     clock,
   });
   monitor.start();
   onTestFinished(() => monitor.stop());
-  return { clock, healths, checked, online, monitor };
+  return { clock, healths, checked, connector, monitor };
 }
 
 it('every upstream is checked once a minute, in four batches', async () => {
@@ -96,10 +102,10 @@ it('a single upstream is checked every 30 seconds, but not while its traffic sho
 });
 
 it('nothing is checked without a session, or after the last tunnel is gone', async () => {
-  const { clock, checked, healths, online } = setUp(1);
-  online.is = false;
+  const { clock, checked, healths, connector } = setUp(1);
+  connector.goOffline();
   await clock.advance(300_000);
-  online.is = true;
+  connector.goOnline();
   healths.release(tcp(1));
   await clock.advance(300_000);
   expect(checked).toEqual([]);
@@ -121,7 +127,7 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
     healths,
     connect: ({ upstream }) => connect(upstream),
     request: never,
-    isOnline: () => true,
+    connector: onlineConnector(),
     lookForAbandoned: () => {},
     clock,
   });
@@ -154,7 +160,7 @@ it('the upstream of an http tunnel gets a request when it works again, and later
       requests++;
       return findings;
     },
-    isOnline: () => true,
+    connector: onlineConnector(),
     lookForAbandoned: () => {},
     clock,
   });
@@ -189,7 +195,7 @@ it('refresh() does not wait for an upstream that never answers', async () => {
     healths,
     connect: never,
     request: never,
-    isOnline: () => true,
+    connector: onlineConnector(),
     lookForAbandoned: () => {},
     clock,
   });

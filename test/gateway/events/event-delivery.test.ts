@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EventDelivery } from '../../../src/gateway/events/event-delivery.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
-import { cidrList } from '../../../src/lib/network/cidr.ts';
+import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { publicAddress, publicRequest } from '../../../src/traffic-policy/public-request.ts';
 import { EventReceiver } from '../../support/event-receiver.ts';

@@ -6,7 +6,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { syslogSink } from '../../../src/gateway/events/syslog.ts';
 import type { SyslogTarget } from '../../../src/gateway/store/events.ts';
-import { cidrList } from '../../../src/lib/network/cidr.ts';
+import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { publicAddress } from '../../../src/traffic-policy/public-request.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';

@@ -9,6 +9,7 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { ACCESS_CHOICES, isSupported } from '../../../traffic-policy/access.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import type { Site } from '../../tunnels/site-names.ts';
+import type { UpstreamChecks } from '../../upstreams/upstream-monitor.ts';
 import { serve } from '../routes.ts';
 import type { HealthSource } from '../status-report.ts';
 import { LiveFeed } from './live-feed.ts';
@@ -16,7 +17,7 @@ import { PAGE_ROUTES, type PageFinding, type PageSuggestions } from './page-rout
 
 export interface DevicePageOptions {
   sessions: BrowserSessions;
-  health: Omit<HealthSource, 'metrics'> & { refreshUpstreams: () => Promise<void> };
+  health: Omit<HealthSource, 'metrics'> & { monitor: UpstreamChecks };
   folder: string;
   logTail: LogTail | null;
   /** Runs the checks of `device-agent doctor`; null where they are not supported. */

@@ -6,6 +6,7 @@ import { type AccessWay, accessOf } from '../../../traffic-policy/access.ts';
 import { PolicyInput, PolicyNotApplicable, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import type { Tunnel } from '../../tunnels/tunnel.ts';
+import type { UpstreamChecks } from '../../upstreams/upstream-monitor.ts';
 import { isAdmitted } from '../bearer-auth.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
 import { presentDetail } from '../tunnels-router.ts';
@@ -17,7 +18,7 @@ type Source = Omit<HealthSource, 'metrics'> & {
   name: string;
   clock: Clock;
   logTail: LogTail | null;
-  refreshUpstreams: () => Promise<void>;
+  monitor: UpstreamChecks;
 };
 
 /** Sends open pages what changes, as server-sent events. Without an open page, nothing runs. */
@@ -42,7 +43,7 @@ export class LiveFeed {
     this.#update();
     this.#pages.add(res, null, eventText('snapshot', this.#snapshot()), isAdmitted(res));
     // What it finds comes as a change.
-    void this.source.refreshUpstreams();
+    void this.source.monitor.refresh();
   }
 
   /** Ends all feeds, which would otherwise delay the stop of the server. */

@@ -1,7 +1,6 @@
 import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
-import { type Cidr, parseCidr } from '../../../lib/network/cidr.ts';
-import { parseAddress } from '../../../lib/network/ip-address.ts';
+import { type Cidr, parseAddress, parseCidr } from '../../../lib/network/ip-address.ts';
 import { currentContext, UNKNOWN_SECRET } from '../evaluation.ts';
 
 const MAX_RANGES = 1000;

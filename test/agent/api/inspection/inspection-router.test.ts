@@ -426,7 +426,7 @@ describe('replay', () => {
   it('obeys the rules for upstreams as they are now', async () => {
     const { local, pass, service, guard } = await withUpstream();
     pass(post('/a', ''), OK);
-    guard.protectOwnPorts((port) => (port === Number(new URL(service.url).port) ? 'an own port' : undefined));
+    guard.protectOwnPorts(new Map([[Number(new URL(service.url).port), 'an own port']]));
     const { status, body } = await request(local).post(`${REQUESTS}/1/replay`).send({});
     expect([status, body.error_code]).toEqual([400, 'ERR_AGENT_UPSTREAM_NOT_ALLOWED']);
     expect(service.received).toEqual([]);

@@ -25,8 +25,10 @@ async function setUp() {
     addresses: () => ({}),
     clock,
     logTail,
-    refreshUpstreams: async () => {
-      checks++;
+    monitor: {
+      refresh: async () => {
+        checks++;
+      },
     },
   });
   const server = createServer((_req, res) => {

@@ -1,4 +1,5 @@
-import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, type RequestListener, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type ApiError, errorBody } from '../errors.ts';
 
@@ -59,4 +60,76 @@ function wholeResponse(error: ApiError): string {
     `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status]}\r\nConnection: close\r\n` +
     `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
   );
+}
+
+/** Requests that a client may send ahead of an answer: none that is known sends more than one. */
+const MAX_AHEAD = 32;
+
+/**
+ * Serves the requests of a connection one after another. Node would hand over at once what a client sends ahead: thousands of
+ * requests, whatever delays their answers. It also reads on while a body is read, so a client that sends too many is cut off.
+ */
+export function inTurn(serve: RequestListener): RequestListener {
+  /** Of connections with an unanswered request, the requests that follow it. */
+  const following = new WeakMap<Socket, (() => void)[]>();
+  const serveNext = (socket: Socket) => {
+    const waiting = following.get(socket) ?? [];
+    const next = waiting.shift();
+    if (next === undefined || socket.destroyed) following.delete(socket);
+    else next();
+    // The body of the last one may still have to be read.
+    if (waiting.length === 0) socket.resume();
+  };
+  return (req, res) => {
+    const { socket } = req;
+    const waiting = following.get(socket);
+    const start = () => {
+      res.once('close', () => serveNext(socket));
+      replaceInvalidTarget(req);
+      serve(req, res);
+    };
+    if (waiting === undefined) {
+      following.set(socket, []);
+      start();
+    } else if (waiting.push(start) > MAX_AHEAD) {
+      socket.destroy();
+    } else {
+      socket.pause();
+    }
+  };
+}
+
+/**
+ * Replaces a request target without a valid path, such as `http://name@`, by one that no route serves. Express would
+ * answer it with an HTML page.
+ */
+function replaceInvalidTarget(req: IncomingMessage): void {
+  const { url = '' } = req;
+  if (!url.startsWith('/') && !URL.canParse(url, 'http://localhost')) req.url = '/invalid-target';
+}
+
+/**
+ * Node's closeIdleConnections() keeps connections without a request so far, and those that become idle later. Clients
+ * with keep-alive would make every stop take the whole grace time.
+ *
+ * @returns closes all idle connections now, and all others after their answer
+ */
+export function trackIdleConnections(server: Server): () => void {
+  const idle = new Set<Socket>();
+  let closing = false;
+  server.on('connection', (socket: Socket) => {
+    idle.add(socket);
+    socket.once('close', () => idle.delete(socket));
+  });
+  server.on('request', ({ socket }, response) => {
+    idle.delete(socket);
+    response.once('close', () => {
+      if (closing) socket.destroySoon();
+      else if (!socket.destroyed) idle.add(socket);
+    });
+  });
+  return () => {
+    closing = true;
+    for (const socket of idle) socket.destroy();
+  };
 }

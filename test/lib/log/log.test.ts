@@ -5,8 +5,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import { createLog } from '../../../src/lib/log/log.ts';
-import { LogOutput } from '../../../src/lib/log/log-output.ts';
+import { createLog, LogOutput } from '../../../src/lib/log/log.ts';
 import { makeFolder } from '../../support/temporary-folder.ts';
 
 let folder: string;
