@@ -52,15 +52,6 @@ export function peek<T>(
 }
 
 /**
- * Parses the ClientHello at the start of a connection and leaves its bytes unread.
- *
- * @returns null when it is not a ClientHello, or the connection ended before it was complete
- */
-export function readClientHello(socket: Socket): Promise<ClientHello | null> {
-  return peek(socket, parseClientHello);
-}
-
-/**
  * Parses a ClientHello (RFC 8446, section 4.1.2; older versions do not differ in the parts that are read).
  *
  * @param bytes received so far

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { readClientHello } from './client-hello.ts';
+import { type ClientHello, parseClientHello, peek } from './client-hello.ts';
 import { ClientShares } from './client-shares.ts';
 
 /** How far a connection has come. The less far, the sooner it is dropped for another one. */
@@ -98,9 +98,13 @@ export class PendingHandshake implements PendingConnection {
     return this.socket.bytesRead === this.#before ? PendingStage.silent : this.#request;
   }
 
-  /** Reads as {@link readClientHello} does; the handshake then waits for its turn. */
-  async readHello(): ReturnType<typeof readClientHello> {
-    const hello = await readClientHello(this.socket);
+  /**
+   * Reads the ClientHello at the start of the connection and leaves its bytes unread; the handshake then waits for its turn.
+   *
+   * @returns null when it is not a ClientHello, or the connection ended before it was complete
+   */
+  async readHello(): Promise<ClientHello | null> {
+    const hello = await peek(this.socket, parseClientHello);
     this.#request = PendingStage.waiting;
     return hello;
   }

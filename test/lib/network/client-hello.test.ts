@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect as connectPlainly, createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { parseClientHello, readClientHello } from '../../../src/lib/network/client-hello.ts';
+import { parseClientHello, peek } from '../../../src/lib/network/client-hello.ts';
 import { fuzz } from '../../support/fuzz.ts';
 import { helloOf, inRecords } from '../../support/tls-records.ts';
 
@@ -67,7 +67,7 @@ describe('reading it from a connection', () => {
 
   it('leaves all bytes unread', async () => {
     const { client, socket } = await pair();
-    const reading = readClientHello(socket);
+    const reading = peek(socket, parseClientHello);
     client.write(hello.subarray(0, 50));
     setImmediate(() => client.end(hello.subarray(50)));
     expect(await reading).toEqual(expected);
@@ -78,12 +78,12 @@ describe('reading it from a connection', () => {
 
   it('is null when the connection ends before it is complete', async () => {
     const silent = await pair();
-    const reading = readClientHello(silent.socket);
+    const reading = peek(silent.socket, parseClientHello);
     silent.client.end();
     expect(await reading).toBeNull();
     expect(silent.socket.destroyed).toBe(true);
     const broken = await pair();
-    const half = readClientHello(broken.socket);
+    const half = peek(broken.socket, parseClientHello);
     broken.client.write(hello.subarray(0, 50), () => broken.client.resetAndDestroy());
     broken.socket.on('error', () => {});
     expect(await half).toBeNull();

@@ -83,10 +83,9 @@ export class ResponseWriter {
   }
 
   #end(last: Buffer | undefined): void {
-    const res = this.#res;
-    const sink = this.#sink;
-    if (this.#trailers.length > 0 && res.chunkedEncoding) res.addTrailers(passableTrailers(this.#trailers));
-    sink.end(last);
+    const hasTrailers = this.#trailers.length > 0 && this.#res.chunkedEncoding;
+    if (hasTrailers) this.#res.addTrailers(passableTrailers(this.#trailers));
+    this.#sink.end(last);
   }
 
   #pause(connection: UpstreamLink): void {

@@ -241,14 +241,9 @@ export class ResponseParser {
     }
     this.head = head;
     this.#bodyless ||= status === 204 || status === 304;
-    if (this.#bodyless) {
-      this.#state = 'length';
-      this.#left = 0;
-    } else {
-      this.#state = head.framing;
-      this.#left = head.length;
-      if (head.framing === 'chunked') this.#decoder().start();
-    }
+    this.#state = this.#bodyless ? 'length' : head.framing;
+    this.#left = this.#bodyless ? 0 : head.length;
+    if (this.#state === 'chunked') this.#decoder().start();
     this.#events?.onHead(head);
     if (this.#state === 'length' && this.#left === 0) this.#complete(NO_TRAILERS);
   }
