@@ -47,7 +47,7 @@ const PROMISES: Record<string, (endpoint: Endpoint) => Promise<void>> = {
     expect(await endpoint.status()).toBe(502);
     const deny = { type: 'deny', config: { status_code: 404 } };
     const rules = [{ expressions: ["req.headers['x-path'][0] == '/closed'"], actions: [deny] }];
-    await scene.bind({ on_http_request: rules }, { domain: 'judge.internal' });
+    await scene.bind({ on_http_request: rules }, { domain: 'judge.internal', scheme: 'HTTPS' });
     expect([await endpoint.status({ path: '/open' }), await endpoint.status({ path: '/closed' })]).toEqual([200, 403]);
   },
 };

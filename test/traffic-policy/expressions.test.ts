@@ -192,6 +192,7 @@ describe('functions', () => {
     ['[1, [2, [3]]].flatten()', [1, 2, [3]]],
     ['[1, [2, [3]]].flatten(2)', [1, 2, 3]],
     ['[3, 1, 2].sort()', [1, 2, 3]],
+    ["['text/html', 'a; b'].contains('; ') && !['a', 1].contains('b')", true],
     ["[{'n': 2}, {'n': 1}].sortBy(x, x.n).map(x, x.n)", [1, 2]],
     ['[1, 1, 2, 1.0].distinct()', [1, 2]],
     ['lists.range(3)', [0, 1, 2]],

@@ -14,7 +14,7 @@ import { checkListSize } from '../budget.ts';
 import { currentContext } from '../evaluation.ts';
 import { jsonOf } from '../values.ts';
 
-const { BOOL, DYN, INT } = CelScalar;
+const { BOOL, DYN, INT, STRING } = CelScalar;
 const LIST = listType(DYN);
 
 export const LIST_FUNCTIONS: readonly CelFunc[] = [
@@ -34,6 +34,10 @@ export const LIST_FUNCTIONS: readonly CelFunc[] = [
   }),
   // The macro sortBy calls this; the second list has the keys of the elements of the first.
   celFunc('@sortBy', [LIST, LIST], LIST, (list, keys) => sortedBy([...list], [...keys])),
+  // ngrok's documentation searches a header so, whose values are a list.
+  celMethod('contains', LIST, [STRING], BOOL, function (part) {
+    return [...this].some((element) => typeof element === 'string' && element.includes(part));
+  }),
   celMethod('distinct', LIST, [], LIST, function () {
     return distinct([...this]);
   }),
@@ -54,7 +58,7 @@ export const LIST_FUNCTIONS: readonly CelFunc[] = [
     return true;
   }),
   celFunc('@range', [DYN], DYN, (range) => range),
-  celFunc('@has', [CelScalar.STRING], BOOL, (variable) => currentContext().variables[variable] !== undefined),
+  celFunc('@has', [STRING], BOOL, (variable) => currentContext().variables[variable] !== undefined),
   celFunc('@hasKey', [DYN, DYN], BOOL, hasKey),
 ];
 
