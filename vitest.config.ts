@@ -60,6 +60,13 @@ const NATIVE = [
   'test/faults/{hung-upstream,network,start,stop}.test.ts',
 ];
 
+/** What clients of the edge do, which reach another gateway that passes their connections on. */
+const RELAYED = [
+  ...below(['gateway/edge']),
+  'test/gateway/edge-with-agent.test.ts',
+  'test/gateway/endpoint-options/{mutual-tls,proxy-protocol,stream-options,websocket-tcp}.test.ts',
+];
+
 /** Files share processes, which load the modules once. V8's threads that collect garbage would take 6 % more processor time. */
 const PROCESSES = {
   isolate: false,
@@ -109,10 +116,9 @@ export default defineConfig({
       { extends: true, test: { name: 'alone', include: ALONE, ...PROCESSES, isolate: true } },
       { extends: true, test: { name: 'pages', include: PAGES, ...PROCESSES } },
       { extends: true, test: { name: 'machine', include: MACHINE, ...AFTER_PAGES } },
-      // Clients of the edge that reach another gateway, which passes their connections on.
       {
         extends: true,
-        test: { name: 'relayed', include: below(['gateway/edge']), env: { TEST_EDGE: 'relayed' }, ...AFTER_PAGES },
+        test: { name: 'relayed', include: RELAYED, env: { TEST_EDGE: 'relayed' }, ...AFTER_PAGES },
       },
       {
         extends: true,

@@ -4,12 +4,13 @@ import { type AddressInfo, connect } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import { collect } from '../support/edge.ts';
+import { collect, THROUGH_WRONG_NODE } from '../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
 import { askHttp2, openHttp2 } from '../support/http2-client.ts';
 
 const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
+const HUGE = THROUGH_WRONG_NODE ? Buffer.alloc(256 * 1_048_576, 'payload ') : LARGE;
 
 let gateway: TestGateway;
 let session: Session;
@@ -19,8 +20,11 @@ beforeAll(async () => {
   gateway = await startTestGateway();
   session = await agentSession(gateway).connect();
   upstream = createServer(async (req, res) => {
-    if (req.url === '/upload') res.end(String((await collect(req)).equals(LARGE)));
-    else if (req.url === '/download') res.end(LARGE);
+    if (req.url === '/upload') {
+      const body = await collect(req);
+      res.end(String(body.equals(body.length === LARGE.length ? LARGE : HUGE)));
+    } else if (req.url === '/download') res.end(LARGE);
+    else if (req.url === '/huge') res.end(HUGE);
     else if (req.url === '/break') res.writeHead(200, { 'content-length': 10 }).write('half', () => res.destroy());
     else if (req.url === '/events') res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
     else res.end(`hello ${req.headers['x-forwarded-for']}`);
@@ -53,8 +57,8 @@ async function tunnel(
 it('serves requests, large bodies both ways and websockets through the real SDK', async () => {
   await tunnel('cam.localhost');
   expect((await ask(gateway.httpPort, 'cam.localhost')).body).toBe('hello 127.0.0.1');
-  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/download' })).body.length).toBe(LARGE.length);
-  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/upload', body: LARGE })).body).toBe('true');
+  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/huge' })).body.length).toBe(HUGE.length);
+  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/upload', body: HUGE })).body).toBe('true');
 
   const socket = new WebSocket(`ws://127.0.0.1:${gateway.httpPort}/`, { headers: { host: 'cam.localhost' } });
   await once(socket, 'open');

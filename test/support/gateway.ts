@@ -11,6 +11,9 @@ import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { createLog } from '../../src/lib/log/log.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import { THROUGH_WRONG_NODE } from './edge.ts';
+import { freePorts } from './free-ports.ts';
+import { PostgresServer } from './postgres-server.ts';
 import { silentLog } from './silent-log.ts';
 
 /** A gateway on free loopback ports, with a temporary data folder. */
@@ -43,10 +46,33 @@ async function makeCa(): Promise<string> {
   return folder;
 }
 
+const KEY = Buffer.alloc(32, 7).toString('base64');
+
+/** A gateway that clients reach through another one, which shares its database and passes their connections on. */
+async function startBehindWrongNode(options: GatewayOptions): Promise<Gateway> {
+  const database = await PostgresServer.start();
+  const dataDir = await mkdtemp(join(tmpdir(), 'wrong-node-'));
+  const start = async (more: Partial<GatewayOptions>) => {
+    const { first: httpsPort } = await freePorts(3);
+    const ports = { httpsPort, httpPort: httpsPort + 1, sessionPort: httpsPort + 2 };
+    const shared = { databaseUrl: database.url(), encryptionKey: KEY, nodeAddress: `127.0.0.1:${httpsPort}` };
+    return startGateway({ ...options, ...ports, ...shared, ...more });
+  };
+  const owner = await start({});
+  const wrong = await start({ dataDir });
+  const close = async () => {
+    await Promise.all([owner.close(), wrong.close()]);
+    await database.end();
+    await rm(dataDir, { recursive: true });
+  };
+  return { ...owner, httpPort: wrong.httpPort, httpsPort: wrong.httpsPort, close };
+}
+
 /** Starts a gateway for a test. With a `dataDir`, its data stays after it is closed. */
 export async function startTestGateway(options: Partial<GatewayOptions> = {}): Promise<TestGateway> {
   const dataDir = options.dataDir ?? (await makeDataDir());
-  const gateway = await startGateway({
+  const start = THROUGH_WRONG_NODE ? startBehindWrongNode : startGateway;
+  const gateway = await start({
     domain: 'localhost',
     host: '127.0.0.1',
     httpPort: 0,

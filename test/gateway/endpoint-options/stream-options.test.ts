@@ -105,7 +105,7 @@ describe.each([
   });
 
   it('stay in force when the agent reconnects', async () => {
-    const link = await SilentLink.to(gateway.httpsPort);
+    const link = await SilentLink.to(gateway.sessionPort);
     const builder = agentSession(gateway, `127.0.0.1:${link.port}`).handleDisconnection(() => true);
     const reconnecting = await builder.connect();
     const listener = await bind((each) => each.allowCidr('10.0.0.0/8'), reconnecting);
