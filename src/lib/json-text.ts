@@ -28,8 +28,20 @@ type Next = ', or }' | ', or ]' | 'end of input';
  * @throws {JsonTextError}
  */
 export function parseJson(text: string): unknown {
-  checkJson(text);
-  return JSON.parse(text);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    checkJson(text);
+    throw error;
+  }
+  if (isDeeper(value, MAX_DEPTH)) checkJson(text);
+  return value;
+}
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1));
 }
 
 /** Checks syntax and depth of a JSON text; throws a {@link JsonTextError}. */

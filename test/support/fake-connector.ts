@@ -29,6 +29,10 @@ export class FakeConnector extends EventEmitter<{ online: []; offline: [] }> imp
   httpsPort = 8443;
   #chosen = 0;
 
+  get isOnline(): boolean {
+    return this.status.state === 'online';
+  }
+
   start(): void {
     this.goOnline();
   }

@@ -106,6 +106,8 @@ export interface SessionStatus {
 
 /** A connection to a gateway that reconnects automatically. */
 export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
+  /** Whether there is a session, so that endpoints can be bound. */
+  readonly isOnline: boolean;
   readonly status: SessionStatus;
   /**
    * Binds one endpoint on the current session.

@@ -44,9 +44,13 @@ export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> 
     this.#status = { state: 'connecting', since: new Date(), gateway, reconnects: 0, lastError: null };
   }
 
+  get isOnline(): boolean {
+    return this.#sessions.size > 0;
+  }
+
   get status(): SessionStatus {
     const status = this.#supervisor?.status ?? this.#status;
-    if (status.state === 'stopped' || this.#sessions.size === 0) return status;
+    if (status.state === 'stopped' || !this.isOnline) return status;
     const secondGateway = this.#second?.gateway;
     return { ...status, state: 'online', ...(secondGateway && { secondGateway }) };
   }

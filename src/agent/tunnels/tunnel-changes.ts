@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../../lib/log/log.ts';
 import { toTrafficPolicy } from '../../traffic-policy/document.ts';
+import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import type { TrafficCapture } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
@@ -19,7 +20,7 @@ export interface TunnelChangesOptions {
   store: TunnelStore;
   /** False for a tunnel that is being removed: it must not be opened again. */
   isActive: (supervisor: TunnelSupervisor) => boolean;
-  isOnline: () => boolean;
+  connector: Pick<Connector, 'isOnline'>;
   requireSession: () => void;
   log: Log;
 }
@@ -124,9 +125,9 @@ export class TunnelChanges {
 
   /** Closes and opens a tunnel whose connections bypass the agent, and should no longer. */
   async #openThroughAgent(id: string): Promise<void> {
-    const { list, reports, isOnline } = this.options;
+    const { list, reports, connector } = this.options;
     const supervisor = list.get(id);
-    if (!supervisor || !reports.counters(id)?.isBypassed || !isOnline()) return;
+    if (!supervisor || !reports.counters(id)?.isBypassed || !connector.isOnline) return;
     this.#changing.add(id);
     try {
       // Supervision retries when this fails.

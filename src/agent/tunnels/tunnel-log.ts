@@ -7,7 +7,7 @@ import type { TunnelList, TunnelView } from './tunnel-list.ts';
 
 export interface TunnelLogOptions {
   list: Pick<TunnelList, 'size' | 'counts' | 'values'>;
-  connector: Pick<Connector, 'status'>;
+  connector: Pick<Connector, 'isOnline'>;
   clock: Clock;
   log: Log;
 }
@@ -17,12 +17,14 @@ const MAX_NAMED_AT_START = 20;
 
 /** Logs what concerns one tunnel; the loss and the return of a session concern all, and have lines of their own. */
 export class TunnelLog {
+  #sessions = 0;
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
   constructor(private readonly options: TunnelLogOptions) {}
 
   sessionOnline(): void {
+    this.#sessions++;
     const { list, clock } = this.options;
     this.#settlingSince = list.size > 0 ? clock.now() : null;
   }
@@ -34,26 +36,26 @@ export class TunnelLog {
   /**
    * Logs that a tunnel came online or went offline, and once after the start of a session how all of them are.
    *
-   * @param lastSession the number of the session in which the tunnel was last online before; null: in none
+   * @param isFirst whether the tunnel had not been online before
    */
-  changed(tunnel: TunnelView, before: TunnelState, lastSession: number | null): void {
-    this.#logChange(tunnel, before, lastSession);
+  changed(tunnel: TunnelView, before: TunnelState, isFirst: boolean): void {
+    this.#logChange(tunnel, before, isFirst);
     this.#logSettled();
   }
 
-  #logChange({ url, tunnel, status }: TunnelView, before: TunnelState, lastSession: number | null): void {
+  #logChange({ url, tunnel, status }: TunnelView, before: TunnelState, isFirst: boolean): void {
     const { list, connector, log } = this.options;
     const isOnline = status.state === 'online';
     if (isOnline === (before === 'online')) return;
     if (isOnline) {
-      const isFirst = lastSession === null && list.size <= MAX_NAMED_AT_START;
-      if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
+      const isNamed = isFirst && list.size <= MAX_NAMED_AT_START;
+      if (isNamed || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
       return;
     }
     // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
+    const session = this.#sessions;
     setImmediate(() => {
-      const { state, reconnects } = connector.status;
-      if (state !== 'online' || reconnects !== lastSession) return;
+      if (!connector.isOnline || this.#sessions !== session) return;
       log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
     });
   }

@@ -76,7 +76,7 @@ export class TunnelManager {
       requireSession: () => this.#requireSession(),
     };
     this.#opener = new TunnelOpener(shared, defaultPolicies);
-    this.changes = new TunnelChanges({ ...shared, isOnline: () => connector.status.state === 'online' });
+    this.changes = new TunnelChanges(shared);
     this.policies = new DefaultPolicies({
       ...shared,
       opener: this.#opener,
@@ -98,7 +98,7 @@ export class TunnelManager {
     for (const tunnel of store.list()) this.#supervise(tunnel, null, this.#newCounters());
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
-    if (connector.status.state === 'online') this.#sessionOnline();
+    if (connector.isOnline) this.#sessionOnline();
   }
 
   /** Stops supervision and waits for pending writes. Endpoints end with the session. */
@@ -199,8 +199,9 @@ export class TunnelManager {
   #requireSession(): void {
     const later = { retryAfter: RETRY_AFTER_S };
     if (this.#stopped) throw new AgentError('ERR_AGENT_STOPPING', 'the agent is stopping', later);
-    const { state, gateway, lastError } = this.options.connector.status;
-    if (state === 'online') return;
+    const { connector } = this.options;
+    if (connector.isOnline) return;
+    const { gateway, lastError } = connector.status;
     const reason = lastError ? `: ${lastError.message}` : '';
     throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
   }
@@ -237,9 +238,9 @@ export class TunnelManager {
       clock,
       log,
       save: (changed) => store.save(changed),
-      changed: (before, lastSession) => {
+      changed: (before, isFirst) => {
         this.#list.changed(supervisor, before);
-        this.#log.changed(supervisor, before, lastSession);
+        this.#log.changed(supervisor, before, isFirst);
       },
     };
     const supervisor = new TunnelSupervisor(tunnel, options, endpoint);

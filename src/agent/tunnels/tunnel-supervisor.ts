@@ -9,7 +9,7 @@ import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel
 
 export interface TunnelSupervisorOptions {
   open: () => Promise<Endpoint>;
-  connector: Pick<Connector, 'status'>;
+  connector: Pick<Connector, 'isOnline' | 'status'>;
   limiter: Limiter;
   clock: Clock;
   log: Log;
@@ -18,9 +18,9 @@ export interface TunnelSupervisorOptions {
   /**
    * Called after the state or the URL has changed.
    *
-   * @param lastSession the number of the session in which the tunnel was last online before; null: in none
+   * @param isFirst whether the tunnel had not been online before
    */
-  changed: (before: TunnelState, lastSession: number | null) => void;
+  changed: (before: TunnelState, isFirst: boolean) => void;
 }
 
 type LastError = TunnelStatus['lastError'];
@@ -42,7 +42,7 @@ export class TunnelSupervisor {
   /** Settles when no attempt to bind is under way; never rejects. */
   #attempt: Promise<unknown> = Promise.resolve();
   #status: TunnelStatus;
-  #lastSession: number | null;
+  #wasOnline: boolean;
   /** Identifies the running loop; null while stopped. */
   #run: symbol | null = null;
   #bindError: unknown = null;
@@ -55,11 +55,11 @@ export class TunnelSupervisor {
     private readonly options: TunnelSupervisorOptions,
     endpoint: Endpoint | null = null,
   ) {
-    const { clock, connector } = options;
+    const { clock } = options;
     this.#tunnel = tunnel;
     this.#endpoint = endpoint;
     this.#status = { state: endpoint ? 'online' : 'connecting', since: new Date(), lastError: null };
-    this.#lastSession = endpoint && connector.status.reconnects;
+    this.#wasOnline = endpoint !== null;
     this.#retry = new RetrySchedule(() => clock.random());
     this.#wait = new InterruptibleWait(clock);
   }
@@ -88,10 +88,11 @@ export class TunnelSupervisor {
   }
 
   get status(): TunnelStatus {
-    const { state, lastError } = this.options.connector.status;
-    const waiting = state !== 'online' && this.#status.state !== 'online';
+    const { connector } = this.options;
+    if (this.#status.state === 'online' || connector.isOnline) return this.#status;
     // The reason the session is down now is more useful than the one it was lost for.
-    return waiting && lastError ? { ...this.#status, lastError } : this.#status;
+    const { lastError } = connector.status;
+    return lastError ? { ...this.#status, lastError } : this.#status;
   }
 
   /** Starts or resumes supervision. */
@@ -232,7 +233,7 @@ export class TunnelSupervisor {
   async #changeUrl(url: string): Promise<void> {
     const domain = isLabel(this.#tunnel) ? domainOf(url, this.#tunnel.protocol) : this.#tunnel.domain;
     this.#tunnel = { ...this.#tunnel, url, domain };
-    this.options.changed(this.#status.state, this.#lastSession);
+    this.options.changed(this.#status.state, !this.#wasOnline);
     await this.options.save(this.#tunnel).catch((err: unknown) => {
       this.options.log.warn({ err, url }, 'new tunnel URL could not be saved; keeping it in memory');
     });
@@ -257,7 +258,7 @@ export class TunnelSupervisor {
   }
 
   #isSessionOnline(): boolean {
-    return this.options.connector.status.state === 'online';
+    return this.options.connector.isOnline;
   }
 
   #set(state: TunnelState, lastError: LastError): void {
@@ -265,8 +266,8 @@ export class TunnelSupervisor {
     const since = before.state === state ? before.since : new Date();
     this.#status = { state, since, lastError };
     if (before.state === state) return;
-    const lastSession = this.#lastSession;
-    if (state === 'online') this.#lastSession = this.options.connector.status.reconnects;
-    this.options.changed(before.state, lastSession);
+    const isFirst = !this.#wasOnline;
+    this.#wasOnline ||= state === 'online';
+    this.options.changed(before.state, isFirst);
   }
 }

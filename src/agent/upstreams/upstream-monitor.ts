@@ -15,7 +15,7 @@ export interface UpstreamMonitorOptions {
   /** Looks for connections that upstreams keep open after clients have left. */
   lookForAbandoned: () => void;
   /** Without a session, no clients can arrive, and checks would only wake the device. */
-  connector: Pick<Connector, 'status'>;
+  connector: Pick<Connector, 'isOnline'>;
   clock: Clock;
 }
 
@@ -57,36 +57,23 @@ export class UpstreamMonitor {
    * @param only omitted: all upstreams
    */
   async refresh(only?: UpstreamHealth): Promise<void> {
-    if (!this.#isOnline) return;
+    if (!this.options.connector.isOnline) return;
     if (only === undefined) this.options.lookForAbandoned();
-    const checks = this.#oldest(FRESH_FOR_READER_MS, only ? this.options.healths.size : MAX_BATCH)
-      .filter((health) => only === undefined || health === only)
-      .map((health) => this.#check(health, true));
+    const among = only ? [only] : this.options.healths.values();
+    const checks = oldest(among, FRESH_FOR_READER_MS, MAX_BATCH).map((health) => this.#check(health, true));
     if (checks.length === 0) return;
     await withDeadline(Promise.all(checks), 'checking upstreams', READER_WAIT_MS).catch(() => {}); // still old, and dated
   }
 
-  get #isOnline(): boolean {
-    return this.options.connector.status.state === 'online';
-  }
-
   async #loop(): Promise<void> {
-    const { clock, healths } = this.options;
+    const { clock, healths, connector } = this.options;
     for (;;) {
       await clock.sleep(BATCH_MS, this.#stopped.signal);
-      if (!this.#isOnline) continue;
+      if (!connector.isOnline) continue;
       this.options.lookForAbandoned();
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
-      for (const health of this.#oldest(FRESH_MS, size)) void this.#check(health, false);
+      for (const health of oldest(healths.values(), FRESH_MS, size)) void this.#check(health, false);
     }
-  }
-
-  #oldest(olderThanMs: number, max: number): UpstreamHealth[] {
-    return this.options.healths
-      .values()
-      .filter(({ ageMs }) => ageMs >= olderThanMs)
-      .sort((a, b) => b.ageMs - a.ageMs || 0)
-      .slice(0, max);
   }
 
   #check(health: UpstreamHealth, forReader: boolean): Promise<void> {
@@ -98,7 +85,7 @@ export class UpstreamMonitor {
   }
 
   async #try(health: UpstreamHealth, forReader: boolean): Promise<void> {
-    const { connect, request } = this.options;
+    const { connect, request, connector } = this.options;
     try {
       const socket = await connect(health);
       const asks = health.asksRequest(forReader);
@@ -107,7 +94,14 @@ export class UpstreamMonitor {
       else socket.destroy();
     } catch (error) {
       // A session that ended meanwhile may have taken the network with it.
-      if (this.#isOnline && !this.#stopped.signal.aborted) health.failed(error, false);
+      if (connector.isOnline && !this.#stopped.signal.aborted) health.failed(error, false);
     }
   }
+}
+
+function oldest(healths: readonly UpstreamHealth[], olderThanMs: number, max: number): UpstreamHealth[] {
+  return healths
+    .filter(({ ageMs }) => ageMs >= olderThanMs)
+    .sort((a, b) => b.ageMs - a.ageMs || 0)
+    .slice(0, max);
 }

@@ -11,6 +11,7 @@ export interface TailLine {
 const MAX_LINES = 100;
 /** Longer lines lose their fields. */
 const MAX_LENGTH = 4_096;
+/** As a number before the readable format, and as a name in JSON. */
 const LEVELS: Readonly<Record<string, TailLine['level']>> = {
   40: 'warn',
   50: 'error',
@@ -19,17 +20,14 @@ const LEVELS: Readonly<Record<string, TailLine['level']>> = {
   error: 'error',
   fatal: 'fatal',
 };
-/** Both formats begin with the level: as a number before the readable one, as a name in JSON. */
-const IMPORTANT = /^\{"level":(?:[456]0|"(?:warn|error|fatal)")/;
 
 /** Keeps the last warnings and errors of the log in memory, with secrets redacted as in the log. */
 export class LogTail {
   #lines: TailLine[] = [];
   #next = 1;
 
-  /** @param text a line of JSON from the logger */
-  add(text: string): void {
-    if (!IMPORTANT.test(text)) return;
+  /** @param text a line of JSON from the logger, of a warning or an error */
+  write(text: string): void {
     const { level, time, msg, ...fields } = JSON.parse(text);
     const line: TailLine = {
       number: this.#next++,

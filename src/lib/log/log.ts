@@ -22,7 +22,7 @@ const ID = /^(?:ak|cr)_[0-9A-Za-z]{1,27}$/;
  * Creates the process's log: JSON lines, or readable lines for a terminal.
  *
  * @param destination default: standard output
- * @param tail also receives every line
+ * @param tail also receives the warnings and errors
  */
 export async function createLog(
   level: LogLevel,
@@ -38,15 +38,10 @@ export async function createLog(
     serializers: { err: (error: Error) => maskedFields(pino.stdSerializers.err(error)) },
   };
   if (format === 'json') {
-    const lines = {
-      write: (line: string) => {
-        tail?.add(line);
-        destination.write(printableJson(line));
-      },
-    };
+    const lines = { write: (line: string) => destination.write(printableJson(line)) };
     return pino(
       { ...options, formatters: { ...options.formatters, level: (label: string) => ({ level: label }) } },
-      lines,
+      withTail(lines, tail),
     );
   }
   const { default: pretty } = await import('pino-pretty');
@@ -55,13 +50,16 @@ export async function createLog(
     translateTime: 'SYS:HH:MM:ss',
     ignore: 'pid,hostname',
   });
-  const lines = {
-    write: (line: string) => {
-      tail?.add(line);
-      destination.write(prettify(withVisibleEscapes(line)));
-    },
-  };
-  return pino(options, lines);
+  const lines = { write: (line: string) => destination.write(prettify(withVisibleEscapes(line))) };
+  return pino(options, withTail(lines, tail));
+}
+
+function withTail(lines: DestinationStream, tail: LogTail | null): DestinationStream {
+  if (tail === null) return lines;
+  return pino.multistream([
+    { level: 'trace', stream: lines },
+    { level: 'warn', stream: tail },
+  ]);
 }
 
 /** Masks fields that stand for secrets, also within other fields. */

@@ -1,11 +1,11 @@
 import { hyphenated, nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { AddHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { headerTemplates } from '../action-parts/header-templates.ts';
 import { parseConfig } from '../action-problems.ts';
 import { headerText } from '../header-text.ts';
 import type { PolicyRequest, Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
-import { headerTemplates } from './header-names.ts';
 
 /**
  * Appends headers, but replaces `host`: a request has exactly one. Of a request's other headers, those are removed that

@@ -2,15 +2,14 @@ import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
+import { prepareReplacement, Replacement, replacementsOf } from '../action-parts/find-replace.ts';
+import { decodedBody, forgetBytes } from '../action-parts/message-body.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyRequest, PolicyResponse, PolicyScope } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { TextReplacement } from '../text-replacements.ts';
-import { forgetBytes } from './changed-body.ts';
-import { decodedBody } from './encoded-body.ts';
-import { prepareReplacement, Replacement, replacementsOf } from './replacements.ts';
 
 const MAX_BODY = 1024 * 1024;
 

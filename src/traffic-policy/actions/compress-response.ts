@@ -1,11 +1,11 @@
 import { z } from 'zod';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import type { ActionContext } from '../action-context.ts';
+import { forgetBytes } from '../action-parts/message-body.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
 import type { PreparedAction } from '../steps.ts';
-import { forgetBytes } from './changed-body.ts';
 
 const KIB = 1024;
 

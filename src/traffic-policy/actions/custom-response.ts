@@ -1,9 +1,9 @@
 import { CustomResponseConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { headerTemplates } from '../action-parts/header-templates.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import type { PolicyAnswer, PreparedAction } from '../steps.ts';
-import { headerTemplates } from './header-names.ts';
 
 /** Statuses whose responses have no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5). */
 const WITHOUT_BODY: ReadonlySet<number> = new Set([204, 205, 304]);

@@ -6,6 +6,8 @@ import { nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { durationBetween, Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { type HeaderTemplates, headerTemplates } from '../action-parts/header-templates.ts';
+import { decodedBody } from '../action-parts/message-body.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { Declarations } from '../cel/check-expression.ts';
 import { type Expression, ExpressionError } from '../cel/expression.ts';
@@ -17,8 +19,6 @@ import { firstValue } from '../scope/header-map.ts';
 import type { ProcessorTime } from '../state/processor-time.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
-import { decodedBody } from './encoded-body.ts';
-import { type HeaderTemplates, headerTemplates } from './header-names.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
 const MAX_RESPONSE = 256 * 1024;

@@ -9,13 +9,13 @@ import {
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
+import { findToken, type TokenPlace, TokenRefused } from '../action-parts/token-finder.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { KeySets } from '../state/key-sets.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { NO_ERROR } from './restrict-ips.ts';
-import { findToken, type TokenPlace, TokenRefused } from './token-finder.ts';
 
 const oneOrMany = <T extends z.ZodType>(schema: T) =>
   z.union([schema.transform((only) => [only]), z.array(schema).min(1).max(10)]);

@@ -1,13 +1,13 @@
 import { z } from 'zod';
 import { Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { UrlReplacement } from '../action-parts/find-replace.ts';
+import { headerTemplates } from '../action-parts/header-templates.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
-import { headerTemplates } from './header-names.ts';
 import { NO_ERROR } from './restrict-ips.ts';
-import { UrlReplacement } from './url-replacement.ts';
 
 const RedirectConfig = z.strictObject({
   from: z.string().optional(),

@@ -1,11 +1,11 @@
 import { hyphenated, nameAt, valueAt } from '../../lib/http/header-fields.ts';
 import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { configurableName } from '../action-parts/header-templates.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-errors.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
-import { configurableName } from './header-names.ts';
 
 /** Removes headers, in any case of their names, and those that upstreams could take for them: with underscores. */
 export function removeHeaders(config: unknown, context: ActionContext): PreparedAction {

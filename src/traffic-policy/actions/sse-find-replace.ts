@@ -1,11 +1,11 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
+import { prepareReplacement, Replacement, replacementsOf } from '../action-parts/find-replace.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { EventStreamMessage, PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import type { TextReplacement } from '../text-replacements.ts';
-import { prepareReplacement, Replacement, replacementsOf } from './replacements.ts';
 
 const FIELDS = ['data', 'retry'] as const;
 type Field = (typeof FIELDS)[number];

@@ -1,12 +1,12 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
+import { UrlReplacement } from '../action-parts/find-replace.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
 import { replaceHost } from './add-headers.ts';
 import { NO_ERROR } from './restrict-ips.ts';
-import { UrlReplacement } from './url-replacement.ts';
 
 const UrlRewriteConfig = z.strictObject({ from: z.string().optional(), to: z.string().min(1) });
 

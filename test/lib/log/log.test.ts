@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createLog, LogOutput } from '../../../src/lib/log/log.ts';
+import { LogTail } from '../../../src/lib/log/log-tail.ts';
 import { makeFolder } from '../../support/temporary-folder.ts';
 
 let folder: string;
@@ -96,3 +97,18 @@ it.each(['json', 'pretty'] as const)(
     if (format === 'json') expect(JSON.parse(text)).toMatchObject({ agent: evil, err: { message: evil } });
   },
 );
+
+it.each(['json', 'pretty'] as const)('the tail of a %s log has its warnings and errors only', async (format) => {
+  const tail = new LogTail();
+  const written: string[] = [];
+  const log = await createLog('debug', format, { write: (line) => void written.push(line) }, tail);
+  log.debug('one');
+  log.info('two');
+  log.warn({ reason: 'timeout', token: 'hunter2' }, 'three');
+  log.child({ part: 'gateway' }, { level: 'warn' }).error('four');
+  expect(written).toHaveLength(4);
+  expect(tail.since()).toMatchObject([
+    { level: 'warn', msg: 'three', fields: { reason: 'timeout', token: '[masked]' } },
+    { level: 'error', msg: 'four', fields: { part: 'gateway' } },
+  ]);
+});

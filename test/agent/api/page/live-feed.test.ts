@@ -85,7 +85,7 @@ describe('the live feed', () => {
     expect(checks()).toBe(1);
     await clock.advance(1_000);
     const second = await tunnels.create(tunnelRequest({ domain: 'second.localhost' }));
-    logTail.add('{"level":"warn","time":"2026-11-22T12:00:00.000Z","msg":"session lost","reason":"timeout"}\n');
+    logTail.write('{"level":"warn","time":"2026-11-22T12:00:00.000Z","msg":"session lost","reason":"timeout"}\n');
     await clock.advance(1_000);
     await until(() => page.events().length > 1, 'the change');
     const change: FeedChange = page.events()[1]?.data;

@@ -1,6 +1,6 @@
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip, inflate } from 'node:zlib';
-import { trimSpace } from '../../lib/http/header-fields.ts';
+import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 import { allValues } from '../scope/header-map.ts';
 
 type Decode = (body: Buffer, limit: { maxOutputLength: number }) => Promise<Buffer>;
@@ -29,4 +29,22 @@ export async function decodedBody(body: Buffer, headers: readonly string[], maxB
   } catch (error) {
     throw new Error(`the body cannot be decoded, or is longer than ${maxBytes} bytes`, { cause: error });
   }
+}
+
+/** Headers that say something of a body that only holds for its bytes as they were. */
+const OF_BYTES: ReadonlySet<string> = new Set([
+  ...['accept-ranges', 'content-digest', 'content-encoding', 'content-length', 'content-md5', 'digest', 'repr-digest'],
+]);
+
+/** Removes from headers what no longer holds once a body has other bytes. */
+export function forgetBytes(headers: string[]): void {
+  const kept: string[] = [];
+  for (let at = 0; at < headers.length; at += 2) {
+    const lower = nameAt(headers, at).toLowerCase();
+    const value = valueAt(headers, at);
+    if (OF_BYTES.has(lower)) continue;
+    // A weak validator claims the same meaning only (RFC 9110, section 8.8.1).
+    kept.push(nameAt(headers, at), lower === 'etag' && !value.startsWith('W/') ? `W/${value}` : value);
+  }
+  headers.splice(0, headers.length, ...kept);
 }
