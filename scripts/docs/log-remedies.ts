@@ -94,7 +94,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'declared tunnel not applied': 'follow `reason`',
   'declared tunnels not applied': 'correct the files in `folder`, then restart',
   'no tunnels yet; start one': 'run the `command`',
-  'no progress; systemd restarts the service': 'report it as a bug when it repeats',
+  'no progress; systemd restarts the service':
+    'nothing after lines that say that attempts are pending: the SDK was stuck; otherwise report it as a bug when it repeats',
   'remote API disabled: cannot read the API token; fix it and reload': 'fix the file that `reason` names, then reload',
   'remote API without authentication: anyone with the URL can create and delete tunnels':
     'set AGENT_API_AUTH=token unless this is intended',

@@ -37,7 +37,9 @@ export const AGENT_SERVICE: Service = {
   nodeOptions: ['--max-semi-space-size=1', '--v8-pool-size=1'],
   reloads: true,
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
-  environment: ['AGENT_GATEWAY=remote', 'AGENT_TUNNELS_DIR=/etc/device-agent/tunnels.d'],
+  // The SDK's threads take 30 MiB less after many clients, and are as fast, when they share two of the C library's memory pools
+  // (measured with two cores; each further core adds eight pools).
+  environment: ['AGENT_GATEWAY=remote', 'AGENT_TUNNELS_DIR=/etc/device-agent/tunnels.d', 'MALLOC_ARENA_MAX=2'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
   // With it, the agent fetches a rotated authtoken.
   otherCredentials: [{ name: ENROLMENT_CREDENTIAL, file: `/etc/device-agent/${ENROLMENT_FILE}` }],

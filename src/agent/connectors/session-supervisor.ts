@@ -206,13 +206,14 @@ export class SessionSupervisor {
     });
   }
 
+  /** Reports no progress: an SDK whose threads are stuck works again in a new process only, which the watchdog starts. */
   async #awaitPending(signal: AbortSignal): Promise<void> {
     const { clock } = this.deps;
     const until = clock.now() + PENDING_PATIENCE_MS;
     while (this.#pending >= MAX_PENDING && clock.now() < until) {
-      this.#noteFailure(
+      this.#showFailure(
         null,
-        `${this.#pending} attempts are pending; the next one waits for one of them, 15 min at most`,
+        `${this.#pending} attempts are pending; the next one waits for one of them, 15 min at most; restart the agent if this lasts`,
       );
       await clock.sleep(PENDING_CHECK_MS, signal);
     }
@@ -246,6 +247,10 @@ export class SessionSupervisor {
 
   #noteFailure(code: string | null, message: string): void {
     this.deps.progress.report();
+    this.#showFailure(code, message);
+  }
+
+  #showFailure(code: string | null, message: string): void {
     this.#status = { ...this.#status, lastError: { code, message } };
     this.#outage.failure(message, code);
   }

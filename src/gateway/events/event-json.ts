@@ -1,3 +1,4 @@
+import { printableJson } from '../../lib/terminal-text.ts';
 import type { EventRow } from '../store/events.ts';
 
 /** What takes a destination's events. */
@@ -13,13 +14,17 @@ export interface EventSink {
   send(events: readonly EventRow[], signal: AbortSignal): Promise<void>;
 }
 
-/** An event as destinations get it: ngrok's four members, and who has made a change. */
+/**
+ * An event as destinations get it: ngrok's four members, and who has made a change. Terminals may show it: agents and clients
+ * have chosen parts of it.
+ */
 export function eventJson({ id, created_at, type, before, after, by, from_address }: EventRow): string {
-  return JSON.stringify({
+  const event = {
     event_id: id,
     event_type: type,
     event_timestamp: created_at,
     object: after ?? before,
     ...(by !== null && { before: after && before, by, from_address }),
-  });
+  };
+  return printableJson(JSON.stringify(event));
 }

@@ -55,9 +55,12 @@ export class Sites {
   #make(authority: string, clientId: string, clientSecret: string): SignInSite {
     const { place, authId, cookieDomain: domain } = this.options;
     if (clientId === '') throw new PolicyFailure('ERR_NGROK_2234', 'config.client_id is empty');
+    const url = `https://${authority}`;
     // Names below a wildcard can be anything, also what would be another host in a URL.
-    if (!AUTHORITY.test(authority)) throw new PolicyFailure('ERR_NGROK_2300', 'the request has no usable host');
-    const { origin, hostname } = new URL(`https://${authority}`);
+    if (!AUTHORITY.test(authority) || !URL.canParse(url)) {
+      throw new PolicyFailure('ERR_NGROK_2300', 'the request has no usable host');
+    }
+    const { origin, hostname } = new URL(url);
     // The same endpoint with a dot at the end: an end of the sign-ins at a host is meant for those, too.
     const host = hostname.replace(/\.$/, '');
     if (domain !== null && host !== domain && !host.endsWith(`.${domain}`)) {

@@ -310,8 +310,7 @@ it('logs no failed attempts once a session is online', async () => {
 
 it('reports progress in every kind of outage, for the watchdog', async () => {
   const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
-  const hang = () => new Promise<GatewaySession>(() => {});
-  for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse], ['up', hang]] as const) {
+  for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse]] as const) {
     const { clock, progress, world, supervisor } = await supervised();
     clock.chance = () => 1;
     world.network = network;
@@ -327,6 +326,19 @@ it('reports progress in every kind of outage, for the watchdog', async () => {
     await clock.advance(5 * MINUTE);
     expect(progress.silentMs).toBeGreaterThan(4 * MINUTE);
   }
+});
+
+it('reports no progress when eight attempts neither succeed nor fail, so that the watchdog restarts a stuck SDK', async () => {
+  const { clock, progress, world, supervisor } = await supervised();
+  world.connect = () => new Promise(() => {});
+  supervisor.start();
+  while (world.attempts < 8) {
+    expect(progress.silentMs).toBeLessThan(MINUTE);
+    await clock.advance(5_000);
+  }
+  await clock.advance(3 * MINUTE);
+  expect(progress.silentMs).toBeGreaterThan(90_000);
+  await supervisor.stop();
 });
 
 it('stop() does not wait for a gateway that never answers', async () => {

@@ -177,7 +177,8 @@ it('tries a new target at once, and another destination does not wait for one th
 it('writes to a file as well', async () => {
   const destination = await create('/event_destinations', { target: { file: { name: 'audit' } } });
   await create('/event_subscriptions', { sources: [{ type: '*' }], destination_ids: [destination] });
-  const id = await policy('first');
+  // Control characters of eight bits, and one that turns text around: terminals obey both.
+  const id = await policy('\u009b2J\u202efirst');
   await recorded(destination);
   const lines = readFileSync(join(server.folder, 'events', 'audit.jsonl'), 'utf8')
     .trimEnd()
@@ -186,6 +187,7 @@ it('writes to a file as well', async () => {
     expect.stringMatching(/^esb_/),
     id,
   ]);
+  expect(lines[1]).toContain('"description":"\\u009b2J\\u202efirst"');
 });
 
 it('counts events that have become too old', async () => {

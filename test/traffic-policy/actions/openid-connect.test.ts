@@ -217,16 +217,17 @@ describe('openid-connect', () => {
     expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain('signed out');
   });
 
-  it.each(['evil.example/.example.com', 'evil.example?.example.com', 'a@cam.example.com', ''])(
-    'signs nobody in at the host %j, which is another one in a URL',
-    async (host) => {
-      const { ports } = setUp().world;
-      const action = { type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT } };
-      const policy = compilePolicy(JSON.stringify({ on_http_request: [{ actions: [action] }] }), 'https', { ports });
-      const connection = connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES });
-      expect(await policy.onHttpRequest?.(requestFor({ host, connection }))).toMatchObject({ status: 500 });
-    },
-  );
+  it.each([
+    ...['evil.example/.example.com', 'evil.example?.example.com', 'a@cam.example.com', ''],
+    ...['cam.example.com:99999', 'xn--a.example.com'],
+  ])('signs nobody in at the host %j, which is another one in a URL, or none', async (host) => {
+    const { ports, troubles } = setUp().world;
+    const action = { type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT } };
+    const policy = compilePolicy(JSON.stringify({ on_http_request: [{ actions: [action] }] }), 'https', { ports });
+    const connection = connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES });
+    expect(await policy.onHttpRequest?.(requestFor({ host, connection }))).toMatchObject({ status: 500 });
+    expect(troubles).toMatchObject([{ message: 'the request has no usable host' }]);
+  });
 
   it('signs in from two tabs at once, each to its page', async () => {
     const { browser } = setUp();
