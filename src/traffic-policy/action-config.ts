@@ -100,8 +100,13 @@ export function durationBetween(minMs: number, maxMs: number) {
     const [code, message] =
       ms === null
         ? ['ERR_NGROK_2228', 'must be a duration such as 90s, 10m or 1h']
-        : ['ERR_NGROK_2225', `must be between ${minMs / 1000} s and ${maxMs / 1000} s`];
+        : ['ERR_NGROK_2225', `must be between ${shortest(minMs)} and ${shortest(maxMs)}`];
     context.addIssue({ code: 'custom', message, params: { ngrok: code } });
     return z.NEVER;
   });
+}
+
+/** As policies write it. */
+function shortest(ms: number): string {
+  return ms % 3_600_000 === 0 ? `${ms / 3_600_000}h` : `${ms / 1000}s`;
 }

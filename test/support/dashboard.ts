@@ -46,6 +46,7 @@ export type Filled = Record<
   | 'audit-log'
   | 'authorities'
   | 'people'
+  | 'sign-ins'
   | 'bot-users'
   | 'authtokens'
   | 'api-keys'
@@ -203,6 +204,11 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       ...{ expires_at: retries_at, max_uses: 2, uses: 1, last_used_at: now },
     };
     store.shareLinks.insert(link);
+    const user = {
+      ...{ id: store.ids.next('au'), created_at: now, last_login: now },
+      ...{ issuer: 'https://idp.example.com', subject: text, email: text, name: text },
+    };
+    store.applicationUsers.insert(user);
     const id = store.ids.next('ed');
     const destination = { ...row('ed'), id, ...store.eventDestinations.sealed({ kind: 'file', name: 'audit' }, id) };
     store.eventDestinations.insert(destination);
@@ -226,6 +232,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       'audit-log': change.id,
       authorities: authority.id,
       people: person.id,
+      'sign-ins': user.id,
       'bot-users': bot.id,
       authtokens: authtoken.id,
       'api-keys': key.id,

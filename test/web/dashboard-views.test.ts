@@ -65,6 +65,8 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
     authorities.insert({ ...row, id: ids.next('ca'), facts: { ...row.facts, subject_common_name: FRESH } });
   },
   people: (store) => void addPerson(store, { email: `${FRESH}@example.com` }),
+  'sign-ins': ({ applicationUsers: users, ids }, { 'sign-ins': id }) =>
+    users.insert({ ...existing(users, id), id: ids.next('au'), subject: FRESH, email: `${FRESH}@example.com` }),
   'bot-users': ({ botUsers, ids }, { 'bot-users': id }) =>
     botUsers.insert({ ...existing(botUsers, id), id: ids.next('bot'), name: FRESH }),
   authtokens: (store) => void issueCredential(store, { description: FRESH, acl: [] }),

@@ -24,6 +24,7 @@ import { ipPoliciesSection } from './sections/ip-policies.tsx';
 import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
 import { peopleSection } from './sections/people.tsx';
 import { shareLinksSection } from './sections/share-links.tsx';
+import { signInsSection } from './sections/sign-ins.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
 import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
@@ -63,6 +64,7 @@ const SECTIONS = Object.fromEntries(
     vaultsSection,
     authoritiesSection,
     peopleSection,
+    signInsSection,
     botUsersSection,
     authtokensSection,
     apiKeysSection,

@@ -17,7 +17,7 @@ const GROUPS: readonly { name: string | null; title?: string; views: readonly Vi
   {
     name: 'access',
     title: 'Access',
-    views: ['people', 'bot-users', 'authtokens', 'api-keys', 'share-links'],
+    views: ['people', 'sign-ins', 'bot-users', 'authtokens', 'api-keys', 'share-links'],
   },
   { name: 'events', title: 'Events', views: ['audit-log', 'event-destinations', 'event-subscriptions'] },
 ];

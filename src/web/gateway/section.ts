@@ -23,6 +23,7 @@ export const SECTION_TITLES = {
   vaults: 'Vaults',
   authorities: 'Client CAs',
   people: 'People',
+  'sign-ins': 'Sign-ins',
   'bot-users': 'Bot users',
   authtokens: 'Authtokens',
   'api-keys': 'API keys',

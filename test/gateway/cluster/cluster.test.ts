@@ -275,22 +275,35 @@ it('people of the gateway sign in at any gateway, also with what another one has
 
   // The endpoint is at the other one, which has sealed the request, and opens the code.
   const door = `https://door.localhost:${one.httpsPort}/`;
-  const begun = await exchange(door);
-  const request = new URL(String(begun.headers.location)).searchParams.get('request') ?? '';
   const isKnown = () => one.store.people.byEmail('jo@example.com')?.password_set_at != null;
   await until(isKnown, 'the password at the first one', { everyMs: 50 });
-  const done = await send(one, '/sign-in', { email: 'jo@example.com', password, request });
-  const cookie = String(begun.headers['set-cookie']).split(';')[0] ?? '';
-  const returned = await exchange(String(done.headers.location), { headers: { cookie } });
-  expect(returned).toMatchObject({ status: 302, headers: { location: door } });
-  const cookies = [returned.headers['set-cookie'] ?? []]
-    .flat()
-    .map((each) => each.split(';')[0])
-    .join('; ');
-  const status = async () => (await exchange(door, { headers: { cookie: cookies } })).status;
-  expect(await status()).toBe(200);
+  const signIn = async () => {
+    const begun = await exchange(door);
+    const request = new URL(String(begun.headers.location)).searchParams.get('request') ?? '';
+    const done = await send(one, '/sign-in', { email: 'jo@example.com', password, request });
+    const cookie = String(begun.headers['set-cookie']).split(';')[0] ?? '';
+    const returned = await exchange(String(done.headers.location), { headers: { cookie } });
+    expect(returned).toMatchObject({ status: 302, headers: { location: door } });
+    return [returned.headers['set-cookie'] ?? []]
+      .flat()
+      .map((each) => each.split(';')[0])
+      .join('; ');
+  };
+  const status = async (cookie: string) => (await exchange(door, { headers: { cookie } })).status;
+  const first = await signIn();
+  expect(await status(first)).toBe(200);
+  const listed = () => one.store.applicationSessions.page(null, 1)[0];
+  await until(() => listed() !== undefined, 'the session in the list of the first one', { everyMs: 50 });
+  const { id = '' } = listed() ?? {};
+  await exchange(`${door}ngrok/logout`, { headers: { cookie: first } });
+  const isEnded = () => one.store.endedSignIns.before('', '', '', id) > 0;
+  await until(isEnded, 'the end of the session at the first one', { everyMs: 50 });
+  expect(await status(first)).toBe(302);
+
+  const second = await signIn();
+  expect(await status(second)).toBe(200);
   await api.call('DELETE', `/people/${person.id}`);
-  await until(async () => (await status()) === 302, 'nobody is signed in any longer', { everyMs: 50 });
+  await until(async () => (await status(second)) === 302, 'nobody is signed in any longer', { everyMs: 50 });
 });
 
 it('clients of any gateway reach the labelled tunnels behind an edge, and never those of a stranger', {
