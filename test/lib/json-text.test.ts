@@ -18,6 +18,12 @@ it.each([
   expect(() => parseJson(text)).toThrow(message);
 });
 
+it('accepts 64 levels, and no more, also within text with brackets', () => {
+  const nested = (levels: number) => `${'{"[":['.repeat(levels / 2)}1${']}'.repeat(levels / 2)}`;
+  expect(parseJson(nested(64))).toEqual(JSON.parse(nested(64)));
+  expect(() => parseJson(nested(66))).toThrow('nested deeper than 64 levels');
+});
+
 it('accepts exactly the texts that JSON.parse accepts', () => {
   const snippets = fc.constantFrom(
     '{',
