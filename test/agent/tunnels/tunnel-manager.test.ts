@@ -366,6 +366,13 @@ describe('supervised tunnels', () => {
     expect(clock.delays).toEqual([499, 999, 1999, 3999, 7999, 15999, ...new Array<number>(6).fill(29999)]);
     const said = lines.filter(({ msg }) => msg === 'tunnel failed; retrying');
     expect(said.map(({ code }) => code)).toEqual(['ERR_NGROK_741', 'ERR_NGROK_334']);
+    const changes = lines.flatMap(({ msg, url }) =>
+      msg === 'tunnel offline' || msg === 'tunnel online' ? [[msg, url]] : [],
+    );
+    expect(changes).toEqual([
+      ['tunnel offline', view.url],
+      ['tunnel online', view.url],
+    ]);
   });
 
   it.each([null, 'ERR_NGROK_741'])('back off from a gateway that ends every endpoint with %s', async (code) => {
