@@ -566,6 +566,31 @@ async function echoed(client: Socket, opened = 'connect'): Promise<string | null
   }
 }
 
+it('clients of a pool get a member at their gateway, or one at another gateway when there is none', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const bind = async (gateway: Gateway, answer: string) => {
+    const service = await startHttpService((_req, res) => void res.end(answer));
+    onTestFinished(() => service.close());
+    const session = await sessionAt(gateway, authtoken);
+    const listener = await session.httpEndpoint().domain('pool.localhost').poolingEnabled(true).listen();
+    forward(listener, service.url);
+    return listener;
+  };
+  const answers = () =>
+    Promise.all(
+      [one, two].map(async (node) => (await getPublic(node, 'https://pool.localhost/').catch(() => null))?.body),
+    );
+  const [first] = [await bind(one, 'at one'), await bind(two, 'at two')];
+  expect(await answers()).toEqual(['at one', 'at two']);
+  await first.close();
+  await until(async () => String(await answers()) === 'at two,at two', 'the member that is left', { everyMs: 50 });
+  await bind(one, 'at one');
+  expect(await answers()).toEqual(['at one', 'at two']);
+});
+
 it('every gateway serves cloud endpoints, whose URLs no agent has anywhere', { timeout: 60_000, ...only }, async () => {
   const { one, two, authtoken } = await twoNodes();
   const [agents, api] = [await sessionAt(two, authtoken), await GatewayClient.of(one)];
