@@ -20,7 +20,7 @@ export function requireApiKey(
     const { authorization } = req.headers;
     const holder = authorization === undefined ? holderOf(req) : null;
     let result = holder ?? identify(store, authorization);
-    if (typeof result !== 'string') {
+    if (typeof result !== 'string' && authorization !== undefined) {
       // A command beside another gateway uses the key that it has just made.
       await store.database.catchUp();
       result = identify(store, authorization);
