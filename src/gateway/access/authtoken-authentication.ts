@@ -10,14 +10,18 @@ import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from
 
 export class AuthtokenAuthentication implements AgentAccess {
   constructor(
-    private readonly store: Pick<Store, 'credentials' | 'botUsers'>,
+    private readonly store: Pick<Store, 'credentials' | 'botUsers' | 'database'>,
     private readonly acl: AuthtokenAcl,
     private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
     private readonly isRefused: (remoteAddress: string) => boolean,
   ) {}
 
   async authenticate(authtoken: string, remoteAddress: string): Promise<Credential> {
-    const answer = credentialOf(authtoken, this.store);
+    let answer = credentialOf(authtoken, this.store);
+    if ('code' in answer) {
+      await this.store.database.catchUp();
+      answer = credentialOf(authtoken, this.store);
+    }
     if ('code' in answer) throw rpcError(answer);
     if (this.isRefused(remoteAddress)) {
       throw rpcError({ code: 115, text: `an IP restriction does not allow agents at ${remoteAddress}` });

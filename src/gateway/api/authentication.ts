@@ -16,10 +16,15 @@ export function requireApiKey(
   holderOf: (req: IncomingMessage) => string | null,
   isRefused: RefusesAddress,
 ): Handler {
-  return (req, res, next) => {
+  return async (req, res, next) => {
     const { authorization } = req.headers;
     const holder = authorization === undefined ? holderOf(req) : null;
-    const result = holder ?? identify(store, authorization);
+    let result = holder ?? identify(store, authorization);
+    if (typeof result !== 'string' && authorization !== undefined) {
+      // A command beside another gateway uses the key that it has just made.
+      await store.database.catchUp();
+      result = identify(store, authorization);
+    }
     if (typeof result !== 'string') return refuseSlowly(attempts, result, req.ip);
     if (authorization !== undefined && isRefused('api', req.socket)) throw callerRefused(220, 'API');
     res.locals.apiKeyId = result;

@@ -41,7 +41,14 @@ export function enrolmentRouter(
   router.post(ENROLMENTS_PATH, ...withBody, async (req, res) => {
     const request = readBody(EnrolmentRequest, 'POST', req.body);
     const ip = req.ip ?? '';
-    const { answer, isRepeated } = await enrolments.enrol(request, ip).catch(slowDown(ip));
+    const enrol = () => enrolments.enrol(request, ip);
+    // The code may have been made at another gateway a moment ago.
+    const again = async (error: unknown) => {
+      if (!(error instanceof EnrolmentError && error.code === 'ERR_GATEWAY_CODE_UNKNOWN')) throw error;
+      await store.database.catchUp();
+      return enrol();
+    };
+    const { answer, isRepeated } = await enrol().catch(again).catch(slowDown(ip));
     const { device_id: device, name: device_name, site } = answer;
     const times = answer.status === 'enrolled' ? repeats.timesDue(device) : null;
     if (times !== null) log.info({ device, device_name, site, address: ip, times }, 'device enrolled');

@@ -68,6 +68,7 @@ export class Cluster {
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
     const { database, cloudEndpoints } = store;
+    database.catchUp = () => this.#catchUp();
     this.nodes = new Nodes(shared.node, options.periods);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
@@ -99,7 +100,7 @@ export class Cluster {
       const tunnel = this.withLabels(labels);
       return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
     };
-    const catchUp = () => this.#catchUp();
+    const { catchUp } = store.database;
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
     const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, log });

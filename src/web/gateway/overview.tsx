@@ -53,21 +53,34 @@ export function Overview({
   }, [isCluster, refresh]);
   const known = overview.value;
   const groups = known && problemGroups(known.attention);
+  const silent = known?.gateways.filter(({ state }) => state === 'silent') ?? [];
   return (
     <>
       <section aria-labelledby="problems">
         <h2 id="problems">Needs attention</h2>
         {problem.value && <ProblemNotice title="The list could not be loaded" problem={problem.value} />}
         {!known && !problem.value && <p class="with-spinner">Checking devices, certificates and edges…</p>}
-        {groups?.length === 0 && <Notice tone="good">No problems found.</Notice>}
+        {groups?.length === 0 && silent.length === 0 && <Notice tone="good">No problems found.</Notice>}
         <ul class="problems">
+          {silent.map(({ id, address, silentSeconds }) => (
+            <li key={id} class="card">
+              <Badge tone={STATES.silent[0]}>{STATES.silent[1]}</Badge>
+              <div>
+                <strong>The gateway {address} is silent</strong>
+                <p>
+                  Last heard of {Math.round(silentSeconds)} s ago. Check that it runs, and that it reaches the shared
+                  database.
+                </p>
+              </div>
+            </li>
+          ))}
           {groups?.map((group) => (
             <Group key={group.kind} group={group} />
           ))}
         </ul>
       </section>
       {known && known.gateways.length > 0 && <GatewayList gateways={known.gateways} />}
-      {figures.value && <FigureList figures={figures.value} />}
+      {figures.value && <FigureList figures={figures.value} isCluster={isCluster} />}
       {known?.devices === 0 && known.domains === 0 && (
         <EmptyState title="Start here">
           <p>A site is a place with devices: a domain, and the permission to use its names.</p>
@@ -134,7 +147,7 @@ function counted(count: number, what: string): string {
   return `${count.toLocaleString('en')} ${what}${count === 1 ? '' : 's'}`;
 }
 
-function FigureList({ figures }: { figures: Figures }): JSX.Element {
+function FigureList({ figures, isCluster }: { figures: Figures; isCluster: boolean }): JSX.Element {
   const all: [string, number][] = [
     ['Agents online', figures.agents],
     ['Endpoints online', figures.endpoints],
@@ -155,9 +168,9 @@ function FigureList({ figures }: { figures: Figures }): JSX.Element {
           </div>
         ))}
       </dl>
-      <p class="hint">Counted since the gateway started.</p>
+      <p class="hint">Counted since {isCluster ? 'each gateway' : 'the gateway'} started.</p>
       {figures.missing.length > 0 && (
-        <p class="hint">Without the traffic of {figures.missing.join(', ')}, which does not answer.</p>
+        <p class="hint">Without the traffic of {figures.missing.join(', ')}: no answer.</p>
       )}
     </section>
   );

@@ -8,11 +8,18 @@ import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.78.${process.pid % 250}`;
-const [RESOLVER, GATEWAY, CA, SECOND_GATEWAY] = [`${net}.1`, `${net}.2`, `${net}.3`, `${net}.4`];
+const [RESOLVER, GATEWAY, CA, SECOND_GATEWAY, OTHER_NODE] = [1, 2, 3, 4, 5].map((host) => `${net}.${host}`) as [
+  string,
+  string,
+  string,
+  string,
+  string,
+];
 
 const HOUR = 3_600_000;
 const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
@@ -126,6 +133,32 @@ describe('a gateway with an ACME CA', { timeout: 180_000, ...unless(NO_ACME_SERV
     expect(certificate.publicKey.asymmetricKeyDetails?.modulusLength).toBe(4096);
     expect(isFromAcmeCa(certificate)).toBe(true);
   });
+
+  it(
+    'of a cluster has its CA answered by any gateway, and all serve the certificates',
+    unless(NO_POSTGRES),
+    async () => {
+      const database = await PostgresServer.start();
+      onTestFinished(() => database.end());
+      const node = async (address: string) => {
+        const shared = { databaseUrl: database.url(), nodeAddress: `${address}:443` };
+        const started = await start(address, { ...shared, encryptionKey: Buffer.alloc(32, 7).toString('base64') });
+        onTestFinished(() => started.close());
+        return started;
+      };
+      // The first one orders; names and challenges lead to the other.
+      const [orders, answers] = [await node(SECOND_GATEWAY), await node(OTHER_NODE)];
+      resolver.delegate('acme.gateway.test', OTHER_NODE, Number(answers.dnsPort));
+      onTestFinished(() => resolver.delegate('acme.gateway.test', GATEWAY, Number(gateway.dnsPort)));
+      const of = await GatewayClient.of(answers, OTHER_NODE);
+      for (const domain of ['plain.cluster.test', '*.wild.cluster.test'])
+        await issued(await reserve(domain, ECDSA, { of, address: OTHER_NODE }), of);
+      for (const each of [of, await GatewayClient.of(orders, SECOND_GATEWAY)]) {
+        for (const name of ['plain.cluster.test', 'door.wild.cluster.test'])
+          await expect.poll(async () => isFromAcmeCa(await each.presented(name)), POLLING).toBe(true);
+      }
+    },
+  );
 
   it('validates a name with TLS-ALPN when port 80 is unreachable', async () => {
     const second = await start(SECOND_GATEWAY, { httpPort: 0, challengeDns: null });

@@ -56,9 +56,7 @@ it('gateways that start at once on a new database have one CA', { timeout: 60_00
 /** Two gateways, and an authtoken that both know. @param host of the second one; left out: that of the first one, too */
 async function twoNodes(host?: string) {
   const [one, two] = [await startNode(), await startNode(host)];
-  const authtoken = await authtokenAt(one);
-  await until(() => two.store.credentials.page(null, 9).length === 1, 'the authtoken at the other node');
-  return { one, two, authtoken };
+  return { one, two, authtoken: await authtokenAt(one) };
 }
 
 async function sessionAt(gateway: Gateway, authtoken: string): Promise<ngrok.Session> {
@@ -168,7 +166,9 @@ it('the management API of any gateway shows everything, and what it revokes ends
   ...only,
 }, async () => {
   const { one, two, authtoken } = await twoNodes();
-  const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
+  // As commands do on the other machine.
+  const { token: key } = await two.store.database.write(() => issueApiKey(two.store, {}));
+  expect(await ask(two, key, '/endpoints')).toMatchObject({ endpoints: [] });
   const to = await upstream();
   for (const [at, gateway] of [one, two].entries()) {
     const session = await sessionAt(gateway, authtoken);
@@ -578,6 +578,31 @@ async function echoed(client: Socket, opened = 'connect'): Promise<string | null
     return null;
   }
 }
+
+it('clients of a pool get a member at their gateway, or one at another gateway when there is none', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const { one, two, authtoken } = await twoNodes();
+  const bind = async (gateway: Gateway, answer: string) => {
+    const service = await startHttpService((_req, res) => void res.end(answer));
+    onTestFinished(() => service.close());
+    const session = await sessionAt(gateway, authtoken);
+    const listener = await session.httpEndpoint().domain('pool.localhost').poolingEnabled(true).listen();
+    forward(listener, service.url);
+    return listener;
+  };
+  const answers = () =>
+    Promise.all(
+      [one, two].map(async (node) => (await getPublic(node, 'https://pool.localhost/').catch(() => null))?.body),
+    );
+  const [first] = [await bind(one, 'at one'), await bind(two, 'at two')];
+  expect(await answers()).toEqual(['at one', 'at two']);
+  await first.close();
+  await until(async () => String(await answers()) === 'at two,at two', 'the member that is left', { everyMs: 50 });
+  await bind(one, 'at one');
+  expect(await answers()).toEqual(['at one', 'at two']);
+});
 
 it('every gateway serves cloud endpoints, whose URLs no agent has anywhere', { timeout: 60_000, ...only }, async () => {
   const { one, two, authtoken } = await twoNodes();
