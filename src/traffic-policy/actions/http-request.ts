@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { CelInput } from '@bufbuild/cel';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { isSecretHeader } from '../../lib/masking/secret-names.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { durationBetween, Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
@@ -359,7 +360,7 @@ function redirected(outbound: OutboundRequest, status: number, location: string)
   for (let at = 0; at < outbound.headers.length; at += 2) {
     const name = outbound.headers[at] as string;
     // Credentials are for the first server only, and these describe the body.
-    if (isElsewhere && /^(?:authorization|cookie|proxy-authorization)$/i.test(name)) continue;
+    if (isElsewhere && isSecretHeader(name)) continue;
     if (becomesGet && /^content-/i.test(name)) continue;
     headers.push(name, outbound.headers[at + 1] as string);
   }
