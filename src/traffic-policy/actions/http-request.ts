@@ -3,6 +3,7 @@ import type { CelInput } from '@bufbuild/cel';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { nameAt, valueAt } from '../../lib/http/header-fields.ts';
+import { isSecretHeader } from '../../lib/masking/secret-names.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { durationBetween, Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
@@ -360,7 +361,7 @@ function redirected(outbound: OutboundRequest, status: number, location: string)
   for (let at = 0; at < outbound.headers.length; at += 2) {
     const name = nameAt(outbound.headers, at);
     // Credentials are for the first server only, and these describe the body.
-    if (isElsewhere && /^(?:authorization|cookie|proxy-authorization)$/i.test(name)) continue;
+    if (isElsewhere && isSecretHeader(name)) continue;
     if (becomesGet && /^content-/i.test(name)) continue;
     headers.push(name, valueAt(outbound.headers, at));
   }

@@ -95,6 +95,16 @@ it('follows as many redirects as it may, and repeats what failed as the conditio
   }
 });
 
+it('takes no credentials along when it follows a redirect to another server', async () => {
+  await internal('leads', { on_http_request: [rule('redirect', { to: 'http://elsewhere.internal/' })] });
+  await internal('elsewhere');
+  const secrets = { authorization: 'Bearer x', cookie: 'a=b', 'x-api-key': 'k', 'private-token': 't' };
+  const config = { url: 'http://leads.internal/', max_redirects: 1, headers: { ...secrets, 'x-other': 'o' } };
+  const [headers] = await shown(await asking(config, `json.decode(${RESULT}.res.body).headers`));
+  expect(headers).toMatchObject({ host: 'elsewhere.internal', 'x-other': 'o' });
+  for (const name of Object.keys(secrets)) expect(headers).not.toHaveProperty(name);
+});
+
 it.each([
   ['an endpoint that is offline', { url: 'http://nobody.internal/' }, 'ERR_NGROK_3200'],
   ['more redirects than allowed', { url: 'http://loops.internal/again', max_redirects: 5 }, 'ERR_NGROK_3214'],
