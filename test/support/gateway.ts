@@ -54,7 +54,8 @@ async function startBehindWrongNode(options: GatewayOptions): Promise<Gateway> {
   const dataDir = await mkdtemp(join(tmpdir(), 'wrong-node-'));
   const start = async (more: Partial<GatewayOptions>) => {
     const { first: httpsPort } = await freePorts(3);
-    const ports = { httpsPort, httpPort: httpsPort + 1, sessionPort: httpsPort + 2 };
+    const sessionPort = options.sessionPort === null ? null : httpsPort + 2;
+    const ports = { httpsPort, httpPort: httpsPort + 1, sessionPort };
     const shared = { databaseUrl: database.url(), encryptionKey: KEY, nodeAddress: `127.0.0.1:${httpsPort}` };
     return startGateway({ ...options, ...ports, ...shared, ...more });
   };

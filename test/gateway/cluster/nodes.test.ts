@@ -18,6 +18,12 @@ it('three gateways serve a device: one is killed, PostgreSQL is away, one is emp
   expect(await cluster.nodes()).toMatchObject(Array(3).fill({ state: 'serving', sessions: 0, endpoints: 0 }));
   const doctor = (await cluster.command('doctor', '--json')).stdout;
   for (const { httpsPort } of gateways) expect(doctor).toContain(`the gateway 127.0.0.1:${httpsPort} can be reached`);
+  const columns = 'address, alone, build, applied, renewed';
+  await database.query(
+    `INSERT INTO device_agent.nodes (id, ${columns}) SELECT 'lost', ${columns} FROM device_agent.nodes LIMIT 1`,
+  );
+  expect((await cluster.command('doctor', '--json')).stdout).toContain('does not prove to be the gateway lost');
+  await database.query("DELETE FROM device_agent.nodes WHERE id = 'lost'");
 
   await cluster.startDevice(NAME);
   const clients = cluster.clients();
