@@ -118,15 +118,18 @@ export class PreparedUpstream implements EndpointUpstream {
     if (this.#relay === null) {
       // Clean-up of old temporary files may have removed the empty folder.
       await openPrivateFolder(options.socketFolder);
-      const relay = new UpstreamRelay(this, (server) => this.#halfClosed(server), options);
+      const relay = new UpstreamRelay(this, (server, why) => this.#waits(server, why), options);
       await relay.listen();
       this.#relay = relay;
     }
     return `unix:${this.#relay.path}`;
   }
 
-  #halfClosed(server: Socket): void {
-    this.tunnel.halfClosed.add(server, () => this.#health.gaveUp());
+  #waits(server: Socket, why: 'half closed' | 'blocked'): void {
+    const { halfClosed } = this.tunnel;
+    const onGivenUp = () => this.#health.gaveUp();
+    if (why === 'blocked') halfClosed.addBlocked(server, onGivenUp);
+    else halfClosed.add(server, onGivenUp);
   }
 
   /** Closes the relay, if there is one; once, however often it is called. */

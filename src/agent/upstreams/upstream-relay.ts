@@ -23,8 +23,8 @@ export class UpstreamRelay {
 
   constructor(
     private readonly upstream: Pick<EndpointUpstream, 'connect' | 'observeConnection'>,
-    /** Called with the connection of a client that has ended its side. */
-    private readonly onHalfClosed: (server: Socket) => void,
+    /** Called with the connection of a client that has ended its side, or whose upstream does not read what it sends. */
+    private readonly onWaiting: (server: Socket, why: 'half closed' | 'blocked') => void,
     private readonly options: RelayOptions,
   ) {
     this.path = join(options.socketFolder, `${randomBytes(6).toString('hex')}.sock`);
@@ -63,8 +63,9 @@ export class UpstreamRelay {
     server.once('close', () => endedInOrder(server) || client.destroy());
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
-    client.once('end', () => this.onHalfClosed(server));
+    client.once('end', () => this.onWaiting(server, 'half closed'));
     client.pipe(server).pipe(client);
+    client.on('pause', () => this.onWaiting(server, 'blocked'));
     const traffic = this.upstream.observeConnection?.();
     if (!traffic) return;
     client.on('data', (bytes: Buffer) => traffic.fromClient(bytes));
@@ -97,22 +98,26 @@ const PATIENCE_MS = 5 * 60_000;
 /** The same for those beyond this number: they take places that other clients need. */
 const MAX_WAITING = 64;
 const CROWDED_MS = 1000;
+/** The same for those whose client has not ended its side: it may well be there. */
+const CROWDED_BLOCKED_MS = 10_000;
 
-interface HalfClosed {
+interface Waiting {
   server: Socket;
   onGivenUp: () => void;
+  /** Milliseconds of patience when there are many; more while nothing says that the client has left. */
+  crowdedMs: number;
   /** Bytes that have passed, and when the last ones did. */
   moved: number;
   movedAt: number;
 }
 
 /**
- * The connections of all relays whose client has ended its side. It destroys those whose upstream neither ends its own nor
- * sends or reads anything. The SDK cannot tell its agent whether such a client has left or waits, and keeps a place of the
- * session for it as long as the upstream likes.
+ * The connections of all relays whose client has ended its side, or whose upstream does not read what the client sends: the end
+ * comes after that. It destroys those whose upstream neither ends its own side nor sends or reads anything. The SDK cannot tell
+ * its agent whether such a client has left or waits, and keeps a place of the session for it as long as the upstream likes.
  */
 export class HalfClosedConnections {
-  readonly #waiting = new Map<Socket, HalfClosed>();
+  readonly #waiting = new Map<Socket, Waiting>();
   #timer: NodeJS.Timeout | null = null;
 
   constructor(private readonly now: () => number = () => performance.now()) {}
@@ -123,9 +128,18 @@ export class HalfClosedConnections {
    * @param onGivenUp called when the upstream has been silent for too long
    */
   add(server: Socket, onGivenUp: () => void): void {
+    this.#add(server, onGivenUp, CROWDED_MS);
+  }
+
+  /** This upstream does not read as fast as its client sends; perhaps it never will. */
+  addBlocked(server: Socket, onGivenUp: () => void): void {
+    if (!this.#waiting.has(server)) this.#add(server, onGivenUp, CROWDED_BLOCKED_MS);
+  }
+
+  #add(server: Socket, onGivenUp: () => void, crowdedMs: number): void {
     if (server.destroyed) return;
-    this.#waiting.set(server, { server, onGivenUp, moved: movedOf(server), movedAt: this.now() });
-    server.once('close', () => this.#waiting.delete(server));
+    if (!this.#waiting.has(server)) server.once('close', () => this.#waiting.delete(server));
+    this.#waiting.set(server, { server, onGivenUp, crowdedMs, moved: movedOf(server), movedAt: this.now() });
     this.#timer ??= setInterval(() => this.sweep(), SWEEP_MS).unref();
   }
 
@@ -135,9 +149,11 @@ export class HalfClosedConnections {
     for (const one of this.#waiting.values()) {
       const moved = movedOf(one.server);
       if (moved !== one.moved) Object.assign(one, { moved, movedAt: now });
+      if (one.crowdedMs === CROWDED_BLOCKED_MS && one.server.writableLength === 0) this.#waiting.delete(one.server);
     }
-    for (const { server, movedAt, onGivenUp } of [...this.#waiting.values()].sort((a, b) => a.movedAt - b.movedAt)) {
-      if (now - movedAt < (this.#waiting.size > MAX_WAITING ? CROWDED_MS : PATIENCE_MS)) break;
+    const longest = [...this.#waiting.values()].sort((a, b) => a.movedAt - b.movedAt);
+    for (const { server, movedAt, crowdedMs, onGivenUp } of longest) {
+      if (now - movedAt < (this.#waiting.size > MAX_WAITING ? crowdedMs : PATIENCE_MS)) continue;
       this.#waiting.delete(server);
       server.destroy();
       onGivenUp();

@@ -192,6 +192,24 @@ it.each([0, 5_000, 15_000, 29_000])('is back within 2 s of each session that was
   await supervisor.stop();
 });
 
+it('forgets refusals from before a session', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  clock.chance = () => 0.999;
+  const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
+  world.connect = refuse;
+  supervisor.start();
+  await clock.advance(10 * MINUTE);
+  world.connect = async () => session();
+  await clock.advance(MINUTE);
+  world.connect = refuse;
+  world.sessions.at(-1)?.lose('cut');
+  await clock.advance(2_500);
+  world.connect = async () => session();
+  await clock.advance(4_000);
+  expect(supervisor.status.state).toBe('online');
+  await supervisor.stop();
+});
+
 it('is back within 6 s after ten minutes in which every attempt broke off', async () => {
   const { clock, world, supervisor, session } = await supervised();
   clock.chance = seeded(1);

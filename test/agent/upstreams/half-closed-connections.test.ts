@@ -26,13 +26,16 @@ function setUp(ours: Socket[]) {
   const add = (sockets: Socket[]) => {
     for (const socket of sockets) halfClosed.add(socket, () => void givenUp.push(socket));
   };
+  const addBlocked = (sockets: Socket[]) => {
+    for (const socket of sockets) halfClosed.addBlocked(socket, () => void givenUp.push(socket));
+  };
   const givenUp: Socket[] = [];
   const after = (ms: number) => {
     clock.now += ms;
     halfClosed.sweep();
     return ours.filter(({ destroyed }) => destroyed).length;
   };
-  return { add, after, givenUp };
+  return { add, addBlocked, after, givenUp };
 }
 
 it('closes a connection whose client has ended its side when the upstream is silent for too long, and no other', async () => {
@@ -55,4 +58,25 @@ it('keeps 64 of them when there are more, and those with the latest progress', a
   add(ours.slice(50));
   expect([after(100), after(5_000)]).toEqual([36, 36]);
   expect(ours.slice(50).filter(({ destroyed }) => destroyed)).toEqual([]);
+});
+
+it('closes a connection whose upstream reads nothing for too long: its client may have left unnoticed', async () => {
+  const { ours, theirs } = await connectTo(70);
+  const { add, addBlocked, after, givenUp } = setUp(ours);
+  const [read, unread] = [ours[0] as Socket, ours[1] as Socket];
+  for (const socket of [read, unread]) {
+    for (const their of theirs) their.pause();
+    socket.write(Buffer.alloc(20_000_000));
+  }
+  addBlocked([read, unread]);
+  add(ours.slice(2));
+  expect([after(900), after(100), unread.destroyed]).toEqual([0, 6, false]);
+  theirs.find(({ remotePort }) => remotePort === read.localPort)?.resume();
+  await once(read, 'drain');
+  // 64 are left, which is not many, and one of them has nothing to send any longer.
+  expect([after(20_000), read.destroyed, unread.destroyed]).toEqual([6, false, false]);
+  const others = await connectTo(10);
+  add(others.ours);
+  expect([after(1_000), unread.destroyed]).toEqual([15, true]);
+  expect(givenUp).toContain(unread);
 });
