@@ -138,7 +138,6 @@ export class HalfClosedConnections {
 
   #add(server: Socket, onGivenUp: () => void, crowdedMs: number): void {
     if (server.destroyed) return;
-    if (!this.#waiting.has(server)) server.once('close', () => this.#waiting.delete(server));
     this.#waiting.set(server, { server, onGivenUp, crowdedMs, moved: movedOf(server), movedAt: this.now() });
     this.#timer ??= setInterval(() => this.sweep(), SWEEP_MS).unref();
   }
@@ -149,7 +148,8 @@ export class HalfClosedConnections {
     for (const one of this.#waiting.values()) {
       const moved = movedOf(one.server);
       if (moved !== one.moved) Object.assign(one, { moved, movedAt: now });
-      if (one.crowdedMs === CROWDED_BLOCKED_MS && one.server.writableLength === 0) this.#waiting.delete(one.server);
+      const isRead = one.crowdedMs === CROWDED_BLOCKED_MS && one.server.writableLength === 0;
+      if (one.server.destroyed || isRead) this.#waiting.delete(one.server);
     }
     const longest = [...this.#waiting.values()].sort((a, b) => a.movedAt - b.movedAt);
     for (const { server, movedAt, crowdedMs, onGivenUp } of longest) {
