@@ -128,9 +128,13 @@ export class SharedWrites implements WriteQueue {
     await this.options.postgres.forget();
   }
 
-  /** Applies what others have changed. @throws {DatabaseAway} */
+  /**
+   * Applies what others have changed, and learns who they are: a gateway may just have begun to serve.
+   *
+   * @throws {DatabaseAway}
+   */
   refresh(): Promise<void> {
-    return this.#inTurn(() => this.#catchUp());
+    return this.#inTurn(() => this.#follow());
   }
 
   /** Equal for all copies that have the same. */
