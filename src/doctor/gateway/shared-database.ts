@@ -49,17 +49,15 @@ const CONNECT_MS = 2_000;
 function asker({ encryptionKey, domain }: GatewayServerSettings, now: () => number): RemoteEndpoints['ask'] {
   const key = new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY')).keyFor(RelayTickets.PURPOSE);
   const none = () => undefined;
-  const nodes = { withShared: none, withInternal: none };
   const remote = new RemoteEndpoints({
-    ...{
-      tickets: new RelayTickets(key, 'doctor', now),
-      nodes,
-      commonName: apiHost(domain),
-      forget: none,
-      onFailure: none,
-    },
+    tickets: new RelayTickets(key, 'doctor', now),
+    nodes: { withShared: none, withInternal: none },
+    commonName: apiHost(domain),
     // That it accepts the ticket says who it is.
-    ...{ authority: '', isOurs: () => true },
+    authority: '',
+    isOurs: () => true,
+    onFailure: none,
+    forget: none,
   });
   return (node, question) => remote.ask(node, question);
 }
@@ -78,9 +76,9 @@ async function nodeResult(
     return [
       await ask({ id, host, port: Number(port) }, 'counted').then(
         () => ok(`the gateway ${address} can be reached`),
-        () =>
+        (error: unknown) =>
           failed(
-            `what answers at ${address} does not prove to be the gateway ${id}`,
+            `what answers at ${address} does not prove to be the gateway ${id}: ${messageOf(error)}`,
             'check its GATEWAY_NODE_ADDRESS, its log, and that all gateways have the same GATEWAY_ENCRYPTION_KEY',
           ),
       ),

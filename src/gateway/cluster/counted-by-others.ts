@@ -45,6 +45,7 @@ export class CountedByOthers {
       this.#latest.set(id, JSON.parse(await this.relays.ask(place, 'counted')) as CountedTraffic);
       this.#silent.delete(id);
     } catch {
+      // Why it does not answer is logged where it is asked.
       this.#silent.add(id);
     }
   }
