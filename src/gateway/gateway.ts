@@ -17,13 +17,16 @@ import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.t
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { publicAddress, publicRequest } from '../traffic-policy/public-request.ts';
 import { ReplacementThread } from '../traffic-policy/replacement-thread.ts';
-import { ipPolicyRules } from './access/ip-policy-rules.ts';
+import { ipPolicyRules, RestrictedAddresses } from './access/ip-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
-import { RestrictedAddresses } from './access/restricted-addresses.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import type { ManagementApiDependencies, ManagementApiSettings } from './api/management-api.ts';
-import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
-import { type Challenges, HttpChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
+import {
+  type Challenges,
+  HttpChallenges,
+  TlsAlpnChallenges,
+  TxtChallenges,
+} from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
@@ -65,7 +68,7 @@ import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
-import { createShareLinks, ownerOf } from './share-links/create-share-links.ts';
+import { createShareLinks, ownerOf } from './share-links/links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
@@ -76,7 +79,7 @@ import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
-import { edgeEndpoints } from './tls-edges/edge-live.ts';
+import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
 import { TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {

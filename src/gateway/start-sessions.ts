@@ -1,7 +1,7 @@
 import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
-import type { RestrictedAddresses } from './access/restricted-addresses.ts';
+import type { RestrictedAddresses } from './access/ip-rules.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import type { Cluster } from './cluster/cluster.ts';

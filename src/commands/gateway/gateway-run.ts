@@ -6,7 +6,7 @@ import { createLog, type Log } from '../../lib/log/log.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { logUnknownSettings } from '../../settings/unknown-settings.ts';
+import { logUnknownSettings } from '../../settings/parse-settings.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
 
 /** Runs a standalone gateway until SIGTERM or SIGINT. */

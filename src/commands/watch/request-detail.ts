@@ -1,5 +1,5 @@
 import type { BodyReport, MessageReport, RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
-import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
+import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/request-text.ts';
 import { printable, printableLines } from '../../lib/terminal-text.ts';
 import { bytesText, msText } from './request-lines.ts';
 

@@ -1,6 +1,6 @@
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { IdentityProviders } from '../../../src/gateway/sign-in/identity-providers.ts';
+import { IdentityProviders } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { personOf } from '../../../src/traffic-policy/sign-in/claims.ts';
 import type { Attempt } from '../../../src/traffic-policy/sign-in/identity-provider.ts';
 
