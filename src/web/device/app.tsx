@@ -1,12 +1,11 @@
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
+import { type JSX, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
 import { Button, ButtonLink } from '../ui/button.tsx';
+import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from '../ui/frame.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
 import { Notice } from '../ui/notice.tsx';
-import { PageHead, StaleNotice } from '../ui/page-head.tsx';
 import { goHome, linkTo, route, useTitle } from '../ui/router.ts';
 import { Doctor } from './doctor.tsx';
 import type { InspectorProps } from './inspector/inspector.tsx';
@@ -16,6 +15,10 @@ import { StartTunnel } from './start-tunnel.tsx';
 import { StateCard } from './state-card.tsx';
 import { TunnelDialogs } from './tunnel-dialogs.tsx';
 import { TunnelList } from './tunnel-list.tsx';
+import '../ui/theme.css';
+import '../ui/components.css';
+import '../ui/frame.css';
+import './device.css';
 
 const SIGN_IN = {
   title: 'Sign in',
@@ -30,7 +33,7 @@ const SIGN_IN = {
     'You are signed out: the session expired, somebody signed out everywhere, or the API token was replaced. Sign in to go on where you were.',
 } as const;
 
-export function App(): JSX.Element {
+function App(): JSX.Element {
   const isEnded = session.isEnded.value;
   switch (session.access.value?.access) {
     case undefined:
@@ -165,4 +168,10 @@ function LazyInspector(props: InspectorProps): JSX.Element {
   }
   const { Inspector } = loaded.value;
   return <Inspector {...props} />;
+}
+
+const root = document.getElementById('page');
+if (root) {
+  render(<App />, root);
+  void session.open();
 }

@@ -1,7 +1,10 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { CodeEditor } from '../ui/code-editor.tsx';
+import { useId, useRef } from 'preact/hooks';
+import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
+import type { AccessRequest } from '../ui/access.tsx';
+import { type ApiProblem, call } from '../ui/api.ts';
 import { Choice } from '../ui/field.tsx';
-import type { PolicyDraft } from './policy-draft.ts';
 
 /** Writes a policy, in YAML or JSON, with examples to begin with. */
 export function PolicyEditor({ draft }: { draft: PolicyDraft }): JSX.Element {
@@ -81,3 +84,192 @@ const POLICY_EXAMPLES: readonly { name: string; policy: object }[] = [
     },
   },
 ];
+
+/** A problem at its place; lines and columns count from 1. */
+export interface PlacedProblem {
+  line: number;
+  column: number;
+  message: string;
+}
+
+export interface CodeEditorProps {
+  label: string;
+  value: string;
+  onInput: (value: string) => void;
+  problems: readonly PlacedProblem[];
+  hint?: string;
+  rows?: number;
+}
+
+/** A text area with line numbers. Problems are marked at their lines, and listed below; each leads to its place. */
+function CodeEditor({ label, value, onInput, problems, hint, rows = 14 }: CodeEditorProps): JSX.Element {
+  const id = useId();
+  const area = useRef<HTMLTextAreaElement>(null);
+  const gutter = useRef<HTMLDivElement>(null);
+  const wrong = new Set(problems.map(({ line }) => line));
+  const count = value.split('\n').length;
+  const goTo = ({ line, column }: PlacedProblem) => {
+    const { current } = area;
+    if (!current) return;
+    const before = value.split('\n').slice(0, line - 1);
+    const at = before.reduce((sum, text) => sum + text.length + 1, 0) + column - 1;
+    current.focus();
+    current.setSelectionRange(at, at);
+    const lineHeight = current.scrollHeight / Math.max(count, 1);
+    current.scrollTop = Math.max(0, (line - 3) * lineHeight);
+  };
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <div class="editor">
+        <div class="gutter" ref={gutter} aria-hidden="true">
+          {Array.from({ length: count }, (_, at) => (
+            <span key={at} class={wrong.has(at + 1) ? 'number wrong' : 'number'}>
+              {at + 1}
+            </span>
+          ))}
+        </div>
+        <textarea
+          id={id}
+          ref={area}
+          rows={rows}
+          wrap="off"
+          spellcheck={false}
+          autocapitalize="off"
+          autocomplete="off"
+          value={value}
+          aria-invalid={problems.length > 0}
+          aria-describedby={`${id}-hint ${id}-problems`}
+          onInput={(event) => onInput(event.currentTarget.value)}
+          onScroll={(event) => {
+            if (gutter.current) gutter.current.scrollTop = event.currentTarget.scrollTop;
+          }}
+        />
+      </div>
+      {hint !== undefined && (
+        <p id={`${id}-hint`} class="hint">
+          {hint}
+        </p>
+      )}
+      <ul id={`${id}-problems`} class="editor-problems" aria-live="polite">
+        {problems.map((problem) => (
+          <li key={`${problem.line}:${problem.column} ${problem.message}`}>
+            <button type="button" class="link" onClick={() => goTo(problem)}>
+              Line {problem.line}
+            </button>{' '}
+            {problem.message}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+export type Format = 'yaml' | 'json';
+export type Protocol = 'http' | 'tcp' | 'tls';
+
+const POLICY_PLACE = /^(?:policy|inbound|outbound|on_\w+)\b/;
+const CHECK_AFTER_MS = 400;
+
+/** A policy while somebody writes it; the agent reads it and finds the places of problems. */
+export class PolicyDraft {
+  readonly #text = signal('');
+  readonly #problems = signal<readonly PolicyTextProblem[]>([]);
+  readonly #format = signal<Format>('yaml');
+  readonly #isTyped = signal(false);
+  #timer = 0;
+  /** Numbers the requests, so that a late answer changes nothing. */
+  #request = 0;
+
+  constructor(private readonly protocol: () => Protocol) {}
+
+  get text(): ReadonlySignal<string> {
+    return this.#text;
+  }
+
+  get problems(): ReadonlySignal<readonly PolicyTextProblem[]> {
+    return this.#problems;
+  }
+
+  get format(): ReadonlySignal<Format> {
+    return this.#format;
+  }
+
+  get isEmpty(): boolean {
+    return this.#text.value.trim() === '';
+  }
+
+  /** Whether an example may replace the text: nobody has typed it. */
+  get isReplaceable(): boolean {
+    return this.isEmpty || !this.#isTyped.value;
+  }
+
+  /** Takes what was typed, and checks it after a pause. */
+  edit(text: string): void {
+    this.#text.value = text;
+    this.#isTyped.value = true;
+    window.clearTimeout(this.#timer);
+    this.#timer = window.setTimeout(() => void this.#ask().catch(() => {}), CHECK_AFTER_MS);
+  }
+
+  /** Shows a policy in the current format. */
+  async show(policy: object): Promise<void> {
+    this.#text.value = json(policy);
+    await this.use(this.#format.value);
+  }
+
+  /**
+   * Writes into the text who may come in.
+   *
+   * @returns the password in it, if a new one is; null also while the text cannot be read
+   */
+  async admit(access: AccessRequest): Promise<string | null> {
+    const { text, password } = await this.#ask({ format: this.#format.value, access });
+    if (text !== null) this.#text.value = text;
+    return password;
+  }
+
+  /** Writes the text in another format, if it can be read. */
+  async use(format: Format): Promise<void> {
+    this.#format.value = format;
+    if (this.isEmpty) return;
+    const before = this.#text.value;
+    const { text } = await this.#ask({ format }).catch(() => ({ text: null }));
+    // What was typed meanwhile stays.
+    if (text !== null && this.#text.value === before) this.#text.value = text;
+  }
+
+  /**
+   * @returns the policy, or null when it has problems, which are shown
+   * @throws {ApiProblem} when the agent does not answer
+   */
+  async read(): Promise<object | null> {
+    return (await this.#ask()).policy;
+  }
+
+  /** Shows the problems that starting or changing the tunnel found in the policy at their places. */
+  async locate(problem: ApiProblem): Promise<void> {
+    const details = Object.entries(problem.details).filter(([place]) => POLICY_PLACE.test(place));
+    if (details.length > 0) await this.#ask({ details: Object.fromEntries(details) }).catch(() => {});
+  }
+
+  /** Whether problems at this place of a request are shown at lines of the policy. */
+  isMarked(place: string): boolean {
+    return this.#problems.value.length > 0 && POLICY_PLACE.test(place);
+  }
+
+  async #ask(
+    more: { format?: Format; details?: Record<string, string>; access?: AccessRequest } = {},
+  ): Promise<PolicyTextAnswer> {
+    window.clearTimeout(this.#timer);
+    const request = ++this.#request;
+    const text = this.#text.value;
+    const answer = await call<PolicyTextAnswer>('POST', '/page/policy', { text, protocol: this.protocol(), ...more });
+    if (request === this.#request) this.#problems.value = answer.problems;
+    return answer;
+  }
+}
+
+function json(policy: object): string {
+  return `${JSON.stringify(policy, null, 2)}\n`;
+}

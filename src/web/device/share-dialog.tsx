@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ShareLink } from '../../agent/api/operations.ts';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { takesLinks } from '../ui/access.ts';
+import { takesLinks } from '../ui/access.tsx';
 import { call } from '../ui/api.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
@@ -11,9 +11,9 @@ import { Choice, SelectField, setter, TextField } from '../ui/field.tsx';
 import { TrashIcon } from '../ui/icons.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
+import { present, span } from '../ui/quantities.ts';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
-import { present, span } from '../ui/time-span.ts';
 
 const HOUR_S = 3_600;
 const LIVES = [

@@ -10,8 +10,7 @@ import { Choice, setter, TextField } from '../ui/field.tsx';
 import { ShieldIcon } from '../ui/icons.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';
-import { PolicyDraft } from './policy-draft.ts';
-import { PolicyEditor } from './policy-editor.tsx';
+import { PolicyDraft, PolicyEditor } from './policy-editor.tsx';
 
 export const FORWARDS_TO_HINT = 'A port of this device, host:port, http(s)://host:port or unix:/path.';
 type Protocol = 'http' | 'tcp' | 'tls';

@@ -1,37 +1,34 @@
-import type { JSX } from 'preact';
+import { useSignal } from '@preact/signals';
+import { type JSX, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { AccountMenu, EndedGate, Gate, SignInForm } from '../ui/account.tsx';
-import { PageHead, StaleNotice } from '../ui/page-head.tsx';
-import { route, useTitle } from '../ui/router.ts';
+import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from '../ui/frame.tsx';
+import { linkTo, route, useTitle } from '../ui/router.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
-import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
-import { pageTitle, type Section, type SectionName } from './section.ts';
+import { pageTitle, SECTION_TITLES, type Section, type SectionName } from './section.ts';
 import { SectionView } from './section-view.tsx';
 import { agentsSection } from './sections/agents.tsx';
 import { auditLogSection } from './sections/audit-log.tsx';
-import { botUsersSection } from './sections/bot-users.tsx';
-import { authoritiesSection } from './sections/certificate-authorities.tsx';
-import { devicesSection } from './sections/devices.tsx';
-import { domainsSection } from './sections/domains.tsx';
+import { responsesSection, tunnelGroupsSection } from './sections/backends.tsx';
+import { authoritiesSection, certificatesSection } from './sections/certificates.tsx';
+import { apiKeysSection, authtokensSection, botUsersSection } from './sections/credentials.tsx';
+import { devicesSection, invitesSection } from './sections/devices.tsx';
 import { endpointsSection } from './sections/endpoints.tsx';
-import { invitesSection } from './sections/enrolment-keys.tsx';
-import { eventDestinationsSection } from './sections/event-destinations.tsx';
-import { eventSubscriptionsSection } from './sections/event-subscriptions.tsx';
-import { responsesSection } from './sections/http-responses.tsx';
-import { ipPoliciesSection } from './sections/ip-policies.tsx';
-import { ipRestrictionsSection } from './sections/ip-restrictions.tsx';
-import { peopleSection } from './sections/people.tsx';
+import { eventDestinationsSection, eventSubscriptionsSection } from './sections/events.tsx';
+import { ipPoliciesSection, ipRestrictionsSection } from './sections/ip-policies.tsx';
+import { peopleSection, signInsSection } from './sections/people.tsx';
+import { domainsSection, tcpAddressesSection } from './sections/reserved-addresses.tsx';
 import { shareLinksSection } from './sections/share-links.tsx';
-import { signInsSection } from './sections/sign-ins.tsx';
-import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
-import { certificatesSection } from './sections/tls-certificates.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
-import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
-import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { vaultsSection } from './sections/vaults.tsx';
 import { type LiveFigures, openFigures, session, type Watched } from './session.ts';
+import '../ui/theme.css';
+import '../ui/components.css';
+import '../ui/frame.css';
+import './gateway.css';
+import './item.css';
+import './table.css';
 
 const SIGN_IN = {
   title: 'Sign in',
@@ -75,7 +72,7 @@ const SECTIONS = Object.fromEntries(
   ].map((section) => [section.name, section as unknown as Section]),
 ) as Record<SectionName, Section>;
 
-export function App(): JSX.Element {
+function App(): JSX.Element {
   const access = session.access.value;
   const isEnded = session.isEnded.value;
   const last = useRef('');
@@ -152,4 +149,72 @@ function View({ view, live: { figures, newsOf } }: { view: ViewName; live: LiveF
 function watchedBy(view: ViewName): Watched {
   if (view === 'overview') return { online: [''], tables: Object.values(SECTIONS).flatMap(({ tables }) => tables) };
   return view === 'add-site' ? domainsSection : SECTIONS[view];
+}
+
+type ViewName = keyof typeof SECTION_TITLES;
+
+const GROUPS: readonly { name: string | null; title?: string; views: readonly ViewName[] }[] = [
+  { name: null, views: ['overview', 'add-site'] },
+  { name: 'fleet', title: 'Fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
+  { name: 'names', title: 'Names', views: ['domains', 'certificates', 'tcp-addresses'] },
+  {
+    name: 'traffic',
+    title: 'Traffic',
+    views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'ip-restrictions', 'authorities', 'vaults'],
+  },
+  {
+    name: 'access',
+    title: 'Access',
+    views: ['people', 'sign-ins', 'bot-users', 'authtokens', 'api-keys', 'share-links'],
+  },
+  { name: 'events', title: 'Events', views: ['audit-log', 'event-destinations', 'event-subscriptions'] },
+];
+
+/** All views: beside the content, or on narrow screens behind a button that names the present one. */
+function Navigation({ view }: { view: ViewName }): JSX.Element {
+  const isOpen = useSignal(false);
+  return (
+    <nav class="views" aria-label="Dashboard">
+      <button
+        type="button"
+        class="button views-toggle"
+        aria-expanded={isOpen.value}
+        aria-controls="views"
+        aria-label={`Menu: ${SECTION_TITLES[view]}`}
+        onClick={() => {
+          isOpen.value = !isOpen.value;
+        }}
+      >
+        {SECTION_TITLES[view]}
+      </button>
+      <div id="views" class={isOpen.value ? 'groups open' : 'groups'}>
+        {GROUPS.map(({ name, title, views }) => (
+          <div key={name} class="group">
+            {name !== null && <h2 id={`group-${name}`}>{title}</h2>}
+            <ul aria-labelledby={name === null ? undefined : `group-${name}`}>
+              {views.map((each) => (
+                <li key={each}>
+                  <a
+                    href={each === 'overview' ? '#/' : linkTo(each)}
+                    aria-current={each === view ? 'page' : undefined}
+                    onClick={() => {
+                      isOpen.value = false;
+                    }}
+                  >
+                    {SECTION_TITLES[each]}
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </div>
+        ))}
+      </div>
+    </nav>
+  );
+}
+
+const root = document.getElementById('page');
+if (root) {
+  render(<App />, root);
+  void session.open();
 }

@@ -8,10 +8,9 @@ import { type FormField, type FormValues, filled, linesOf } from './form.tsx';
 import { ItemLink } from './item-link.tsx';
 import { loadOptions } from './paged-list.ts';
 import type { Action, SectionName } from './section.ts';
-import { authoritiesSection } from './sections/certificate-authorities.tsx';
-import { responsesSection } from './sections/http-responses.tsx';
+import { responsesSection, tunnelGroupsSection } from './sections/backends.tsx';
+import { authoritiesSection } from './sections/certificates.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
-import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { api } from './session.ts';
 
 const ANY_VERSION = 'Default (1.2)';

@@ -1,7 +1,11 @@
-import type { JSX } from 'preact';
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
 import { Button } from '../ui/button.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
-import type { Action, Column, Item, SectionName } from './section.ts';
+import { PagedList } from './paged-list.ts';
+import type { Action, Column, Item, Section, SectionName } from './section.ts';
 
 export interface ItemTableProps<T extends Item> {
   title: string;
@@ -64,5 +68,57 @@ export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element
         </tbody>
       </table>
     </div>
+  );
+}
+
+export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path' | 'listKey'> {
+  title: string;
+  columns: readonly Column<T>[];
+  /** Whom they belong to; they are loaded again when it has changed. */
+  owner: object;
+  /** Whether an item of the list belongs there. */
+  isOwned?: (item: T) => boolean;
+  /** Left out: items are neither added nor changed there. */
+  add?: () => Action;
+  actions?: (item: T) => readonly Action[];
+  /** The section that has a page of each item; left out: there are no pages. */
+  section?: SectionName;
+  /** What stands there without items. */
+  none: ComponentChildren;
+}
+
+/** The list may have items of others, too. */
+const MOST = 10_000;
+
+/** Items that belong to another one, on its page: a table, and what one can do with each. */
+export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Element {
+  const { title, path, listKey, owner, isOwned = () => true, add, none } = props;
+  const [list] = useState(() => new PagedList<T>({ path, listKey }));
+  const open = useSignal<Action | null>(null);
+  const load = () => void list.refresh(MOST);
+  useEffect(load, [owner]);
+  const items = list.items.value.filter(isOwned);
+  const show = (action: Action) => {
+    open.value = action;
+  };
+  // The table is current before the dialog returns the focus to it.
+  const done = async () => {
+    await list.reload();
+    open.value = null;
+    load();
+  };
+  return (
+    <section class="part" aria-labelledby="owned">
+      <div class="section-head">
+        <h3 id="owned">{title}</h3>
+        {add && <Button onClick={() => show(add())}>{add().label}</Button>}
+      </div>
+      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
+      {items.length === 0 && list.state.value !== 'loading' && none}
+      {items.length > 0 && <ItemTable {...props} items={items} onAction={show} />}
+      {open.value?.dialog(() => {
+        open.value = null;
+      }, done)}
+    </section>
   );
 }

@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
@@ -6,11 +6,12 @@ import type { RequestSummary } from '../../../agent/api/inspection/inspection-re
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import type { ApiProblem } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
-import { byteSize } from '../../ui/byte-size.ts';
+import { SelectField, TextField } from '../../ui/field.tsx';
 import { Badge, EmptyState, ProblemNotice, type Tone } from '../../ui/notice.tsx';
+import { byteSize } from '../../ui/quantities.ts';
 import { linkTo } from '../../ui/router.ts';
 import { attempt } from '../../ui/submission.ts';
-import { queryOf, type TrafficModel } from './traffic-model.ts';
+import { queryOf, type RequestFilter, type TrafficModel } from './traffic-model.ts';
 
 const ANSWERED_BY = { upstream: null, gateway: 'Gateway', endpoint: 'Internal endpoint' } as const;
 
@@ -125,4 +126,76 @@ export function duration(ms: number): string {
   if (ms < 0.05) return '< 0.1 ms';
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   return ms < 999.5 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+}
+
+const STATUSES = [
+  { value: 'any', label: 'Any status' },
+  { value: '2xx', label: '2xx' },
+  { value: '3xx', label: '3xx' },
+  { value: '4xx', label: '4xx' },
+  { value: '5xx', label: '5xx' },
+  { value: 'none', label: 'No response' },
+];
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+/** In milliseconds. */
+const DURATIONS = [
+  { value: '0', label: 'Any duration' },
+  { value: '100', label: '100 ms or more' },
+  { value: '500', label: '500 ms or more' },
+  { value: '1000', label: '1 s or more' },
+  { value: '5000', label: '5 s or more' },
+];
+
+/** Narrows the list by path, method, status and duration. */
+export function RequestFilters({ filter }: { filter: Signal<RequestFilter> }): JSX.Element {
+  const { method, path, status, minDurationMs } = filter.value;
+  const change = (part: Partial<RequestFilter>) => {
+    filter.value = { ...filter.value, ...part };
+  };
+  return (
+    <fieldset class="filters">
+      <legend class="visually-hidden">Filters</legend>
+      <TextField
+        label="Path contains"
+        hiddenLabel
+        placeholder="Path contains"
+        type="search"
+        value={path}
+        onInput={(value) => change({ path: value })}
+      />
+      <SelectField
+        label="Method"
+        hiddenLabel
+        value={method}
+        options={withValue([{ value: '', label: 'Any method' }, ...METHODS.map(own)], method)}
+        onChange={(value) => change({ method: value })}
+      />
+      <SelectField
+        label="Status"
+        hiddenLabel
+        value={status}
+        options={withValue(STATUSES, status)}
+        onChange={(value) => change({ status: value })}
+      />
+      <SelectField
+        label="Duration"
+        hiddenLabel
+        value={String(minDurationMs)}
+        options={withValue(DURATIONS, String(minDurationMs))}
+        onChange={(value) => change({ minDurationMs: Number(value) })}
+      />
+    </fieldset>
+  );
+}
+
+interface FilterOption {
+  value: string;
+  label: string;
+}
+
+const own = (value: string): FilterOption => ({ value, label: value });
+
+/** The address may have a value that the menu has not. */
+function withValue(options: readonly FilterOption[], chosen: string): readonly FilterOption[] {
+  return options.some(({ value }) => value === chosen) ? options : [...options, own(chosen)];
 }

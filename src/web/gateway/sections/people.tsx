@@ -1,11 +1,12 @@
+import type { ApplicationUser } from '../../../management/resources/application-session.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
-import { accessText } from '../../ui/access.ts';
+import { accessText } from '../../ui/access.tsx';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import { type FormField, filled, linesOf, type ShownOnce } from '../form.tsx';
-import { OwnedItems } from '../owned-items.tsx';
+import { OwnedItems } from '../item-table.tsx';
 import { CREATED, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
@@ -122,3 +123,39 @@ function signOut({ id, email }: Person): Action {
     run: () => api('POST', `/people/${id}/sign_out`),
   });
 }
+
+const nameOf = ({ email, name, provider_user_id }: ApplicationUser): string => email || name || provider_user_id;
+
+/** Who has signed in, at whichever identity provider. */
+export const signInsSection = resource<ApplicationUser>({
+  name: 'sign-ins',
+  path: '/app/users',
+  listKey: 'application_users',
+  nameOf,
+  columns: [
+    { head: 'Person', cell: (user) => <Named name={nameOf(user)} below={user.email && user.name} /> },
+    { head: 'Identity provider', cell: ({ identity_provider }) => identity_provider.name },
+    { head: 'Last sign-in', cell: ({ last_login }) => <Ago moment={last_login} /> },
+  ],
+  searchTexts: ({ id, email, name, provider_user_id, identity_provider }) => [
+    ...[id, email, name, provider_user_id],
+    ...[identity_provider.name, identity_provider.url],
+  ],
+  empty: {
+    title: 'Nobody has signed in',
+    text: 'People sign in at endpoints whose policies require it. They are listed until they sign out, or their sessions are over.',
+  },
+  facts: ({ name, email, provider_user_id, identity_provider, last_login }) => [
+    ...optional('Name', name),
+    ...optional('Email', email),
+    { label: 'Identity provider', value: <span class="url">{identity_provider.url}</span> },
+    { label: 'Subject', value: <code>{provider_user_id}</code> },
+    { label: 'Last sign-in', value: <Ago moment={last_login} /> },
+  ],
+  remove: (user) => ({
+    title: `End all sessions of ${nameOf(user)}?`,
+    label: 'End sessions',
+    effects: ['The sessions at all endpoints end, in all browsers. Whom the provider still signs in can come back.'],
+    submit: 'End all sessions',
+  }),
+});

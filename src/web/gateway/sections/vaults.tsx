@@ -4,10 +4,10 @@ import { edited, removal } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { type FormField, filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { OwnedItems } from '../owned-items.tsx';
+import { OwnedItems } from '../item-table.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
-import { OWNER, OWNER_FIELD } from './bot-users.tsx';
+import { OWNER, OWNER_FIELD } from './credentials.tsx';
 
 const NAME: FormField = {
   name: 'name',

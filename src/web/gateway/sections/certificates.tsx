@@ -1,10 +1,10 @@
 import type { JSX } from 'preact';
-import type { TlsCertificate } from '../../../management/resources/certificate.ts';
+import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import { CopyButton } from '../../ui/button.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
-import { present } from '../../ui/time-span.ts';
+import { present } from '../../ui/quantities.ts';
 import { dateOf, Named, optional } from '../cells.tsx';
-import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
 
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
@@ -21,14 +21,14 @@ function validityOf({ not_after }: { not_after: string }): ShownValidity {
 const TONES: Record<ShownValidity, Tone> = { expired: 'bad', soon: 'warning', valid: 'good' };
 
 /** The end of a certificate's validity. */
-export function ValidUntil({ of }: { of: { not_after: string } }): JSX.Element {
+function ValidUntil({ of }: { of: { not_after: string } }): JSX.Element {
   const validity = validityOf(of);
   const date = dateOf(of.not_after);
   return <Badge tone={TONES[validity]}>{validity === 'expired' ? `Expired ${date}` : date}</Badge>;
 }
 
 /** A PEM to look at and copy. */
-export function Pem({ pem, name }: { pem: string; name: string }): JSX.Element {
+function Pem({ pem, name }: { pem: string; name: string }): JSX.Element {
   return (
     <details class="pem">
       <summary>Certificate</summary>
@@ -114,4 +114,53 @@ export const certificatesSection = resource<TlsCertificate>({
   }),
   // Those of domains with automatic renewal end with the renewal.
   actions: ({ issued_at }, { edit, remove }) => (issued_at === null ? [...edit, ...remove] : edit),
+});
+
+export function nameOfAuthority(
+  authority: Pick<CertificateAuthority, 'id' | 'subject_common_name' | 'description'>,
+): string {
+  return authority.subject_common_name || authority.description || authority.id;
+}
+
+export const authoritiesSection = resource<CertificateAuthority>({
+  name: 'authorities',
+  path: '/certificate_authorities',
+  nameOf: nameOfAuthority,
+  columns: [
+    { head: 'Subject', cell: (each) => <Named name={nameOfAuthority(each)} below={each.description} /> },
+    { head: 'Valid until', cell: (each) => <ValidUntil of={each} /> },
+    CREATED,
+  ],
+  searchTexts: (each) => [each.id, nameOfAuthority(each), each.description],
+  empty: {
+    title: 'No client CAs yet',
+    text: 'With mutual TLS, a TLS edge serves only clients whose certificate one of its CAs has signed.',
+  },
+  create: {
+    label: 'Add client CA',
+    fields: [
+      {
+        name: 'ca_pem',
+        label: 'CA certificate (PEM)',
+        hint: 'Exactly one certificate, of a CA.',
+        kind: 'code',
+        required: 'Paste the certificate.',
+      },
+      DESCRIPTION,
+    ],
+    body: ({ ca_pem = '' }) => ({ ca_pem }),
+  },
+  facts: (each) => [
+    { label: 'Subject', value: each.subject_common_name || '–' },
+    { label: 'Valid until', value: <ValidUntil of={each} /> },
+    { label: 'Valid from', value: dateOf(each.not_before) },
+    ...optional('Usages', [...each.key_usages, ...each.extended_key_usages].join(', ')),
+  ],
+  more: (each) => <Pem pem={each.ca_pem} name={nameOfAuthority(each)} />,
+  edit: { label: 'Edit client CA', fields: ANNOTATIONS },
+  remove: (each) => ({
+    title: `Delete the client CA ${nameOfAuthority(each)}?`,
+    effects: ['A CA that a TLS edge uses cannot be deleted.'],
+    submit: 'Delete client CA',
+  }),
 });

@@ -2,7 +2,7 @@ import { domainToASCII } from 'node:url';
 import { expect, it } from 'vitest';
 
 // By its address: the types of a browser are not those of the tests.
-const { unicodeForm } = await import(new URL('../../../src/web/ui/unicode-form.ts', import.meta.url).href);
+const { unicodeForm } = await import(new URL('../../../src/web/ui/address.tsx', import.meta.url).href);
 
 it.each([
   'bücher.example.com',
