@@ -10,7 +10,6 @@ import {
   answerTlsAlpn,
   type TlsAlpnChallenges,
 } from '../certificates/challenges/challenge-tls-alpn.ts';
-
 import type {
   EndpointDirectory,
   GatewayEndpoint,
