@@ -8,7 +8,7 @@ import type { ClusterAgents } from './cluster-agents.ts';
 import { median, ms, quantile, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { type Child, startScript } from './support/process.ts';
-import { requestsBy, runLoad, sendRequests, type Target } from './support/requests.ts';
+import { type LoadResult, requestsBy, runLoad, sendRequests, type Target } from './support/requests.ts';
 
 type GatewayProcess = {
   sessionAddress: string;
@@ -70,28 +70,33 @@ async function hop(right: GatewayProcess, wrong: GatewayProcess): Promise<void> 
     target,
     one: [] as number[],
     many: [] as number[],
-    bulk: [] as number[],
+    down: [] as number[],
+    up: [] as number[],
   }));
   for (let round = 0; round < ROUNDS; round++) {
-    for (const { target, one, many, bulk } of rows) {
+    for (const { target, one, many, down, up } of rows) {
       await sendRequests(target, 32, 1);
       const { requests, seconds } = await sendRequests(target, 32, 3);
       many.push(requests / seconds);
       one.push((await sendRequests(target, 1, 2)).p50);
-      const down = await runLoad(target, { path: `/bytes/${BULK}`, connections: 1, requests: 1 });
-      bulk.push(down.bytes / down.seconds / 1e6);
+      const once = { connections: 1, requests: 1 };
+      down.push(rate(await runLoad(target, { path: `/bytes/${BULK}`, ...once })));
+      up.push(rate(await runLoad(target, { path: '/', upload: BULK, ...once })));
     }
   }
   section(
     `requests by ${requestsBy} through the node that has the endpoint, and through another one (median of ${ROUNDS} rounds)`,
-    rows.map(({ label, one, many, bulk }) => [
+    rows.map(({ label, one, many, down, up }) => [
       label,
       `one after another: p50 ${ms(median(one))}`,
       `32 connections: ${Math.round(median(many))} requests/s`,
-      `download of 256 MiB: ${Math.round(median(bulk))} MB/s`,
+      `256 MiB down: ${Math.round(median(down))} MB/s  up: ${Math.round(median(up))} MB/s`,
     ]),
   );
 }
+
+/** MB per second. */
+const rate = ({ bytes, seconds }: LoadResult) => bytes / seconds / 1e6;
 
 /** All nodes serve one endpoint. */
 async function together(gateways: readonly GatewayProcess[]): Promise<void> {

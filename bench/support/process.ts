@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
+import { GATEWAY_SERVICE } from '../../src/service/service.ts';
 
 /** A child process that prints a line of JSON when it is ready. */
 export interface Child<T> {
@@ -33,7 +34,7 @@ export const HERE: Place = { launcher: [], address: '127.0.0.1' };
 export async function startScript<T>(name: string, args: string[] = [], at = HERE): Promise<Child<T>> {
   const script = new URL(`./${name}.js`, import.meta.url).pathname;
   const recognise = (line: string) => (line.startsWith('{') ? (JSON.parse(line) as T) : undefined);
-  return startChild(process.execPath, ['--expose-gc', script, ...args], {}, recognise, at);
+  return startChild(process.execPath, [...GATEWAY_SERVICE.nodeOptions, script, ...args], {}, recognise, at);
 }
 
 /**

@@ -1,13 +1,23 @@
 import type { Log } from '../lib/log/log.ts';
 import type { Cidr } from '../lib/network/ip-address.ts';
+import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
 import type { requestPublic } from '../traffic-policy/fetch-document.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
+import type { Challenges } from './certificates/challenges/challenges.ts';
+import type { LocalCa } from './certificates/local-ca/local-ca.ts';
+import type { Cluster } from './cluster/cluster.ts';
 import type { Periods } from './cluster/nodes.ts';
-import type { AddressDatabasePaths } from './endpoints/address-databases.ts';
+import type { DescriptorShares } from './descriptor-shares.ts';
+import type { AddressDatabasePaths, AddressDatabases } from './endpoints/address-databases.ts';
+import type { DomainSettings } from './endpoints/domain-names.ts';
+import type { AddressSettings } from './endpoints/endpoint-address.ts';
+import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import type { EdgeCounters } from './metrics/edge-counters.ts';
+import type { Store } from './store/store.ts';
 
 export interface GatewayOptions {
   /** The program's data folder; the gateway keeps its files in `gateway/` below it. */
@@ -58,4 +68,26 @@ export interface GatewayOptions {
   /** Reaches the identity providers that traffic policies name; omitted: those on the public internet. */
   requestForSignIn?: typeof requestPublic;
   log: Log;
+}
+
+/** What the parts of a gateway share while it starts. */
+export interface GatewayStart {
+  options: GatewayOptions;
+  ca: LocalCa;
+  store: Store;
+  domains: DomainSettings;
+  /** The edge sets those ports that it is free to choose. */
+  addresses: AddressSettings & { ports: Record<'http' | 'https', number> };
+  shares: DescriptorShares;
+  balancers: LoadBalancers | null;
+  addressDatabases: AddressDatabases | null;
+  endpoints: EndpointRegistry;
+  /** Null: this gateway is the only one. */
+  cluster: Cluster | null;
+  counters: EdgeCounters;
+  challenges: Challenges;
+  ipPolicies: PolicyPorts['ipPolicies'];
+  log: Log;
+  /** Adds what is done when the gateway stops, before what was added earlier. */
+  onStop: (stop: () => Promise<void>) => void;
 }

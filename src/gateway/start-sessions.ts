@@ -1,67 +1,34 @@
-import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import type { RestrictedAddresses } from './access/ip-rules.ts';
-import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
-import type { Cluster } from './cluster/cluster.ts';
-import type { DescriptorShares } from './descriptor-shares.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
 import { internalLookup } from './edge/connections/connect-phase.ts';
 import type { Relays } from './edge/relays/relays.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
-import { connectHost, type DomainSettings } from './endpoints/domain-names.ts';
-import type { AddressSettings } from './endpoints/endpoint-address.ts';
+import { connectHost } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
-import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
-import type { GatewayOptions } from './gateway-options.ts';
-import type { EdgeCounters } from './metrics/edge-counters.ts';
+import type { GatewayStart } from './gateway-options.ts';
 import { AGENT_LIMITS } from './sessions/agent-limits.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
-import type { Store } from './store/store.ts';
-
-type SessionOptions = Pick<GatewayOptions, 'host' | 'sessionPort' | 'tcpPorts' | 'edgeLimits' | 'agentLimits' | 'log'>;
 
 interface SessionParts {
-  ca: LocalCa;
-  store: Store;
-  domains: DomainSettings;
-  endpoints: EndpointRegistry;
   policies: EndpointPolicies;
   restricted: RestrictedAddresses;
-  /** With the ports of the edge, which is already listening. */
-  addresses: AddressSettings;
-  shares: DescriptorShares;
-  balancers: LoadBalancers | null;
-  counters: EdgeCounters;
-  /** Null: this gateway is the only one. */
-  cluster: Cluster | null;
   relays: Relays | null;
   cloudEndpoints: OnlineCloudEndpoints;
 }
 
-/** @throws the system's error when it cannot listen on the port for agents */
-export async function startSessions(
-  options: SessionOptions,
-  {
-    ca,
-    store,
-    domains,
-    endpoints,
-    policies,
-    restricted,
-    addresses,
-    shares,
-    balancers,
-    counters,
-    cluster,
-    relays,
-    cloudEndpoints,
-  }: SessionParts,
-  onStop: (stop: () => Promise<void>) => void,
-) {
+/**
+ * Lets agents in, once the edge listens.
+ *
+ * @throws the system's error when it cannot listen on the port for agents
+ */
+export async function startSessions(start: GatewayStart, parts: SessionParts) {
+  const { options, ca, store, domains, addresses, endpoints, shares, balancers, counters, cluster } = start;
+  const { policies, restricted } = parts;
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
@@ -85,11 +52,7 @@ export async function startSessions(
       ids,
       policies,
       addresses,
-      tcpPorts: openTcpPorts(
-        options,
-        { endpoints, store, shares, balancers, counters, cluster, restricted, relays, cloudEndpoints },
-        onStop,
-      ),
+      tcpPorts: openTcpPorts(start, parts),
       leases,
     }),
     ids,
@@ -105,26 +68,16 @@ export async function startSessions(
     log,
   });
   const sessionPort = await sessions.start();
-  onStop(() => sessions.stop());
+  start.onStop(() => sessions.stop());
   return { sessions, sessionPort };
 }
 
 /** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
-  { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
-  {
-    endpoints,
-    store,
-    shares,
-    balancers,
-    counters,
-    cluster,
-    restricted,
-    relays,
-    cloudEndpoints,
-  }: Omit<SessionParts, 'ca' | 'domains' | 'policies' | 'addresses'>,
-  onStop: (stop: () => Promise<void>) => void,
+  { options, endpoints, store, shares, balancers, counters, cluster, log, onStop }: GatewayStart,
+  { restricted, relays, cloudEndpoints }: SessionParts,
 ): TcpPortAllocator | null {
+  const { tcpPorts: range = null, edgeLimits: limits, host } = options;
   if (range === null) {
     cloudEndpoints.openPorts(null);
     return null;

@@ -362,6 +362,19 @@ describe('Connection: peers that use too much', () => {
     expect(ended.map(({ message }) => message)).toEqual(['too many frames for streams that come to nothing']);
   });
 
+  it('counts what waits in the socket of a peer that does not read', async () => {
+    const budget = new MemoryBudget(Number.POSITIVE_INFINITY);
+    const socket = new Duplex({ read() {}, write() {} });
+    const connection = new Connection(socket, { accept() {}, ended() {} });
+    connection.trust(budget);
+    connection.start();
+    for (let count = 0; count < 4; count++) open(connection).channel.write(Buffer.alloc(WINDOW));
+    await settle();
+    expect(budget.held).toBeGreaterThanOrEqual(4 * WINDOW);
+    connection.close(new Error('over'));
+    expect(budget.held).toBe(0);
+  });
+
   it('resets the stream that holds the most at the memory limit, so that the peer notices; the others continue', async () => {
     const { connection, peer, ended } = connect(undefined, 300_000);
     const [first, second] = [open(connection), open(connection)];

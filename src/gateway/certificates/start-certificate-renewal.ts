@@ -25,10 +25,10 @@ import type { LocalCa } from './local-ca/local-ca.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
 interface CertificateRenewalSettings {
-  /** null: the gateway's own CA issues the certificates of reserved domains. */
-  acme: AcmeSettings | null;
-  /** null: wildcard domains cannot be validated with ACME. */
-  challengeDns: ChallengeDnsSettings | null;
+  /** Null: the gateway's own CA issues the certificates of reserved domains. */
+  acme?: AcmeSettings | null;
+  /** Null: wildcard domains cannot be validated with ACME. */
+  challengeDns?: ChallengeDnsSettings | null;
 }
 
 interface ProvisioningParts extends IssuerParts {
@@ -40,9 +40,8 @@ interface ProvisioningParts extends IssuerParts {
   } | null;
   activity: Activity;
   log: Log;
+  onStop: (stop: () => Promise<void>) => void;
 }
-
-type OnStop = (stop: () => Promise<void>) => void;
 
 /**
  * Starts obtaining and renewing the certificates of reserved domains and of the gateway's own names, and answering their
@@ -51,16 +50,15 @@ type OnStop = (stop: () => Promise<void>) => void;
  * @throws the system's error when the challenge DNS cannot bind its port
  */
 export async function startCertificateRenewal(
-  { acme, challengeDns }: CertificateRenewalSettings,
+  { acme = null, challengeDns = null }: CertificateRenewalSettings,
   parts: ProvisioningParts,
-  onStop: OnStop,
 ): Promise<{
   /** Port of the challenge DNS; null when it is off. */
   dnsPort: number | null;
   wake: () => void;
 }> {
-  const { store, domains, cluster, activity, log } = parts;
-  const dnsPort = challengeDns && (await startChallengeDns(challengeDns, parts, onStop));
+  const { store, domains, cluster, activity, log, onStop } = parts;
+  const dnsPort = challengeDns && (await startChallengeDns(challengeDns, parts));
   const issuer = chooseIssuer(acme, parts);
   const running = new Set<() => void>();
   const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
@@ -88,8 +86,7 @@ export async function startCertificateRenewal(
 
 async function startChallengeDns(
   { host, port, nameServer }: ChallengeDnsSettings,
-  { domains, challenges, cluster, log }: ProvisioningParts,
-  onStop: OnStop,
+  { domains, challenges, cluster, log, onStop }: ProvisioningParts,
 ): Promise<number> {
   const { ChallengeDns } = await import('./challenges/challenge-dns.ts');
   const texts = (name: string) => [

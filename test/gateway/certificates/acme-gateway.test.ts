@@ -134,23 +134,28 @@ describe('a gateway with an ACME CA', { timeout: 180_000, ...unless(NO_ACME_SERV
     expect(isFromAcmeCa(certificate)).toBe(true);
   });
 
+  /** Two gateways of a cluster: the first one orders certificates, names and challenges lead to the other. */
+  async function cluster(options: Partial<GatewayOptions> = {}) {
+    const database = await PostgresServer.start();
+    onTestFinished(() => database.end());
+    const node = async (address: string) => {
+      const shared = { databaseUrl: database.url(), nodeAddress: `${address}:443` };
+      const encryptionKey = Buffer.alloc(32, 7).toString('base64');
+      const started = await start(address, { ...shared, encryptionKey, ...options });
+      onTestFinished(() => started.close());
+      return started;
+    };
+    const [orders, answers] = [await node(SECOND_GATEWAY), await node(OTHER_NODE)];
+    return { orders, answers, of: await GatewayClient.of(answers, OTHER_NODE) };
+  }
+
   it(
     'of a cluster has its CA answered by any gateway, and all serve the certificates',
     unless(NO_POSTGRES),
     async () => {
-      const database = await PostgresServer.start();
-      onTestFinished(() => database.end());
-      const node = async (address: string) => {
-        const shared = { databaseUrl: database.url(), nodeAddress: `${address}:443` };
-        const started = await start(address, { ...shared, encryptionKey: Buffer.alloc(32, 7).toString('base64') });
-        onTestFinished(() => started.close());
-        return started;
-      };
-      // The first one orders; names and challenges lead to the other.
-      const [orders, answers] = [await node(SECOND_GATEWAY), await node(OTHER_NODE)];
+      const { orders, answers, of } = await cluster();
       resolver.delegate('acme.gateway.test', OTHER_NODE, Number(answers.dnsPort));
       onTestFinished(() => resolver.delegate('acme.gateway.test', GATEWAY, Number(gateway.dnsPort)));
-      const of = await GatewayClient.of(answers, OTHER_NODE);
       for (const domain of ['plain.cluster.test', '*.wild.cluster.test'])
         await issued(await reserve(domain, ECDSA, { of, address: OTHER_NODE }), of);
       for (const each of [of, await GatewayClient.of(orders, SECOND_GATEWAY)]) {
@@ -159,6 +164,12 @@ describe('a gateway with an ACME CA', { timeout: 180_000, ...unless(NO_ACME_SERV
       }
     },
   );
+
+  it('of a cluster has TLS-ALPN validations answered by any gateway', unless(NO_POSTGRES), async () => {
+    const { of } = await cluster({ httpPort: 0, challengeDns: null });
+    await issued(await reserve('alpn.cluster.test', ECDSA, { of, address: OTHER_NODE }), of);
+    await expect.poll(async () => isFromAcmeCa(await of.presented('alpn.cluster.test')), POLLING).toBe(true);
+  });
 
   it('validates a name with TLS-ALPN when port 80 is unreachable', async () => {
     const second = await start(SECOND_GATEWAY, { httpPort: 0, challengeDns: null });

@@ -17,6 +17,7 @@ import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { startClusterNode } from '../../support/cluster-node.ts';
+import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { startHttpService } from '../../support/http-service.ts';
@@ -248,6 +249,22 @@ async function change(gateway: Gateway, key: string, method: string, path: strin
     req.on('error', reject).end(body && JSON.stringify(body));
   });
 }
+
+it('a device joins by any gateway at once with a code that was made at another one', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const api = await GatewayClient.of(one);
+  for (const name of ['first', 'second', 'third']) {
+    // As the command does on the other machine; the first one serves the management API.
+    const { secret } = await enrolmentKey(two, { site: '*.site.localhost' });
+    const joined = await api.call('POST', '/enrolments', { install_key: installKey(), secret, name });
+    expect(joined).toMatchObject({ status: 200, body: { status: 'enrolled', name } });
+    const session = await sessionAt(two, String(joined.body.authtoken));
+    await session.httpEndpoint().domain(String(joined.body.domain)).listen();
+  }
+});
 
 it('people of the gateway sign in at any gateway, also with what another one has begun', {
   timeout: 60_000,

@@ -1,6 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
+import { Enrolments } from '../../../src/gateway/devices/enrolments.ts';
+import type { GatewayPlace } from '../../../src/gateway/devices/gateway-place.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
@@ -98,7 +100,7 @@ describe('POST /enrolments', () => {
     expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1);
   });
 
-  it('limits a device that joins in a loop, and keeps the first steps of its history', async () => {
+  it('limits a device that joins in a loop, and logs its steps once a minute', async () => {
     const server = await gateway();
     const { secret } = await enrolmentKey(server);
     const request = { install_key: installKey(), secret, name: 'loop' };
@@ -111,8 +113,37 @@ describe('POST /enrolments', () => {
     );
     const other = await join(server, { install_key: installKey(), secret, name: 'other' });
     expect(other.status).toBe(200);
-    const [device] = server.store.devices.page(null, 10).filter(({ name }) => name.startsWith('loop'));
+    const logged = (msg: string) => server.logged().split(`"msg":"${msg}"`).length - 1;
+    expect([logged('device enrolled'), logged('enrolment refused')]).toEqual([2, 1]);
+  });
+
+  it('keeps the first and the last steps of a device that joins again and again', async () => {
+    const clock = new InstantClock();
+    const server = await gateway({ clock });
+    const { secret } = await enrolmentKey(server);
+    const request = { install_key: installKey(), secret, name: 'loop' };
+    for (let count = 0; count < 60; count++) {
+      expect((await join(server, request)).status).toBe(200);
+      await clock.sleep(3_000);
+    }
+    const [device] = server.store.devices.page(null, 10);
+    expect(device?.history).toHaveLength(50);
     expect(device?.history[0]).toMatchObject({ what: 'enrolled' });
+  });
+
+  it('admits 1,200 devices a minute with one code', async () => {
+    const server = await gateway();
+    const { secret } = await enrolmentKey(server);
+    // Attempts that fail count, too, and take less time than devices.
+    const endpoints = () => {
+      throw Object.assign(new Error(), { code: 'admitted' });
+    };
+    const enrolments = new Enrolments(server.store, { revoke: async () => {}, endpoints }, {} as GatewayPlace, () => 0);
+    const enrol = () => enrolments.enrol({ install_key: installKey(), secret }, '127.0.0.1');
+    const outcomes = await Promise.allSettled(Array.from({ length: 1_203 }, enrol));
+    const codes = outcomes.map((outcome) => outcome.status === 'rejected' && outcome.reason.code);
+    expect(new Set(codes.slice(0, 1_200))).toEqual(new Set(['admitted']));
+    expect(codes.slice(1_200)).toEqual(Array(3).fill('ERR_GATEWAY_TOO_MANY_ENROLMENTS'));
   });
 
   it('refuses a secret that is unknown, used up, expired or revoked, and that of an inactive site', async () => {

@@ -139,8 +139,24 @@ export class HistoryCluster {
     const { shared } = this.own;
     const areEqual = async () => {
       await shared.refresh();
-      return this.nodes.every((node) => node.digest() === shared.digest());
+      const digest = shared.digest();
+      return this.nodes.every((node) => node.copy((replica) => replica.digest()) === digest);
     };
-    return until(areEqual, `${what}: equal copies`, { everyMs: 50 });
+    return until(areEqual, `${what}: equal copies`, { everyMs: 50 }).catch(async (cause: unknown) => {
+      throw new Error(`${what}: copies differ: ${JSON.stringify(await this.#differences())}`, { cause });
+    });
+  }
+
+  /** What each gateway lacks of the database, and for how long it has been silent. */
+  async #differences(): Promise<object> {
+    const { postgres } = this.own.shared;
+    const { rows, position } = await postgres.rowsAfter(0);
+    const entries = await postgres.nodes();
+    const nodes = this.nodes.map((node) => {
+      const { name, link } = node;
+      const lacking = node.copy((replica) => replica.difference(rows).map(({ tbl, key }) => `${tbl} ${key}`));
+      return { name, entry: entries.find(({ address }) => address === link.address), lacking: lacking.slice(0, 9) };
+    });
+    return { commit: position?.version, nodes };
   }
 }

@@ -85,11 +85,11 @@ export class HistoryNode {
     this.#running?.send(jump);
   }
 
-  /** Of its copy of the database: equal for gateways with the same. */
-  digest(): string {
+  /** Looks at its copy of the database: the digests of gateways with the same are equal. */
+  copy<T>(look: (replica: Replica) => T): T {
     const engine = new Libsql(join(this.options.dataDir, 'gateway', 'gateway.db'));
     try {
-      return new Replica(engine).digest();
+      return look(new Replica(engine));
     } finally {
       engine.close();
     }

@@ -11,7 +11,6 @@ import { Http2Code } from '../../http/http2-headers.ts';
 import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder } from '../client-memory.ts';
-
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 

@@ -1,0 +1,88 @@
+import type { RequestListener } from 'node:http';
+import { OneTimeCodes } from '../lib/http/one-time-code.ts';
+import { VERSION } from '../packaged.ts';
+import type { RestrictedAddresses } from './access/ip-rules.ts';
+import type { GatewayMetrics } from './api/gateway-metrics.ts';
+import type { ManagementApiDependencies } from './api/management-api.ts';
+import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
+import type { DeviceSightings } from './devices/device-sightings.ts';
+import type { GatewayPlace } from './devices/gateway-place.ts';
+import { lazyListener } from './edge/service-server.ts';
+import { apiHost, signInHost } from './endpoints/domain-names.ts';
+import { urlOf } from './endpoints/endpoint-address.ts';
+import { countedBy, withStored } from './endpoints/live-view.ts';
+import type { GatewayStart } from './gateway-options.ts';
+import { LiveAgents } from './sessions/live-agents.ts';
+import type { SessionServer } from './sessions/session-server.ts';
+import type { PeopleProvider } from './sign-in/people-provider.ts';
+import type { Edge } from './start-edge.ts';
+import type { Activity } from './store/events.ts';
+import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
+
+interface ServiceParts {
+  people: PeopleProvider;
+  activity: Activity;
+  restricted: RestrictedAddresses;
+  cloudEndpoints: OnlineCloudEndpoints;
+  sessions: SessionServer;
+  sightings: DeviceSightings;
+  place: GatewayPlace;
+  /** Called when a domain may need a certificate, or no longer needs one. */
+  wakeCertificateRenewal: () => void;
+}
+
+/**
+ * Serves the management API, the page at which people of the gateway sign in, and what other gateways ask. Most gateways
+ * inside an agent never get a request for them, so their code is loaded with the first one.
+ *
+ * @returns the origin of the management API
+ */
+export function serveOwnServices(start: GatewayStart, edge: Edge, parts: ServiceParts): string {
+  const { options, store, domains, addresses, cluster, counters, log } = start;
+  const { people, restricted, cloudEndpoints, sessions, ...others } = parts;
+  const { relays, services, serviceMessages, edgeIndex } = edge;
+  const host = apiHost(domains.baseDomain);
+  const baseUrl = options.apiUrl ?? urlOf({ protocol: 'https', host, port: addresses.ports.https });
+  const refusesAgent = (remoteAddress: string) => restricted.refuses('agent', { remoteAddress });
+  const here = new LiveAgents(sessions, start.endpoints, refusesAgent, log);
+  const stored = () => [...edgeEndpoints(edgeIndex), ...cloudEndpoints.views()];
+  const live = withStored(cluster?.start(here, sessions) ?? here, stored);
+  const metricsHere = lazyMetrics({ store, live: here, counters });
+  if (relays) {
+    const counted = () => countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
+    relays.accept.answer = async (question) => (question === 'metrics' ? metricsHere() : JSON.stringify(counted()));
+  }
+  const dependencies: ManagementApiDependencies = {
+    ...start,
+    ...others,
+    live,
+    cloudEndpoints,
+    tcpPorts: options.tcpPorts ?? null,
+    dnsServers: options.acme?.resolvers ?? null,
+    signInCodes: new OneTimeCodes(),
+    isRefused: restricted.refuses.bind(restricted),
+    ...(cluster && relays && { metricsOf: (address: string) => cluster.metricsOf(address, relays, metricsHere) }),
+  };
+  const serve = (name: string, load: () => Promise<RequestListener>) => services.set(name, lazyListener(load, log));
+  serve(host, async () => {
+    const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
+    const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl, version: VERSION, domains };
+    const app = createManagementApi(dependencies, settings);
+    serviceMessages.adopt(app);
+    return app;
+  });
+  serve(signInHost(domains.baseDomain), async () => {
+    const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
+    return createSignInPage({ store, people, isRefused: restricted.refusesClient, log });
+  });
+  return baseUrl;
+}
+
+/** @returns the Prometheus text of this gateway */
+function lazyMetrics(parts: ConstructorParameters<typeof GatewayMetrics>[0]): () => Promise<string> {
+  let loading: Promise<GatewayMetrics> | null = null;
+  return async () => {
+    loading ??= import('./api/gateway-metrics.ts').then((module) => new module.GatewayMetrics(parts));
+    return (await loading).registry.metrics();
+  };
+}
