@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import { beginsWithHttp1 } from '../agent/connectors/endpoint-options.ts';
+import { beginsWithHttp1 } from '../agent/connectors/connector.ts';
 import { backupOf } from '../agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { type FileContent, type TunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';

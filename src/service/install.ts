@@ -1,7 +1,6 @@
 import { chmod, chown, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
-import { createFolder } from '../lib/files/create-folder.ts';
-import { writeDurably } from '../lib/files/durable-write.ts';
+import { createFolder, writeDurably } from '../lib/files/durable-write.ts';
 import { type Host, withSudo } from './host.ts';
 import { configFolderOf, type Service, settingsFileOf, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';

@@ -3,7 +3,7 @@ import express from 'express';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';

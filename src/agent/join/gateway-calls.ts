@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
+import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { CA_PATH, ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';

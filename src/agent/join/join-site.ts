@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { createFolder } from '../../lib/files/create-folder.ts';
-import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
+import { createFolder, explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';

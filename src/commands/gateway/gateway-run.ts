@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../../gateway/gateway.ts';
-import { createFolder } from '../../lib/files/create-folder.ts';
+import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';

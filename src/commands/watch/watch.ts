@@ -7,9 +7,8 @@ import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { LiveRequests } from './live-requests.ts';
+import { LiveRequests, readDetail, type WatchedTunnel, type WatchOptions } from './live-requests.ts';
 import { requestText } from './request-detail.ts';
-import { readDetail, type WatchedTunnel, type WatchOptions } from './watched-tunnel.ts';
 
 const NO_TUNNEL = 4;
 const MAX_NAMED = 10;

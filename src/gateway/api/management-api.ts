@@ -2,7 +2,7 @@ import type { ErrorRequestHandler, Express, Request, Response } from 'express';
 import express from 'express';
 import { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
-import { answerErrors } from '../../lib/http/error-handler.ts';
+import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import type { Log } from '../../lib/log/log.ts';

@@ -6,7 +6,7 @@ import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/h
 import { trimSpace } from '../../../lib/http/header-fields.ts';
 import { runInTurns, type Stepwise } from '../../../lib/stepwise.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import { beginsWithHttp1, optionsOf } from '../../connectors/endpoint-options.ts';
+import { beginsWithHttp1, optionsOf } from '../../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
 import type { CapturedExchange } from '../../inspector/captured-exchange.ts';
