@@ -9,7 +9,6 @@ import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-a
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { healthRouter, livenessRouter } from './health-router.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
-import type { Metrics } from './metrics.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
 import { type GatewayLinks, shareLinksRouter } from './share-links-router.ts';
@@ -91,7 +90,7 @@ type Side = 'local' | 'remote';
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'OPTIONS']);
 
 /** Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels. */
-function observeRequests(side: Side, metrics: Promise<Metrics>): RequestHandler {
+function observeRequests(side: Side, metrics: AppOptions['metrics']): RequestHandler {
   return (req, res, next) => {
     const began = performance.now();
     res.once('close', async () => {
@@ -99,7 +98,7 @@ function observeRequests(side: Side, metrics: Promise<Metrics>): RequestHandler 
       const method = METHODS.has(req.method) ? req.method : 'OTHER';
       const labels = { side, method, route: req.route?.path ?? 'none' };
       const status = res.writableFinished ? String(res.statusCode) : 'aborted';
-      (await metrics).count(labels, status, seconds);
+      (await metrics()).count(labels, status, seconds);
     });
     next();
   };

@@ -22,7 +22,7 @@ export function healthRouter(source: HealthSource): Router {
     },
     getStatus: () => presentStatus(source),
     getMetrics: async ({ res }) => {
-      const { registry } = await source.metrics;
+      const { registry } = await source.metrics();
       res.set('Content-Type', registry.contentType).send(await registry.metrics());
     },
     getOpenApi: async () => {
