@@ -10,7 +10,7 @@ import { until } from '../../support/until.ts';
 
 const BROWSER = { 'accept-encoding': 'gzip, deflate, br, zstd' };
 
-async function setUp({ isCompressible = true, first = eventText('first', {}), isAllowed = () => true } = {}) {
+async function setUp({ isCompressible = true, first = eventText('first', {}), isAllowed = (): boolean => true } = {}) {
   const clock = new SteeredClock();
   const streams = new EventStreams(clock, 1_000, () => {}, isCompressible);
   const server = createServer((_req, res) => streams.add(res, null, first, isAllowed)).listen(0, '127.0.0.1');
