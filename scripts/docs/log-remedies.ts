@@ -121,6 +121,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'traffic policy of a cloud endpoint cannot be used':
     'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
+  'traffic policy logs too much: lines left out': 'let the policy log less; `times` is how many lines were left out',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',
   'tunnel failed; retrying': 'fix what `reason` names, such as the authtoken’s ACL',
