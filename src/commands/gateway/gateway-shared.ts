@@ -66,10 +66,10 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   const log = await createLog('silent', 'json');
   const { shared, close } = await openForChanges(settings, { older: 'upgrade', moves: 'out', log });
   try {
-    if (!lost) {
-      const node = await shared?.postgres.end();
-      if (node) throw new OperatorError(`the gateway ${node.address} serves the shared database: stop it first`);
-      await shared?.refresh();
+    if (!lost && shared !== null) {
+      const other = await shared.postgres.end(shared.node);
+      if (other) throw stillServes(other);
+      await shared.refresh();
     }
     shared?.detach();
   } finally {
@@ -79,6 +79,13 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
       `gateway. ${lost ? 'No gateway may use the shared database any more.' : 'No other gateway can use the shared database any more.'}`,
+  );
+}
+
+function stillServes({ id, address }: Node): OperatorError {
+  return new OperatorError(
+    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
+      `remove ${id}"`,
   );
 }
 

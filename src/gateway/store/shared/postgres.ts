@@ -163,13 +163,16 @@ export class Postgres {
   /**
    * Ends the use of the database: a gateway moves everything away. It keeps its rows.
    *
-   * @returns a gateway that still serves it; null when nobody can use it any more
+   * @param id of that gateway
+   * @returns another one that still serves it; null when nobody can use it any more
    */
-  end(): Promise<Node | null> {
+  end(id: string): Promise<Node | null> {
     return this.#locked(async (ask) => {
-      const [node] = await nodesBy(ask);
-      if (!node) await ask('UPDATE device_agent.cluster SET format = $1', [ENDED]);
-      return node ?? null;
+      const other = (await nodesBy(ask)).find((node) => node.id !== id);
+      if (other) return other;
+      await ask('DELETE FROM device_agent.nodes');
+      await ask('UPDATE device_agent.cluster SET format = $1', [ENDED]);
+      return null;
     });
   }
 

@@ -267,14 +267,16 @@ it(
     const [first, other] = [await openAt(url, dataDir), await openAt(url)];
     const self = { address: 'one', alone: true, build: '1' };
     await other.shared.serve(self, { onRemoved: () => {} }, 2_000);
-    expect(await first.shared.postgres.end()).toMatchObject({ address: 'one' });
+    expect(await first.shared.postgres.end(first.shared.node)).toMatchObject({ address: 'one' });
     await other.close();
+    // As if it had been killed.
+    await first.shared.postgres.enter({ ...self, id: first.shared.node, applied: 1 });
     await first.close();
 
     // It was interrupted the first time.
     for (let times = 0; times < 2; times++) {
       const { shared, close } = await openFor('out');
-      expect(await shared?.postgres.end()).toBeNull();
+      expect(await shared?.postgres.end(shared.node)).toBeNull();
       await expect(shared?.serve(self, { onRemoved: () => {} }, 2_000)).rejects.toThrow(/is not used any more/);
       const head = await shared?.postgres.head();
       if (head) expect(await shared?.postgres.commit(head, randomUUID(), [])).toBeNull();
