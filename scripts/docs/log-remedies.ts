@@ -12,6 +12,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
   'removed from the shared database, for another gateway to serve it; exiting':
     'disable the service here, unless this machine is to serve again',
+  'shared database not served by this gateway; exiting': 'what `reason` says',
   'other gateways not told what is online': 'check PostgreSQL; it is repeated every few seconds',
   'endpoint stopped': 'none, if its agent is online at another gateway; else fix what `reason` names',
   'revoked here, but not yet at other gateways': 'check the gateways that `nodes` names',
