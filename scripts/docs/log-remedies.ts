@@ -12,6 +12,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
   'removed from the shared database, for another gateway to serve it; exiting':
     'disable the service here, unless this machine is to serve again',
+  'shared database not served by this gateway; exiting': 'what `reason` says',
   'other gateways not told what is online': 'check PostgreSQL; it is repeated every few seconds',
   'endpoint stopped': 'none, if its agent is online at another gateway; else fix what `reason` names',
   'revoked here, but not yet at other gateways': 'check the gateways that `nodes` names',
@@ -121,6 +122,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'traffic policy of a cloud endpoint cannot be used':
     'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
+  'traffic policy logs too much: lines left out': 'let the policy log less; `times` is how many lines were left out',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',
   'tunnel failed; retrying': 'fix what `reason` names, such as the authtoken’s ACL',

@@ -119,11 +119,8 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const app = createApp(start, parts);
   await serveApi(app, own, () => apiToken.token, start);
   announceRemote(settings, apiToken.file, log);
-
-  app.loadMetrics();
-
   return {
-    started: Promise.all([connector.start(), app.metrics]).then(() => {}),
+    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
     status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
     addresses: app.addresses,
     silentMs: () => connector.silentMs,

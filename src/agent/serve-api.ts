@@ -42,12 +42,7 @@ export interface AppParts {
   extras: PageExtras;
 }
 
-export interface AgentApp extends AppOptions {
-  /** Call this after the start, which it would slow down. */
-  loadMetrics(): void;
-}
-
-export function createApp({ settings, guard, addresses, clock, log }: AgentStart, parts: AppParts): AgentApp {
+export function createApp({ settings, guard, addresses, clock, log }: AgentStart, parts: AppParts): AppOptions {
   const { began, own, connector, abandoned, monitor, tunnels, inspection, sessions, shareLinks, extras } = parts;
   const session = () => connector.status;
   const health = {
@@ -76,12 +71,12 @@ export function createApp({ settings, guard, addresses, clock, log }: AgentStart
     remoteApi: () => own?.status.state ?? null,
     abandoned: () => abandoned.count,
   };
-  let loadMetrics = () => {};
-  const asked = new Promise<void>((resolve) => {
-    loadMetrics = resolve;
-  });
-  const metrics = asked.then(() => openMetrics(measured));
-  return { ...health, page, inspection, shareLinks, metrics, loadMetrics, log };
+  let metrics: Promise<Metrics> | null = null;
+  const loadMetrics = () => {
+    metrics ??= openMetrics(measured);
+    return metrics;
+  };
+  return { ...health, page, inspection, shareLinks, metrics: loadMetrics, log };
 }
 
 /** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */

@@ -41,8 +41,8 @@ export interface GatewayOptions {
   nodeAddress?: string | null;
   /** How long the gateways of a shared database rely on one that says nothing; omitted: as documented. */
   periods?: Periods;
-  /** Called when another gateway is to serve the shared database: this one must end. */
-  onRemoved?: () => void;
+  /** Called when this gateway cannot serve the shared database any more, see `ServingEvents`: it must end. */
+  onRemoved?: (reason: string | null) => void;
   /** Networks that are not public, but that policies may reach; omitted: none. */
   policyNetworks?: readonly Cidr[];
   /** Load balancers in front of the gateway; omitted: none. */

@@ -181,6 +181,25 @@ describe('a share link', () => {
     expect(await jo.visit(url)).toMatchObject({ status: 200, body: id });
   });
 
+  it('is forgotten by a browser that signs out, in either order of link and sign-in', async () => {
+    const signIn = { actions: [{ type: 'gateway-sign-in' }] };
+    const unlessLet = { ...signIn, expressions: ['!actions.ngrok.gateway_share_links.let_in'] };
+    const signInFirst = { ...signIn, expressions: ["req.url.path.startsWith('/ngrok/logout')"] };
+    for (const rules of [
+      [share({ enforce: false }), unlessLet, SEES_COOKIES],
+      [signInFirst, share(), SEES_COOKIES],
+    ]) {
+      const url = await endpoint(rules);
+      const { link } = await linkTo(url);
+      const jo = browser();
+      await press(jo, link);
+      expect(await jo.visit(url)).toMatchObject({ status: 200, body: 'cookies: false' });
+      expect((await jo.visit(`${url}/ngrok/logout`)).body).toContain('Signed out');
+      expect(jo.cookies).toEqual([]);
+      expect((await jo.visit(url, { headers: { accept: 'text/html' } })).status).not.toBe(200);
+    }
+  });
+
   it('works at two rules with the action, also at one whose expressions exclude its page', async () => {
     const below = (path: string) => ({ ...share(), expressions: [`req.url.path.startsWith('${path}')`] });
     const url = await endpoint([below('/a'), below('/b'), SEES_COOKIES]);

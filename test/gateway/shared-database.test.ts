@@ -89,6 +89,8 @@ it('a gateway moves to PostgreSQL, goes on while that is away, is replaced by an
   await replacement.end();
   expect((await command(second, other, 'migrate', '--to', 'sqlite')).code).toBe(0);
   expect(commandsOn(second)).toEqual(['database_updated.v0', 'gateway_deleted.v0', 'database_updated.v0']);
+  const left = await command(first, env);
+  expect(left).toMatchObject({ code: 2, stderr: expect.stringContaining('is not used any more') });
   const alone = AgentProcess.start(second, { ...ports, GATEWAY_ENCRYPTION_KEY: KEY }, ['gateway']);
   onTestFinished(() => alone.end('SIGKILL').then(() => {}));
   await alone.logged('gateway listening');

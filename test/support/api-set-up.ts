@@ -71,7 +71,7 @@ export async function setUpApi(
     shareLinks: new ShareLinks(() => null),
     page,
     inspection,
-    metrics: Promise.resolve(metrics),
+    metrics: async () => metrics,
     log: silentLog,
     ...overrides,
   };

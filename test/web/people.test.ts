@@ -72,6 +72,8 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
   it('choose a password, sign in and out without JavaScript, on a phone', async () => {
     const phone = { javaScriptEnabled: false, viewport: { width: 320, height: 600 } };
     const { page: tab } = await openPage(browser, await invited('jo@example.com'), phone);
+    const { height = 0 } = (await tab.getByRole('main').getByRole('button').first().boundingBox()) ?? {};
+    expect(height, 'for a finger').toBeGreaterThanOrEqual(44);
     await choosePassword(tab);
     await tab.goto(page('cam', '/live?q=1'));
     await tab.getByRole('button', { name: 'Continue as jo@example.com' }).click();

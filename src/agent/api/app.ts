@@ -8,7 +8,6 @@ import { AgentError } from '../errors/agent-error.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
-import type { Metrics } from './metrics.ts';
 import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './operations.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
@@ -92,7 +91,7 @@ type Side = 'local' | 'remote';
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'OPTIONS']);
 
 /** Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels. */
-function observeRequests(side: Side, metrics: Promise<Metrics>): RequestHandler {
+function observeRequests(side: Side, metrics: AppOptions['metrics']): RequestHandler {
   return (req, res, next) => {
     const began = performance.now();
     res.once('close', async () => {
@@ -100,7 +99,7 @@ function observeRequests(side: Side, metrics: Promise<Metrics>): RequestHandler 
       const method = METHODS.has(req.method) ? req.method : 'OTHER';
       const labels = { side, method, route: req.route?.path ?? 'none' };
       const status = res.writableFinished ? String(res.statusCode) : 'aborted';
-      (await metrics).count(labels, status, seconds);
+      (await metrics()).count(labels, status, seconds);
     });
     next();
   };
@@ -162,7 +161,7 @@ function healthRouter(source: HealthSource): Router {
     },
     getStatus: () => presentStatus(source),
     getMetrics: async ({ res }) => {
-      const { registry } = await source.metrics;
+      const { registry } = await source.metrics();
       res.set('Content-Type', registry.contentType).send(await registry.metrics());
     },
     getOpenApi: async () => {

@@ -22,8 +22,8 @@ export interface HealthSource {
   /** Null without AGENT_DOMAIN. */
   remoteApi: RemoteApi | null;
   session: () => SessionStatus;
-  /** Resolves when they are loaded, after the start. */
-  metrics: Promise<Metrics>;
+  /** Loaded when they are first asked for: that takes longer than the rest of the start. */
+  metrics: () => Promise<Metrics>;
   version: string;
   /** Seconds since the start. */
   uptime: () => number;

@@ -51,8 +51,9 @@ function startOf(since: string): string {
 
 function lineOf({ created_at, by, from_address, type, object_id, before, after }: AuditRow): string {
   const who = from_address === null ? by : `${by} (${from_address})`;
-  const name = after?.domain ?? after?.name ?? before?.domain ?? before?.name;
-  const what = `${type.replace(/\.v0$/, '')} ${object_id}${typeof name === 'string' ? ` ${name}` : ''}`;
+  const { domain, name, host } = after ?? before ?? {};
+  const named = [domain, name, host].find((text) => typeof text === 'string' && text !== '');
+  const what = `${type.replace(/\.v0$/, '')} ${object_id}${named === undefined ? '' : ` ${named}`}`;
   const changed = Object.keys(before && after ? after : {}).filter(
     (member) => member !== 'updated_at' && !isDeepStrictEqual(before?.[member], after?.[member]),
   );

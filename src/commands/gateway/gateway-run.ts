@@ -36,8 +36,9 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
   const folder = join(settings.dataDir, 'gateway');
   try {
     await createFolder(folder, 0o755);
-    const onRemoved = () => {
-      log.fatal('removed from the shared database, for another gateway to serve it; exiting');
+    const onRemoved = (reason: string | null) => {
+      if (reason === null) log.fatal('removed from the shared database, for another gateway to serve it; exiting');
+      else log.fatal({ reason }, 'shared database not served by this gateway; exiting');
       process.exit(1);
     };
     return await startGateway({ ...settings, log, onRemoved });

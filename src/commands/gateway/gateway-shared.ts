@@ -45,7 +45,7 @@ async function moveTo(settings: GatewayServerSettings, url: string | null): Prom
   const log = await createLog('silent', 'json');
   const { store, close } = await openForChanges(
     { ...settings, databaseUrl: url },
-    { older: 'upgrade', moves: true, log },
+    { older: 'upgrade', moves: 'in', log },
   );
   try {
     await openSharedCa(join(dataDir, 'gateway'), store, log);
@@ -62,14 +62,14 @@ async function moveTo(settings: GatewayServerSettings, url: string | null): Prom
 
 async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise<void> {
   if (settings.databaseUrl === null) throw new OperatorError('set GATEWAY_DATABASE_URL, as for the gateway itself', 2);
-  const [node] = lost ? [] : await withPostgres(settings, (postgres) => postgres.nodes());
-  if (node) throw new OperatorError(`the gateway ${node.address} serves the shared database: stop it first`);
-  const { shared, close } = await openForChanges(settings, {
-    older: 'upgrade',
-    log: await createLog('silent', 'json'),
-  });
+  const log = await createLog('silent', 'json');
+  const { shared, close } = await openForChanges(settings, { older: 'upgrade', moves: 'out', log });
   try {
-    if (!lost) await shared?.refresh();
+    if (!lost && shared !== null) {
+      const other = await shared.postgres.end(shared.node);
+      if (other) throw stillServes(other);
+      await shared.refresh();
+    }
     shared?.detach();
   } finally {
     await close();
@@ -77,7 +77,14 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   await withStore({ ...settings, databaseUrl: null }, (store) => noteMove(store, 'postgres', 'sqlite'));
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
-      'gateway. The shared database is as it was; no gateway may use it any more.',
+      `gateway. ${lost ? 'No gateway may use the shared database any more.' : 'No other gateway can use the shared database any more.'}`,
+  );
+}
+
+function stillServes({ id, address }: Node): OperatorError {
+  return new OperatorError(
+    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
+      `remove ${id}"`,
   );
 }
 

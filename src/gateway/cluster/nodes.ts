@@ -64,9 +64,11 @@ export class Nodes {
    * @param named ids of nodes in rows that were applied before
    */
   update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
+    // They have not said anything yet to a database that was put back to an older state.
+    const isOlder = nodes.some(({ id, renewedAt }) => renewedAt < (this.#known.get(id)?.renewedAt ?? 0));
     this.#known = new Map(nodes.map((node) => [node.id, node]));
     const hasJumped = this.#followClock(askedAt);
-    if (hasJumped || askedAt - this.#renewedAt > this.periods.silentMs) this.#steadySince = askedAt;
+    if (isOlder || hasJumped || askedAt - this.#renewedAt > this.periods.silentMs) this.#steadySince = askedAt;
     this.#renewedAt = askedAt;
     this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
     this.#active.clear();

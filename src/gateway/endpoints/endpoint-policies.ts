@@ -1,8 +1,10 @@
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
@@ -20,6 +22,10 @@ const LOGGED_WARNINGS = 10;
 const MAX_DEFERRED = 4_096;
 
 const MIB = 1_048_576;
+/** Bytes that the policies of one payer may write to the log: the disk is everybody's. */
+const LOGGED: BucketRate = { burst: 4 * MIB, perMs: 64 };
+/** Of each line, besides what the policy has it say. */
+const LINE_BYTES = 256;
 /** Share of the machine's or container's memory for encoders of responses. */
 const ENCODER_SHARE = 1 / 8;
 const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
@@ -71,12 +77,17 @@ export class EndpointPolicies {
 
   readonly #times: ProcessorTimes;
   readonly #warned = new BoundedMap<string, true>(MAX_WARNED);
+  readonly #logged = new TokenBuckets(LOGGED);
+  readonly #repeats: Repeats;
+  readonly #clock: Clock;
   readonly #compressionTimes: ProcessorTimes;
   readonly #encoderMemory: MemoryBudget;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
     const { share = 1, clock = systemClock, encoderMemory = defaultEncoderMemory() } = options;
     this.#encoderMemory = new MemoryBudget(encoderMemory);
+    this.#clock = clock;
+    this.#repeats = new Repeats(() => clock.now());
     this.#times = new ProcessorTimes(share, clock);
     this.#compressionTimes = new ProcessorTimes(share, clock);
   }
@@ -118,22 +129,38 @@ export class EndpointPolicies {
       ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
       ...(signIn && { signIn: signIn(payer) }),
       ...(shareLinks && { shareLinks: shareLinks(payer) }),
-      onLog: ({ endpointId, clientIp, place, metadata }) =>
-        log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
-      onWarnings: (warnings) => this.#warn(url, warnings),
+      onLog: ({ endpointId, clientIp, place, metadata }) => {
+        if (this.#mayLog(payer, url, metadata))
+          log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log');
+      },
+      onWarnings: (warnings) => this.#warn(payer, url, warnings),
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'traffic policy failed'),
     };
   }
 
   /** Agents bind the same policy whenever they reconnect: each is reported once. */
-  #warn(url: string, warnings: readonly string[]): void {
+  #warn(payer: string, url: string, warnings: readonly string[]): void {
     const what = hash('sha256', JSON.stringify([url, warnings]));
     const isKnown = this.#warned.get(what) !== undefined;
     this.#warned.set(what, true);
     if (isKnown) return;
     const problems = warnings.slice(0, LOGGED_WARNINGS);
+    if (!this.#mayLog(payer, url, problems)) return;
     this.options.log.warn({ url, warnings: warnings.length, problems }, 'traffic policy is probably wrong');
+  }
+
+  /** Whether the policies of a payer may write another line, which has this content. */
+  #mayLog(payer: string, url: string, content: unknown): boolean {
+    const now = this.#clock.now();
+    const bucket = this.#logged.of(payer, now);
+    if (bucket.left(now) > 0) {
+      bucket.take(LINE_BYTES + JSON.stringify(content).length, now);
+      return true;
+    }
+    const times = this.#repeats.timesDue(payer);
+    if (times !== null) this.options.log.warn({ url, times }, 'traffic policy logs too much: lines left out');
+    return false;
   }
 }
 

@@ -35,8 +35,8 @@ export function openGatewayStore(
 
 interface ChangeOptions {
   older: 'upgrade' | 'refuse';
-  /** Whether what it has may become the content of an empty shared database; omitted: only a new one's. */
-  moves?: boolean;
+  /** Whether everything is moved into or out of the shared database; omitted: neither. */
+  moves?: 'in' | 'out';
   log: Log;
 }
 
@@ -48,13 +48,13 @@ interface ChangeOptions {
  */
 export async function openForChanges(
   location: StoreLocation,
-  { older, moves = false, log }: ChangeOptions,
+  { older, moves, log }: ChangeOptions,
 ): Promise<{ store: Store; shared: SharedWrites | null; close: () => Promise<void> }> {
   const { file, box } = openFolder(location);
   const database = openDatabase(file, older);
   let shared: SharedWrites | null = null;
   try {
-    shared = await shareDatabase(database, location.databaseUrl ?? null, { moves, log });
+    shared = await shareDatabase(database, location.databaseUrl ?? null, { moves: moves ?? null, log });
     const store = storeOn(database, box);
     if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
     if (shared !== null) await checkEncryptionKey(store);
@@ -68,7 +68,7 @@ export async function openForChanges(
 async function shareDatabase(
   database: Database,
   url: string | null,
-  { moves, log }: Required<Pick<ChangeOptions, 'moves' | 'log'>>,
+  { moves, log }: { moves: 'in' | 'out' | null; log: Log },
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');

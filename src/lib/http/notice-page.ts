@@ -13,8 +13,11 @@ export interface PageNotice {
   readonly button?: string;
 }
 
-/** The look of pages that are not of the web build. */
-export const PAGE_STYLE = 'body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em}';
+/** The look of pages that are not of the web build. Fingers need buttons of 44 pixels. */
+export const PAGE_STYLE = `:root{color-scheme:light dark;background:Canvas;color:CanvasText}
+body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:8vh auto;padding:0 1em;overflow-wrap:anywhere}
+h1{font-size:1.75em;line-height:1.25}
+button{font:inherit;font-weight:600;min-height:44px;max-width:100%;padding:.5em 1em;border:1px solid #17634f;border-radius:8px;background:#17634f;color:#fff}`;
 
 /** A page with one sentence, which loads nothing. */
 export function noticePage({ title, text, detail, link, button }: PageNotice): string {
@@ -33,8 +36,10 @@ export function htmlPage(title: string, body: string, style = PAGE_STYLE): strin
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>${escapeHtml(title)}</title>
 <style>${style}</style>
+<main>
 <h1>${escapeHtml(title)}</h1>
-${body}</html>
+${body}</main>
+</html>
 `;
 }
 

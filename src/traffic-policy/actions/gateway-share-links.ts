@@ -8,16 +8,19 @@ import type { PolicyRequest } from '../policy-subjects.ts';
 import type { ShareLink } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
-import { type Cookies, HOST, setCookie, takeCookies } from '../sign-in/sign-in-cookies.ts';
+import {
+  type Cookies,
+  HOST,
+  MAX_SHARE_COOKIES,
+  SHARE_MARK,
+  setCookie,
+  takeCookies,
+} from '../sign-in/sign-in-cookies.ts';
 import type { PolicyAnswer, PolicyError, PreparedAction, RequestResult } from '../steps.ts';
 
-/** What the names of the cookies begin with; the identifier of the link follows. */
-const MARK = 'ngrok-share-';
 /** Tells browsers apart that open links. */
 const BROWSER = 'browser';
 const BROWSER_S = 600;
-/** Links of a browser that are looked up for a request; clients can send any number. */
-const MAX_COOKIES = 20;
 
 const PATH = '/ngrok/share/';
 const TOKEN = /^[0-9A-Za-z]{27}_[0-9A-Za-z]{20,64}$/;
@@ -97,7 +100,7 @@ function openingPage(request: PolicyRequest, host: string, { expiresAt }: ShareL
   return {
     kind: 'answer',
     status: 200,
-    headers: [...PAGE_HEADERS, ...setCookie(HOST + MARK + BROWSER, browser, BROWSER_S, null)],
+    headers: [...PAGE_HEADERS, ...setCookie(HOST + SHARE_MARK + BROWSER, browser, BROWSER_S, null)],
     body: Buffer.from(noticePage({ title: 'Shared with you', text, button: 'Open' })),
     refused: false,
   };
@@ -142,7 +145,7 @@ function openLink(request: PolicyRequest, { ports }: ActionContext): ShareLink |
   const cookies = cookiesOf(request);
   if (cookies.size === 0) return null;
   const host = hostOf(request);
-  for (const [name, sealed] of [...cookies].slice(0, MAX_COOKIES)) {
+  for (const [name, sealed] of [...cookies].slice(0, MAX_SHARE_COOKIES)) {
     const id = ports.shareLinks.cookies.open(sealed, host);
     const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
     if (link !== null) return link;
@@ -153,18 +156,18 @@ function openLink(request: PolicyRequest, { ports }: ActionContext): ShareLink |
 /** The cookies of links; upstreams do not get them. */
 function cookiesOf(request: PolicyRequest): Cookies {
   if (request.shareCookies === undefined) {
-    request.shareCookies = takeCookies(request.headers, MARK);
+    request.shareCookies = takeCookies(request.headers, SHARE_MARK);
     if (request.shareCookies.size > 0) request.scope?.changed();
   }
   return request.shareCookies;
 }
 
 function browserOf(cookies: Cookies): string {
-  return cookies.get(HOST + MARK + BROWSER)?.slice(0, 64) ?? '';
+  return cookies.get(HOST + SHARE_MARK + BROWSER)?.slice(0, 64) ?? '';
 }
 
 function cookieName(id: string): string {
-  return HOST + MARK + id.slice(id.lastIndexOf('_') + 1);
+  return HOST + SHARE_MARK + id.slice(id.lastIndexOf('_') + 1);
 }
 
 function hostOf({ headers }: PolicyRequest): string {

@@ -2,6 +2,8 @@ import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 
 /** What all cookies of the sign-in have in their names, after the prefix that browsers enforce. */
 const MARK = 'ngrok-sign-in-';
+/** What the names of the cookies of share links begin with; the identifier of the link follows. */
+export const SHARE_MARK = 'ngrok-share-';
 /** Accepted from this host only, over HTTPS: neither a neighbour below the same site nor a page without TLS can set it. */
 export const HOST = '__Host-';
 const SECURE = '__Secure-';
@@ -12,6 +14,8 @@ const MAX_PART = 3_500;
 const MAX_PARTS = 6;
 /** Sign-ins of one browser that have begun, for example in several tabs. */
 const MAX_ATTEMPTS = 10;
+/** Share links of a browser that are looked at for a request; clients can send any number. */
+export const MAX_SHARE_COOKIES = 20;
 
 /** The names of the cookies of one policy at one site: another policy's have other names. */
 export interface CookieNames {
@@ -113,6 +117,11 @@ export function keepAttempt(
     ...surplus.flatMap((name) => setCookie(name, '', 0, null)),
     ...setCookie(attempt + id, sealed, seconds, null),
   ];
+}
+
+/** Headers that make the browser forget the share links that it has opened; it cannot have more than some of them. */
+export function forgetShareLinks(links: Cookies): string[] {
+  return [...links.keys()].slice(0, MAX_SHARE_COOKIES).flatMap((name) => setCookie(name, '', 0, null));
 }
 
 export function forgetAttempt(id: string, { attempt }: CookieNames): string[] {

@@ -12,8 +12,10 @@ import {
   type Cookies,
   forgetAttempt,
   forgetSessionCookie,
+  forgetShareLinks,
   keepAttempt,
   keepSessionCookie,
+  SHARE_MARK,
   sessionCookieIn,
   takeCookies,
 } from './sign-in-cookies.ts';
@@ -180,7 +182,9 @@ export class SignInGate {
     if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
     const session = this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.signOut(session.id);
-    const headers = [...NO_STORE, ...forgetSessionCookie(gated.cookies, site.names)];
+    // Who signs out does not expect to be let in by a link.
+    const links = request.shareCookies ?? takeCookies(request.headers, SHARE_MARK);
+    const headers = [...NO_STORE, ...forgetSessionCookie(gated.cookies, site.names), ...forgetShareLinks(links)];
     if (target !== null) return redirect(urlAt(site, target), headers);
     return signedOut(headers, site);
   }

@@ -252,6 +252,21 @@ it('a request that the client aborts is not logged as a success', async () => {
   expect(JSON.parse(lines())).toMatchObject({ msg: 'management request', status: 'aborted' });
 });
 
+it('changes that are asked for without an API key are logged once a minute, however many and long', async () => {
+  const own = await startManagementServer();
+  const path = `/${'x'.repeat(4_000)}`;
+  for (let count = 0; count < 20; count++) await own.call('POST', path, {}, { Authorization: '' });
+  for (let count = 0; count < 2; count++) await own.call('POST', '/bot_users', { name: 1 });
+  await own.close();
+  const lines = own.logged().split('\n').filter(Boolean);
+  const infos = lines.map((line) => JSON.parse(line)).filter(({ level }) => level >= 30);
+  expect(infos.map(({ path, times }) => [path.length, times])).toEqual([
+    [200, 1],
+    [10, undefined],
+    [10, undefined],
+  ]);
+});
+
 describe('queries', () => {
   it.each([
     ['/bot_users?limit=0', 233],

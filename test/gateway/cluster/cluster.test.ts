@@ -362,7 +362,11 @@ it('requests on a connection for another name go to the gateway that has theirs'
   ...only,
 }, async () => {
   const { one, two, authtoken } = await twoNodes();
-  const server = createServer(async (req, res) => res.end(`${req.headers['x-forwarded-for']} ${await text(req)}`));
+  const server = createServer(async (req, res) => {
+    const body = await text(req);
+    if (body === 'break') res.write(body, () => res.destroy());
+    else res.end(`${req.headers['x-forwarded-for']} ${body}`);
+  });
   new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(`${data}`)));
   const to = `http://127.0.0.1:${await listening(server)}`;
   onTestFinished(() => void server.close());
@@ -376,9 +380,9 @@ it('requests on a connection for another name go to the gateway that has theirs'
   const post = (host: string, body: string, from: object = { servername: 'one.localhost', agent }) =>
     new Promise<[number | undefined, string]>((resolve, reject) => {
       const address = { host: '127.0.0.1', port: one.httpsPort, ca: one.sessionCa };
-      request({ ...address, ...from, method: 'POST', headers: { host } }, async (res) =>
-        resolve([res.statusCode, await text(res)]),
-      )
+      request({ ...address, ...from, method: 'POST', headers: { host } }, (res) => {
+        text(res).then((answer) => resolve([res.statusCode, answer]), reject);
+      })
         .on('error', reject)
         .end(body);
     });
@@ -388,6 +392,15 @@ it('requests on a connection for another name go to the gateway that has theirs'
   for (const host of ['one.localhost', 'two.localhost', 'one.localhost', 'two.localhost'])
     expect(await post(host, body)).toEqual([200, `127.0.0.1 ${body}`]);
   expect((await post('mutual.localhost', ''))[0]).toBe(421);
+  // Both gateways see it, and one counts it.
+  await expect(post('two.localhost', 'break')).rejects.toThrow('aborted');
+  const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
+  const failures = async ({ httpsPort }: Gateway) => {
+    const url = `https://api.localhost:${one.httpsPort}/metrics?gateway=127.0.0.1:${httpsPort}`;
+    const { body: metrics } = await getPublic(one, url, { authorization: `Bearer ${key}` });
+    return /upstream_failures_total (\d+)$/m.exec(metrics)?.[1];
+  };
+  expect([await failures(one), await failures(two)]).toEqual(['1', '0']);
   // Also on a connection that was passed on itself.
   expect(await post('two.localhost', body, { servername: 'two.localhost', agent: other })).toEqual([
     200,

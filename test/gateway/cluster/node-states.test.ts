@@ -28,6 +28,9 @@ function twoNodes() {
     setDatabaseClock(byMs: number) {
       databaseAhead += byMs;
     },
+    putDatabaseBack(byMs: number) {
+      others.renewedAt -= byMs;
+    },
   };
 }
 
@@ -50,6 +53,16 @@ it("a database whose clock is set frees nobody's names", () => {
   expect(nodes.state('other')).toBe('serving');
   pass(PERIODS.renewMs);
   expect(nodes.state('other')).toBe('serving');
+});
+
+it("a database that is put back to an older state frees nobody's names", () => {
+  const { nodes, pass, putDatabaseBack } = twoNodes();
+  pass(3 * HOUR_MS);
+  putDatabaseBack(2 * HOUR_MS);
+  pass(PERIODS.renewMs, { otherRenews: false });
+  expect(nodes.state('other')).toBe('serving');
+  pass(PERIODS.silentMs, { otherRenews: false });
+  expect(nodes.state('other')).toBe('silent');
 });
 
 it('nodes agree on the time by the clock of the database', () => {

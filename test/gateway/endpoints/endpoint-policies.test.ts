@@ -71,6 +71,30 @@ it('a policy that is probably wrong is logged once, whenever agents bind it', as
   expect(lines).toEqual([line]);
 });
 
+it('the lines of policies in the log are limited for each authtoken, and lines that are left out are announced', async () => {
+  const lines: { text: string; times?: number }[] = [];
+  const write = (fields: object, text: string) => void lines.push({ ...fields, text });
+  const clock = new SteeredClock();
+  const log = { ...silentLog, info: write, warn: write } as typeof silentLog;
+  const policies = new EndpointPolicies({ ipPolicies: () => null, clock, log });
+  const rule = { actions: [{ type: 'log', config: { metadata: { x: 'y'.repeat(10_000) } } }] };
+  const text = JSON.stringify({ on_http_request: [rule] });
+  const logTo = async (payer: string, count: number) => {
+    const target = { protocol: 'https', url: 'https://a.example.com', payer, internal: false } as const;
+    const policy = await policies.compile(text, { ...target, frame: { before: {}, after: {} } });
+    const before = lines.length;
+    for (let asked = 0; asked < count; asked++) await ask(policy);
+    return lines.slice(before).map((line) => line.text);
+  };
+  const allowed = Array(409).fill('traffic policy log');
+  expect(await logTo('cr_1', 420)).toEqual([...allowed, 'traffic policy logs too much: lines left out']);
+  expect(await logTo('cr_2', 1)).toEqual(['traffic policy log']);
+  clock.skip(60_000);
+  // What flowed back in a minute.
+  expect(await logTo('cr_1', 400)).toHaveLength(374 + 1);
+  expect(lines.at(-1)).toMatchObject({ times: 11 });
+});
+
 describe('the processor time of an authtoken', () => {
   it('is used up by its policies, which then answer 503 until it is refilled', async () => {
     const { clock, compile, useUp } = setUp({ ms: 300, share: 0.1 });

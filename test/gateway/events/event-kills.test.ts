@@ -58,7 +58,15 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
   expect((await client.call('POST', '/event_subscriptions', subscription)).status).toBe(201);
 
   let isOver = false;
-  const flapping = flap(receiver, random, () => isOver);
+  let cut = 0;
+  const flapping = flap(
+    receiver,
+    random,
+    () => isOver,
+    () => {
+      cut += 1;
+    },
+  );
   const { answered, kills } = await changeAndKill(client, gateway, random);
   isOver = true;
   await flapping;
@@ -73,6 +81,7 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
   await gateway.stop();
   await receiver.refuse();
   expect(distinct(), 'all that was committed, in its order').toEqual(rows.map(({ id }) => id));
+  expect(receiver.ids, 'none again after a later one').toEqual(receiver.ids.toSorted());
   const known = new Set(rows.map(({ type, object_id }) => `${type} ${object_id}`));
   expect(known.size, 'one event of each change').toBe(rows.length);
   expect(
@@ -80,6 +89,7 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
     'answered, but lost',
   ).toEqual([]);
   const repeats = receiver.ids.length - rows.length;
+  expect(repeats, 'none again without a kill or a lost acknowledgement').toBeLessThanOrEqual(kills + cut);
   measured({
     fault: 'kill -9 of the gateway, and a receiver of events that flaps',
     tried: kills,
@@ -87,15 +97,32 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
   });
 });
 
-/** Changes the receiver's mood again and again, and ends with a good one. */
-async function flap(receiver: EventReceiver, random: () => number, isOver: () => boolean): Promise<void> {
+/**
+ * Changes the receiver's mood again and again, and ends with a good one.
+ *
+ * @param onCut is called whenever an acknowledgement may not have arrived
+ */
+async function flap(
+  receiver: EventReceiver,
+  random: () => number,
+  isOver: () => boolean,
+  onCut: () => void,
+): Promise<void> {
   while (!isOver()) {
     const mood = MOODS[Math.floor(random() * MOODS.length)] ?? 204;
-    if (mood === 'refuse') await receiver.refuse();
-    else receiver.react = () => mood;
+    if (mood === 'refuse') {
+      onCut();
+      await receiver.refuse();
+    } else
+      receiver.react = () => {
+        if (mood === 'forget') onCut();
+        return mood;
+      };
     await delay(random() * 600);
     if (mood === 'refuse') await receiver.listen();
-    if (mood === 'hang') receiver.reset();
+    if (mood !== 'hang') continue;
+    onCut();
+    receiver.reset();
   }
   receiver.react = () => 204;
 }

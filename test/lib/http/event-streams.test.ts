@@ -10,9 +10,10 @@ import { until } from '../../support/until.ts';
 
 const BROWSER = { 'accept-encoding': 'gzip, deflate, br, zstd' };
 
-async function setUp({ isCompressible = true, first = eventText('first', {}) } = {}) {
-  const streams = new EventStreams(new SteeredClock(), 1_000, () => {}, isCompressible);
-  const server = createServer((_req, res) => streams.add(res, null, first, () => true)).listen(0, '127.0.0.1');
+async function setUp({ isCompressible = true, first = eventText('first', {}), isAllowed = (): boolean => true } = {}) {
+  const clock = new SteeredClock();
+  const streams = new EventStreams(clock, 1_000, () => {}, isCompressible);
+  const server = createServer((_req, res) => streams.add(res, null, first, isAllowed)).listen(0, '127.0.0.1');
   onTestFinished(() => {
     server.closeAllConnections();
     server.close();
@@ -40,7 +41,7 @@ async function setUp({ isCompressible = true, first = eventText('first', {}) } =
     });
     return read;
   };
-  return { streams, send, open };
+  return { streams, clock, send, open };
 }
 
 it('a browser gets each event compressed and at once, and the rest when the server stops', async () => {
@@ -88,4 +89,15 @@ it.each([
     await until(() => other.text.length > expected || size() < 2, 'what the other reads');
   }
   expect(size()).toBe(1);
+});
+
+it('a reader who may no longer read is cut off within a second, also without news', async () => {
+  let isAllowed = true;
+  const { clock, open } = await setUp({ isAllowed: () => isAllowed });
+  const page = await open(BROWSER);
+  await clock.advance(1_000);
+  expect(page.ended).toBe(false);
+  isAllowed = false;
+  await clock.advance(1_000);
+  await until(() => page.ended, 'the end of the stream');
 });

@@ -1,3 +1,4 @@
+import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { type ApiError, errorBody } from '../../../lib/errors.ts';
@@ -66,7 +67,7 @@ function prefersHtml(accept = ''): boolean {
 }
 
 function page({ status, code, message }: ApiError, link: NoticeLink | undefined): string {
-  return noticePage({ title: String(status), text: message, detail: code, link });
+  return noticePage({ title: `${status} ${STATUS_CODES[status] ?? ''}`.trim(), text: message, detail: code, link });
 }
 
 /** Closes a connection so that the peer cannot mistake it for an orderly end. */

@@ -135,7 +135,7 @@ export class Exchange implements ExchangeEvents {
     // An incomplete response has to look incomplete: the connection ends without the last chunk.
     if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
-      counters.upstreamFailures += 1;
+      if (!counters.isLink(request.req.socket)) counters.upstreamFailures += 1;
       request.endpoint.traffic.errors += 1;
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }

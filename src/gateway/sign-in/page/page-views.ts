@@ -7,10 +7,10 @@ import type { PasskeyForm } from './passkey-forms.ts';
 
 const STYLE = `${PAGE_STYLE}
 label,input{display:block;width:100%;box-sizing:border-box}
-input,button{font:inherit;padding:.5em .75em;margin:.25em 0 1em}
+input,button{margin:.25em 0 1em}
+input{font:inherit;min-height:44px;padding:.5em .75em}
 [role=alert]{border-left:.25em solid #c00;padding-left:.75em}
-body{overflow-wrap:anywhere}
-button{max-width:100%}`;
+button[type=button]{background:none;border-color:currentColor;color:inherit}`;
 
 /** For the content security policy: of what the pages have in themselves. */
 export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash('sha256', style, 'base64')}'`);
@@ -83,11 +83,12 @@ export function chooseView(
     `${isFirst ? '' : paragraph('It replaces what you have signed in with before.')}${alert(problem)}
 <form method="post" action="/link/${escapeHtml(token)}">
 <label>Email <input name="email" type="email" autocomplete="username" value="${escapeHtml(email)}" readonly></label>
-<label>Password <input name="password" type="password" autocomplete="new-password" required minlength="${MIN_PASSWORD}" maxlength="${MAX_PASSWORD}"></label>
+<label>Password <input name="password" type="password" autocomplete="new-password" required minlength="${MIN_PASSWORD}" maxlength="${MAX_PASSWORD}" aria-describedby="hint"></label>
+<p id="hint"><small>At least ${MIN_PASSWORD} characters, such as four words.</small></p>
 <button>Save the password</button>
 </form>
 ${passkeyForm(passkey, 'Use a passkey instead', null)}
-<p><small>A password has at least ${MIN_PASSWORD} characters, such as four words. A passkey is on your device, and needs your finger, face or PIN.</small></p>
+<p><small>A passkey is on your device, and needs your finger, face or PIN.</small></p>
 `,
   );
 }

@@ -3,15 +3,18 @@ import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
-import { Postgres } from './postgres.ts';
+import { movedAway, Postgres } from './postgres.ts';
 import { type Position, Replica } from './replica.ts';
 import { applied, SharedWrites } from './shared-writes.ts';
 
 interface JoinOptions {
   /** Of the shared database, see {@link Postgres}. */
   url: string;
-  /** Whether content of its own may become that of an empty shared database. */
-  moves: boolean;
+  /**
+   * `in`: content of its own may become that of an empty shared database, or of one that it was moved away from; `out`: it is about
+   * to be moved away; null: neither.
+   */
+  moves: 'in' | 'out' | null;
   log: Log;
 }
 
@@ -57,9 +60,14 @@ async function joined(
   try {
     await postgres.prepare();
     const { rows, position } = await postgres.rowsAfter(0);
+    if (moves !== 'out' && (await postgres.isEnded())) {
+      if (moves !== 'in' || own !== null || !replica.isOfAccount(rows)) throw movedAway();
+      await postgres.clear();
+      return await joined(replica, postgres, { moves, log });
+    }
     const difference = position === null ? [] : replica.difference(rows);
     // The same content: it was moved just now.
-    const isMove = moves && own === null && difference.length === 0;
+    const isMove = moves === 'in' && own === null && difference.length === 0;
     if (!isMove) requireSame(own, position, replica);
     if (position === null)
       return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));

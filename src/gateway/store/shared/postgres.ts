@@ -13,6 +13,8 @@ const QUERY_MS = 5_000;
 const WHOLE_MS = 120_000;
 /** Of the tables below: grows when an older program could not use them. */
 const FORMAT = 1;
+/** Instead, once a gateway has moved everything away. */
+const ENDED = 0;
 /** Days for which deletions are kept: a gateway that was away for longer copies everything. */
 const KEEP_DAYS = 7;
 
@@ -46,6 +48,16 @@ const ADDRESS_KEPT_S = 10;
 
 /** Any constant: two gateways may create the tables at the same time. */
 const CREATION_LOCK = 7_232_190;
+
+/** The shared database was moved away, see {@link Postgres.end}. */
+export function movedAway(): OperatorError {
+  return new OperatorError(
+    'this shared database is not used any more: "device-agent gateway migrate --to sqlite" has moved everything to the DATA_DIR of ' +
+      'one gateway. Start that one without GATEWAY_DATABASE_URL, or move it here again with "device-agent gateway migrate"; a new ' +
+      'gateway needs an empty database',
+    2,
+  );
+}
 
 /** A gateway that uses the shared database. */
 export interface Node {
@@ -143,6 +155,35 @@ export class Postgres {
     return filled.length === 0 ? null : position;
   }
 
+  /** Whether a gateway has moved everything away. */
+  async isEnded(): Promise<boolean> {
+    return (await this.#query('SELECT FROM device_agent.cluster WHERE format = $1', [ENDED])).length > 0;
+  }
+
+  /**
+   * Ends the use of the database: a gateway moves everything away. It keeps its rows.
+   *
+   * @param id of that gateway
+   * @returns another one that still serves it; null when nobody can use it any more
+   */
+  end(id: string): Promise<Node | null> {
+    return this.#locked(async (ask) => {
+      const other = (await nodesBy(ask)).find((node) => node.id !== id);
+      if (other) return other;
+      await ask('DELETE FROM device_agent.nodes');
+      await ask('UPDATE device_agent.cluster SET format = $1', [ENDED]);
+      return null;
+    });
+  }
+
+  /** Deletes everything, if it has ended. */
+  clear(): Promise<void> {
+    return this.#locked(async (ask, isEnded) => {
+      if (!isEnded) return;
+      for (const table of ['rows', 'commits', 'cluster']) await ask(`DELETE FROM device_agent.${table}`);
+    });
+  }
+
   /**
    * Commits rows, if nobody else has committed since.
    *
@@ -155,7 +196,7 @@ export class Postgres {
     const [done] = await this.#query<{ version: string }>(
       `WITH next AS (
         UPDATE device_agent.cluster SET version = version + 1
-        WHERE version = $1 AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4) RETURNING version
+        WHERE version = $1 AND format <> ${ENDED} AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4) RETURNING version
       ), changed AS (
         INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
         FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
@@ -220,6 +261,7 @@ export class Postgres {
    *
    * @returns another one that is in its way, as one of them serves alone or it has the same address; null when this one serves
    *   now
+   * @throws {OperatorError} when the database has ended
    */
   async enter({
     id,
@@ -228,23 +270,17 @@ export class Postgres {
     build,
     applied,
   }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
-    return this.#inTurn(async (ask) => {
-      // A lock that is taken in the same statement would come after what that has seen.
-      await ask('BEGIN');
-      try {
-        await ask('SELECT FROM device_agent.cluster FOR UPDATE');
-        const isInTheWay = (node: Node) =>
-          alone || node.alone || (node.address === address && node.silentSeconds < ADDRESS_KEPT_S);
-        const other = (await nodesBy(ask)).find((node) => node.id !== id && isInTheWay(node));
-        if (other) return other;
-        const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
-          DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
-          applied = excluded.applied, renewed = excluded.renewed, draining = false`;
-        await ask(sql, [id, address, alone, build, applied]);
-        return null;
-      } finally {
-        await ask('COMMIT');
-      }
+    return this.#locked(async (ask, isEnded) => {
+      if (isEnded) throw movedAway();
+      const isInTheWay = (node: Node) =>
+        alone || node.alone || (node.address === address && node.silentSeconds < ADDRESS_KEPT_S);
+      const other = (await nodesBy(ask)).find((node) => node.id !== id && isInTheWay(node));
+      if (other) return other;
+      const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
+        DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
+        applied = excluded.applied, renewed = excluded.renewed, draining = false`;
+      await ask(sql, [id, address, alone, build, applied]);
+      return null;
     });
   }
 
@@ -300,6 +336,20 @@ export class Postgres {
 
   #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
     return this.#inTurn((ask) => ask<Row>(text, values, answerMs));
+  }
+
+  /** Changes who may use the database, while nobody else does. */
+  #locked<T>(work: (ask: Ask, isEnded: boolean) => Promise<T>): Promise<T> {
+    return this.#inTurn(async (ask) => {
+      // A lock that is taken in the same statement would come after what that has seen.
+      await ask('BEGIN');
+      try {
+        const [cluster] = await ask<{ format: number }>('SELECT format FROM device_agent.cluster FOR UPDATE');
+        return await work(ask, cluster?.format === ENDED);
+      } finally {
+        await ask('COMMIT');
+      }
+    });
   }
 
   /** Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it. */

@@ -65,7 +65,13 @@ export class Replica {
 
   /** Whether it has nothing but what every new database has. */
   get isNew(): boolean {
-    return this.rows().every(({ tbl, key }) => tbl === 'facts' && key === '["account"]');
+    return this.rows().every(isAccount);
+  }
+
+  /** Whether rows are of the account that this has. */
+  isOfAccount(rows: readonly SharedRow[]): boolean {
+    const [own, other] = [this.rows().find(isAccount), rows.find(isAccount)];
+    return own?.row?.value !== undefined && own.row.value === other?.row?.value;
   }
 
   /**
@@ -179,6 +185,10 @@ export class Replica {
     const [values] = this.engine.prepare(sql).raw().all(parameters) as unknown[][];
     return values ? toJson(table, values) : null;
   }
+}
+
+function isAccount({ tbl, key }: SharedRow): boolean {
+  return tbl === 'facts' && key === '["account"]';
 }
 
 function tablesOf(engine: Libsql.Database): TableShape[] {

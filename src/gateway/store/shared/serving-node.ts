@@ -4,8 +4,13 @@ import type { Node, Postgres } from './postgres.ts';
 
 /** What a gateway is told about those that serve its shared database. */
 export interface ServingEvents {
-  /** Somebody has made place for another gateway: this one must end. */
-  onRemoved(): void;
+  /**
+   * This gateway must end.
+   *
+   * @param reason why it cannot serve, as the shared database says after this one has started without it; null: somebody has made
+   *   place for another gateway
+   */
+  onRemoved(reason: string | null): void;
   /**
    * Left out: it serves alone.
    *
@@ -38,9 +43,7 @@ export class ServingNode {
    */
   async enter(applied: number): Promise<void> {
     try {
-      const other = await this.postgres.enter({ ...this.self, applied });
-      if (other) throw new OperatorError(this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other));
-      this.#hasEntered = true;
+      await this.#enter(applied);
       await this.#showNodes(performance.now());
     } catch (error) {
       // It served before, or else it would have no copy. It asks again.
@@ -54,15 +57,30 @@ export class ServingNode {
     if (performance.now() < this.#renewAt && !hasNews) return;
     const askedAt = performance.now();
     this.#renewAt = askedAt + this.renewMs;
-    if (!this.#hasEntered) this.#hasEntered = (await this.postgres.enter({ ...this.self, applied })) === null;
-    else this.#hasEntered = await this.postgres.renew(this.self, applied);
-    if (!this.#hasEntered) return this.events.onRemoved();
+    if (this.#hasEntered) {
+      this.#hasEntered = await this.postgres.renew(this.self, applied);
+      if (!this.#hasEntered) return this.events.onRemoved(null);
+    } else {
+      try {
+        await this.#enter(applied);
+      } catch (error) {
+        if (!(error instanceof OperatorError)) throw error;
+        return this.events.onRemoved(error.message);
+      }
+    }
     this.#told = applied;
     await this.#showNodes(askedAt);
   }
 
   async leave(): Promise<void> {
     if (this.#hasEntered) await this.postgres.leave(this.self.id);
+  }
+
+  /** @throws {OperatorError} when another gateway is in its way, or the database has ended */
+  async #enter(applied: number): Promise<void> {
+    const other = await this.postgres.enter({ ...this.self, applied });
+    if (other) throw new OperatorError(this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other));
+    this.#hasEntered = true;
   }
 
   async #showNodes(askedAt: number): Promise<void> {

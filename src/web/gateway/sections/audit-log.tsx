@@ -52,8 +52,10 @@ function titleOf(event: AuditEvent): string {
 
 /** What people call the object. */
 function objectOf({ before, after, object_id }: AuditEvent): string {
-  const { domain, name, description } = after ?? before ?? {};
-  return [domain, name, description].find((text) => typeof text === 'string' && text !== '')?.toString() ?? object_id;
+  const { domain, name, host, description } = after ?? before ?? {};
+  return (
+    [domain, name, host, description].find((text) => typeof text === 'string' && text !== '')?.toString() ?? object_id
+  );
 }
 
 const HOUR_MS = 3_600_000;

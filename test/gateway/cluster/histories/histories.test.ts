@@ -25,7 +25,7 @@ const MAX_ASKING = 60;
 const CLOCK_JUMP_MS = 7_200_000;
 
 it(`no name is served for two authtokens, whatever breaks, and none that was bound is lost (${HISTORIES} histories)`, {
-  timeout: 120_000 + 10_000 * HISTORIES,
+  timeout: 240_000 + 20_000 * HISTORIES,
   ...unless(NO_POSTGRES),
 }, async () => {
   const count = Math.min(AT_ONCE, Math.ceil(HISTORIES / CLUSTERS));

@@ -253,18 +253,78 @@ it('gateways that serve together have addresses and data folders of their own', 
   await until(() => isRemoved, 'the first one to notice');
 });
 
+it(
+  'a shared database that was moved away is used by nobody, until the same gateway moves there again',
+  unless(NO_POSTGRES),
+  async () => {
+    const url = at(await newDatabase());
+    const dataDir = temporaryFolder();
+    const openFor = (moves: 'in' | 'out', folder = dataDir) =>
+      openForChanges(
+        { dataDir: folder, encryptionKey: KEY, databaseUrl: url },
+        { older: 'upgrade', moves, log: silentLog },
+      );
+    const [first, other] = [await openAt(url, dataDir), await openAt(url)];
+    const self = { address: 'one', alone: true, build: '1' };
+    await other.shared.serve(self, { onRemoved: () => {} }, 2_000);
+    expect(await first.shared.postgres.end(first.shared.node)).toMatchObject({ address: 'one' });
+    await other.close();
+    // As if it had been killed.
+    await first.shared.postgres.enter({ ...self, id: first.shared.node, applied: 1 });
+    await first.close();
+
+    // It was interrupted the first time.
+    for (let times = 0; times < 2; times++) {
+      const { shared, close } = await openFor('out');
+      expect(await shared?.postgres.end(shared.node)).toBeNull();
+      await expect(shared?.serve(self, { onRemoved: () => {} }, 2_000)).rejects.toThrow(/is not used any more/);
+      const head = await shared?.postgres.head();
+      if (head) expect(await shared?.postgres.commit(head, randomUUID(), [])).toBeNull();
+      if (times === 1) shared?.detach();
+      await close();
+    }
+    await expect(openAt(url)).rejects.toThrow(/is not used any more: .* Start that one without GATEWAY_DATABASE_URL/);
+
+    const stranger = temporaryFolder();
+    for (const folder of [dataDir, stranger]) {
+      const own = await openForChanges({ dataDir: folder, encryptionKey: KEY }, { older: 'upgrade', log: silentLog });
+      await own.store.database.write(() => issueCredential(own.store, { acl: [] }));
+      await own.close();
+    }
+    await expect(openFor('in', stranger)).rejects.toThrow(/is not used any more/);
+    await (await openFor('in')).close();
+    const moved = await openAt(url);
+    expect(moved.store.credentials.page(null, 9)).toHaveLength(1);
+  },
+);
+
+it('a gateway that starts without PostgreSQL learns later why it cannot serve', unless(NO_POSTGRES), async () => {
+  const name = await newDatabase();
+  const proxy = await FlakyProxy.start(server.address);
+  onTestFinished(() => proxy.close());
+  const [one, two] = [await openAt(at(name)), await openAt(at(name, proxy.address))];
+  const self = { address: '192.0.2.1:443', alone: false, build: '1' };
+  await one.shared.serve(self, { onRemoved: () => {} }, 100);
+  await proxy.refuse();
+  const reasons: (string | null)[] = [];
+  await two.shared.serve(self, { onRemoved: (reason) => void reasons.push(reason) }, 100);
+  await proxy.listen();
+  await until(() => reasons.length > 0, 'the reason');
+  expect(reasons[0]).toContain("set GATEWAY_NODE_ADDRESS to this gateway's own");
+});
+
 it('refuses what would lose or mix data', unless(NO_POSTGRES), async () => {
   const name = await newDatabase();
   const dataDir = temporaryFolder();
-  const open = async (location: object, moves = false) => {
-    const options = { older: 'upgrade', moves, log: silentLog } as const;
+  const open = async (location: object, moves?: 'in') => {
+    const options = { older: 'upgrade', log: silentLog, ...(moves && { moves }) } as const;
     await (await openForChanges({ dataDir, encryptionKey: KEY, ...location }, options)).close();
   };
   const own = await openForChanges({ dataDir, encryptionKey: KEY }, { older: 'upgrade', log: silentLog });
   await own.store.database.write(() => issueCredential(own.store, { acl: [] }));
   await own.close();
   await expect(open({ databaseUrl: at(name) })).rejects.toThrow(/of its own, and the shared one is empty/);
-  await open({ databaseUrl: at(name) }, true);
+  await open({ databaseUrl: at(name) }, 'in');
   await open({ databaseUrl: at(name) });
   await expect(open({})).rejects.toThrow(/set GATEWAY_DATABASE_URL, or run "device-agent gateway migrate --to sqlite"/);
   await expect(open({ databaseUrl: at(await newDatabase()) })).rejects.toThrow(/is empty, and was not before/);
