@@ -2,8 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { type ApiErrorBody, EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
-import { hostPort, isUnspecified } from '../lib/network/ip-address.ts';
-import { isLoopbackHost } from '../lib/network/loopback-names.ts';
+import { hostPort, isLoopbackHost, isUnspecified } from '../lib/network/ip-address.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { apiTokenIfAny } from './api-token.ts';
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { CleanupStack } from '../lib/cleanup-stack.ts';
-import { createFolder } from '../lib/files/create-folder.ts';
+import { createFolder } from '../lib/files/durable-write.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { NO_PROXIES } from '../lib/network/proxy-rules.ts';

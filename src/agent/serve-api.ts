@@ -1,7 +1,7 @@
 import type { BrowserSessions } from '../lib/http/browser-sessions.ts';
 import type { Log } from '../lib/log/log.ts';
 import type { LogTail } from '../lib/log/log-tail.ts';
-import { isLoopbackHost } from '../lib/network/loopback-names.ts';
+import { isLoopbackHost } from '../lib/network/ip-address.ts';
 import { PACKAGED_PAGES, VERSION } from '../packaged.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';

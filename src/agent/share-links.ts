@@ -33,8 +33,7 @@ export class ShareLinks implements GatewayLinks {
       throw new AgentError('ERR_AGENT_NOT_SHAREABLE', problem);
     }
     // Loaded on demand: few agents make links.
-    const { gatewayShareLinks } = await import('./join/share-link-calls.ts');
-    const { EnrolmentRefused } = await import('./join/gateway-calls.ts');
+    const { gatewayShareLinks, EnrolmentRefused } = await import('./join/gateway-calls.ts');
     try {
       return await work(await gatewayShareLinks(access));
     } catch (error) {

@@ -9,7 +9,7 @@ import { serviceState } from '../service/service-state.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
-import { unknownSettings } from '../settings/unknown-settings.ts';
+import { unknownSettings } from '../settings/parse-settings.ts';
 import { printed, show } from './output.ts';
 import { gatewayPlace } from './settings-place.ts';
 

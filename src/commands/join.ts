@@ -4,9 +4,14 @@ import { createInterface } from 'node:readline';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import { openDataFolder } from '../agent/folders/data-folder.ts';
-import { type EnrolOptions, requireCode } from '../agent/join/enrol.ts';
 import { readInstallation } from '../agent/join/installation.ts';
-import { type JoinedDevice, type JoinFiles, joinSite } from '../agent/join/join-site.ts';
+import {
+  type EnrolOptions,
+  type JoinedDevice,
+  type JoinFiles,
+  joinSite,
+  requireCode,
+} from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { printable } from '../lib/terminal-text.ts';
 import { systemClock } from '../lib/time/clock.ts';

@@ -9,7 +9,7 @@ import { systemClock } from '../lib/time/clock.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
 import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
-import { logUnknownSettings } from '../settings/unknown-settings.ts';
+import { logUnknownSettings } from '../settings/parse-settings.ts';
 import { note } from './output.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-stopped.ts';
 

@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
 import { type CnameRecord, zoneFileLine } from '../management/cname-record.ts';
-import type { Authtoken, Provisioned } from '../management/provision.ts';
-import type { ProvisionEvent } from '../management/provision-run.ts';
+import type { Authtoken, ProvisionEvent, Provisioned } from '../management/provision.ts';
 
 /** The gateway that the device's agent connects to. */
 export interface AgentGateway {

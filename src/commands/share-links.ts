@@ -1,8 +1,7 @@
 import type { Command } from 'commander';
 import type { ShareLink } from '../agent/api/operations.ts';
 import { count, duration } from './command-line.ts';
-import { show } from './output.ts';
-import { table } from './text-table.ts';
+import { show, table } from './output.ts';
 
 export interface ShareOptions {
   /** Milliseconds. */

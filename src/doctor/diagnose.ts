@@ -13,20 +13,18 @@ import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceState } from '../service/service-state.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
-import { settingMeant } from '../settings/unknown-settings.ts';
+import { settingMeant } from '../settings/parse-settings.ts';
 import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
-import { type Check, check, type Finding, failed, NotKnown, ok, type Result, skipped } from './finding.ts';
+import { type Check, check, type Finding, failed, NotKnown, ok, type Result, runChecks, skipped } from './finding.ts';
 import { gatewayCheck, type Reach, Silence } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
 import { nodeVersionCheck, serviceCheck } from './platform.ts';
 import { portsCheck } from './ports.ts';
-import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { sessionChecks } from './session.ts';
-import { tunnelFileCheck } from './tunnels-on-disk.ts';
-import { upstreamsCheck } from './upstreams.ts';
+import { tunnelFileCheck, upstreamsCheck } from './tunnels.ts';
 
 export interface Surroundings {
   log: Log;

@@ -1,7 +1,11 @@
 import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
-import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
-import { optionsOf } from '../agent/connectors/endpoint-options.ts';
+import {
+  type EndpointUpstream,
+  optionsOf,
+  TUNNEL_PROTOCOLS,
+  type TunnelProtocol,
+} from '../agent/connectors/connector.ts';
 import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/connectors/gateway-link.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';

@@ -1,7 +1,7 @@
 import type { RequestListener } from 'node:http';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { VERSION } from '../packaged.ts';
-import type { RestrictedAddresses } from './access/restricted-addresses.ts';
+import type { RestrictedAddresses } from './access/ip-rules.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import type { ManagementApiDependencies } from './api/management-api.ts';
 import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
@@ -17,7 +17,7 @@ import type { SessionServer } from './sessions/session-server.ts';
 import type { PeopleProvider } from './sign-in/people-provider.ts';
 import type { Edge } from './start-edge.ts';
 import type { Activity } from './store/events.ts';
-import { edgeEndpoints } from './tls-edges/edge-live.ts';
+import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
 
 interface ServiceParts {
   people: PeopleProvider;

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import type { RequestListener } from 'node:http';
 import { ExpressMessages } from '../lib/http/express-app.ts';
 import type { EdgeLimits } from '../settings/gateway-settings.ts';
-import type { RestrictedAddresses } from './access/restricted-addresses.ts';
+import type { RestrictedAddresses } from './access/ip-rules.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import { EdgeServer } from './edge/edge-server.ts';

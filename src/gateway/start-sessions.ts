@@ -1,6 +1,6 @@
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
-import type { RestrictedAddresses } from './access/restricted-addresses.ts';
+import type { RestrictedAddresses } from './access/ip-rules.ts';
 import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
 import { internalLookup } from './edge/connections/connect-phase.ts';

@@ -11,7 +11,6 @@ import {
   ReadableCollection,
 } from './collection.ts';
 import { OPERATIONS } from './operations.ts';
-import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 import type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
 import type { AuditEvent, AuditFilters } from './resources/audit-event.ts';
 import type {
@@ -31,21 +30,26 @@ import type {
   TlsCertificateCreate,
   TlsCertificateUpdate,
 } from './resources/certificate.ts';
-import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
+import type {
+  ApiKey,
+  ApiKeyCreate,
+  ApiKeyUpdate,
+  Credential,
+  CredentialCreate,
+  CredentialUpdate,
+} from './resources/credential.ts';
 import type { Device, DeviceUpdate } from './resources/device.ts';
 import type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
-import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
+import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment.ts';
 import type {
   EventDestination,
   EventDestinationCreate,
   EventDestinationUpdate,
-} from './resources/event-destination.ts';
-import type {
   EventSource,
   EventSubscription,
   EventSubscriptionCreate,
   EventSubscriptionUpdate,
-} from './resources/event-subscription.ts';
+} from './resources/event.ts';
 import type {
   IpPolicy,
   IpPolicyCreate,
@@ -53,19 +57,23 @@ import type {
   IpPolicyRuleCreate,
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
+  IpRestriction,
+  IpRestrictionCreate,
+  IpRestrictionUpdate,
 } from './resources/ip-policy.ts';
-import type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
 import type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
-import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
+  ReservedAddr,
+  ReservedAddrCreate,
+  ReservedAddrUpdate,
   ReservedDomain,
   ReservedDomainCreate,
   ReservedDomainUpdate,
-} from './resources/reserved-domain.ts';
+} from './resources/reserved-address.ts';
 import type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 import type {
   BackendModule,

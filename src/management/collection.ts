@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import { validationMessage } from '../lib/validation-messages.ts';
-import { unreadable } from './answer.ts';
 import type { Operation } from './operations.ts';
-import type { Call, Transport } from './transport.ts';
+import { type Call, type Transport, unreadable } from './transport.ts';
 
 /** Options of every method. */
 export interface CallOptions {

@@ -1,27 +1,24 @@
 import type { z } from 'zod';
-import { apiKeys } from './resources/api-key.ts';
 import { applicationSessions, applicationUsers } from './resources/application-session.ts';
 import { AuditFilters, auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
-import { credentials } from './resources/credential.ts';
+import { apiKeys, credentials } from './resources/credential.ts';
 import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
-import { enrolmentKeys } from './resources/enrolment-key.ts';
-import { eventDestinations } from './resources/event-destination.ts';
+import { enrolmentKeys } from './resources/enrolment.ts';
 import {
   EventSource,
   EventSourceCreate,
   EventSourceList,
   EventSourceUpdate,
+  eventDestinations,
   eventSubscriptions,
-} from './resources/event-subscription.ts';
-import { ipPolicies, ipPolicyRules } from './resources/ip-policy.ts';
-import { ipRestrictions } from './resources/ip-restriction.ts';
+} from './resources/event.ts';
+import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { PersonLink, people } from './resources/person.ts';
-import { reservedAddrs } from './resources/reserved-addr.ts';
-import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
+import { DnsCheck, endpointConfigurations, reservedAddrs, reservedDomains } from './resources/reserved-address.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
 import { ShareLinkCreate, shareLinks } from './resources/share-link.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';

@@ -1,14 +1,12 @@
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import { systemClock } from '../lib/time/clock.ts';
+import { type Clock, systemClock } from '../lib/time/clock.ts';
 import type { ManagementClient } from './client.ts';
 import { CnameChecker, type CnameRecord, requiredRecords } from './cname-record.ts';
-import { awaitCertificate, awaitRecords } from './domain-readiness.ts';
 import { ManagementError } from './management-error.ts';
-import type { ProvisionOptions, Run } from './provision-run.ts';
 import type { BotUser } from './resources/bot-user.ts';
 import type { Credential } from './resources/credential.ts';
 import { parseHostname } from './resources/hostname.ts';
-import type { ReservedDomain } from './resources/reserved-domain.ts';
+import type { ReservedDomain } from './resources/reserved-address.ts';
 
 /** The resources of a site of devices. */
 export interface ProvisionPlan {
@@ -202,4 +200,105 @@ async function findCredentials({ client, signal }: Run, bot: BotUser, rule: stri
     if (isOwn && credential.acl?.includes(rule)) found.push(credential);
   }
   return found;
+}
+
+/** Progress of provisioning, in this order. Waits are reported when their cause changes. */
+export type ProvisionEvent =
+  | { step: 'domain'; outcome: 'created' | 'found' | 'updated'; domain: ReservedDomain }
+  | { step: 'bot'; outcome: 'created' | 'found'; bot: BotUser }
+  | { step: 'records'; records: CnameRecord[] }
+  | { step: 'dns'; record: CnameRecord; inPlace: boolean; found: string }
+  | { step: 'certificate'; state: 'waiting' | 'failing' | 'ready'; message: string; retriesAt: string | null };
+
+/** Options of provisioning. */
+export interface ProvisionOptions {
+  onProgress?: ((event: ProvisionEvent) => void) | undefined;
+  /** Resolvers for checking DNS records, `ip` or `ip:port`; default: the system's. */
+  dnsServers?: readonly string[] | undefined;
+  /** Milliseconds to wait for DNS and the certificate together. Default: 30 minutes. */
+  waitMs?: number | undefined;
+  signal?: AbortSignal | undefined;
+  /** For tests. */
+  clock?: Clock | undefined;
+}
+
+/** Shared state of one run. */
+interface Run {
+  client: ManagementClient;
+  report: (event: ProvisionEvent) => void;
+  clock: Clock;
+  /** Compared with `clock.now()`. */
+  deadline: number;
+  signal: AbortSignal | undefined;
+}
+
+/** Raised when the wait times out. Created resources stay; a later run continues from there. */
+export class NotReadyInTime extends OperatorError {
+  /** A separate exit code, so that scripts can distinguish "not yet" from a failure. */
+  static readonly EXIT_CODE = 5;
+
+  constructor(what: string) {
+    super(`${what}; run the same command again to continue`, NotReadyInTime.EXIT_CODE);
+  }
+}
+
+const DNS_INTERVAL_MS = 5000;
+const CERTIFICATE_INTERVAL_MS = 3000;
+
+/** Waits until all records are found. Reports changes of their state. */
+async function awaitRecords(records: readonly CnameRecord[], checker: CnameChecker, run: Run): Promise<void> {
+  const reported = new Map<string, string>();
+  let missing = records;
+  for (;;) {
+    const findings = await Promise.all(missing.map(async (record) => ({ record, ...(await checker.check(record)) })));
+    for (const { record, inPlace, found } of findings) {
+      if (reported.get(record.name) !== found) run.report({ step: 'dns', record, inPlace, found });
+      reported.set(record.name, found);
+    }
+    missing = findings.filter(({ inPlace }) => !inPlace).map(({ record }) => record);
+    if (missing.length === 0) return;
+    await pause(run, DNS_INTERVAL_MS, () => `DNS records still missing: ${missing.map(({ name }) => name).join(', ')}`);
+  }
+}
+
+/** Waits until the domain has its certificate; returns the updated domain. */
+async function awaitCertificate(run: Run, domain: ReservedDomain): Promise<ReservedDomain> {
+  let current = await retryNow(run, domain);
+  let reported = '';
+  while (current.certificate === null) {
+    const job = current.certificate_management_status?.provisioning_job ?? null;
+    const message = job?.msg ?? 'The certificate is pending.';
+    const state = job?.error_code == null ? 'waiting' : 'failing';
+    if (reported !== state + message)
+      run.report({ step: 'certificate', state, message, retriesAt: job?.retries_at ?? null });
+    reported = state + message;
+    await pause(
+      run,
+      CERTIFICATE_INTERVAL_MS,
+      () => `the certificate for ${domain.domain} is still pending: ${message}`,
+    );
+    current = await run.client.reservedDomains.get(domain.id, { signal: run.signal });
+  }
+  run.report({ step: 'certificate', state: 'ready', message: 'The certificate is issued.', retriesAt: null });
+  return current;
+}
+
+/**
+ * Retries a failed DNS check at once by updating the policy. The gateway itself retries with growing delays.
+ */
+async function retryNow({ client, signal }: Run, { id }: ReservedDomain): Promise<ReservedDomain> {
+  const domain = await client.reservedDomains.get(id, { signal });
+  const job = domain.certificate_management_status?.provisioning_job;
+  const policy = domain.certificate_management_policy;
+  if (job?.error_code !== 'DNS_ERROR' || policy === null) return domain;
+  const same = {
+    authority: 'letsencrypt',
+    private_key_type: policy.private_key_type === 'ecdsa' ? 'ecdsa' : 'rsa',
+  } as const;
+  return client.reservedDomains.update(id, { certificate_management_policy: same }, { signal });
+}
+
+async function pause({ clock, deadline, signal }: Run, ms: number, what: () => string): Promise<void> {
+  if (clock.now() + ms > deadline) throw new NotReadyInTime(what());
+  await clock.sleep(ms, signal);
 }

@@ -22,12 +22,17 @@ export type {
   Page,
   ReadableCollection,
 } from './collection.ts';
-export { NotReadyInTime } from './domain-readiness.ts';
 export type { Fetch, FetchAnswer, FetchRequest } from './fetch-trusting.ts';
 export { ManagementError } from './management-error.ts';
-export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from './provision.ts';
-export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
-export type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+export {
+  type Authtoken,
+  NotReadyInTime,
+  type ProvisionEvent,
+  type Provisioned,
+  type ProvisionOptions,
+  type ProvisionPlan,
+  provision,
+} from './provision.ts';
 export type { ApplicationSession, ApplicationUser } from './resources/application-session.ts';
 export type { AuditEvent, AuditFilters } from './resources/audit-event.ts';
 export type {
@@ -47,23 +52,33 @@ export type {
   TlsCertificateCreate,
   TlsCertificateUpdate,
 } from './resources/certificate.ts';
-export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
+export type {
+  ApiKey,
+  ApiKeyCreate,
+  ApiKeyUpdate,
+  Credential,
+  CredentialCreate,
+  CredentialUpdate,
+} from './resources/credential.ts';
 export type { Device, DeviceUpdate } from './resources/device.ts';
 export type { Endpoint, EndpointCreate, EndpointUpdate } from './resources/endpoint.ts';
-export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
-export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
+export type {
+  Enrolment,
+  EnrolmentKey,
+  EnrolmentKeyCreate,
+  EnrolmentKeyUpdate,
+  EnrolmentRequest,
+} from './resources/enrolment.ts';
 export type {
   EventDestination,
   EventDestinationCreate,
   EventDestinationUpdate,
-  EventTarget,
-} from './resources/event-destination.ts';
-export type {
   EventSource,
   EventSubscription,
   EventSubscriptionCreate,
   EventSubscriptionUpdate,
-} from './resources/event-subscription.ts';
+  EventTarget,
+} from './resources/event.ts';
 export type {
   IpPolicy,
   IpPolicyCreate,
@@ -71,11 +86,11 @@ export type {
   IpPolicyRuleCreate,
   IpPolicyRuleUpdate,
   IpPolicyUpdate,
+  IpRestriction,
+  IpRestrictionCreate,
+  IpRestrictionUpdate,
 } from './resources/ip-policy.ts';
-export type { IpRestriction, IpRestrictionCreate, IpRestrictionUpdate } from './resources/ip-restriction.ts';
-export type { Ref } from './resources/members.ts';
 export type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
-export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {
   CertificateJob,
   CertificatePolicy,
@@ -85,10 +100,14 @@ export type {
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
+  ReservedAddr,
+  ReservedAddrCreate,
+  ReservedAddrUpdate,
   ReservedDomain,
   ReservedDomainCreate,
   ReservedDomainUpdate,
-} from './resources/reserved-domain.ts';
+} from './resources/reserved-address.ts';
+export type { Ref } from './resources/resource.ts';
 export type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 export type {
   BackendModule,

@@ -1,7 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
-import { systemCas, type TrustedCas } from '../lib/network/trusted-cas.ts';
+import { systemCas, type TrustedCas } from '../lib/network/tls-options.ts';
 import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';

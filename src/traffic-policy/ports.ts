@@ -2,7 +2,7 @@ import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
-import type { AddressRecords } from './scope/address-variables.ts';
+import type { AddressRecords } from './scope/connection-variables.ts';
 import type { Attempt, GatewayPeople, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
 import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';

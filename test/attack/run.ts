@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
-import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment-key.ts';
+import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';

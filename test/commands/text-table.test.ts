@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ListedTunnel } from '../../src/agent/api/operations.ts';
-import { renderTable } from '../../src/commands/text-table.ts';
+import { renderTable } from '../../src/commands/output.ts';
 import { renderTunnels } from '../../src/commands/tunnels/tunnels-list.ts';
 
 it('a table fits the terminal by cutting only columns that may be cut', () => {

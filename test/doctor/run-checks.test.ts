@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { type Check, ok, renderReport, wantsColor } from '../../src/doctor/finding.ts';
-import { runChecks } from '../../src/doctor/run-checks.ts';
+import { type Check, ok, renderReport, runChecks, wantsColor } from '../../src/doctor/finding.ts';
 
 const check = (title: string, run: Check['run']): Check => ({ name: title.toLowerCase(), title, run });
 

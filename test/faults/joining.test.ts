@@ -6,7 +6,7 @@ import { joinCode } from '../../src/gateway/devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
-import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment-key.ts';
+import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { gatewayShareLinks } from '../../src/agent/join/gateway-calls.ts';
 import { joinSite } from '../../src/agent/join/join-site.ts';
-import { gatewayShareLinks } from '../../src/agent/join/share-link-calls.ts';
 import { addGatewayCommand } from '../../src/commands/gateway/gateway.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';

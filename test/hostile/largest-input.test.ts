@@ -16,7 +16,7 @@ import { maskUrl } from '../../src/lib/masking/mask-url.ts';
 import { parseAclRule } from '../../src/management/resources/acl-rule.ts';
 import { ipPolicies } from '../../src/management/resources/ip-policy.ts';
 import { checkPolicyStepwise, compilePolicy } from '../../src/traffic-policy/engine.ts';
-import { requestCookies } from '../../src/traffic-policy/scope/cookies.ts';
+import { requestCookies } from '../../src/traffic-policy/scope/subject-scope.ts';
 import { parseUserAgent } from '../../src/traffic-policy/scope/user-agent.ts';
 import { verifierOf } from '../../src/traffic-policy/webhooks/providers.ts';
 import type { Webhook } from '../../src/traffic-policy/webhooks/webhook.ts';

@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { jsonText } from '../../src/commands/output.ts';
-import { renderTable } from '../../src/commands/text-table.ts';
+import { jsonText, renderTable } from '../../src/commands/output.ts';
 import { colouredLines, printable, printableLines } from '../../src/lib/terminal-text.ts';
 
 const HOSTILE = 'a\u001b]0;owned\u0007\u001b[2J\u009b8mb\u202e\u200bc\r\nd\u001b[8me';

@@ -1,8 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
-import { NotReadyInTime } from '../../src/management/domain-readiness.ts';
-import { provision } from '../../src/management/provision.ts';
-import type { ProvisionEvent, ProvisionOptions } from '../../src/management/provision-run.ts';
+import {
+  NotReadyInTime,
+  type ProvisionEvent,
+  type ProvisionOptions,
+  provision,
+} from '../../src/management/provision.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
 import { json, refuse, startHttpService } from '../support/http-service.ts';
 import { InstantClock } from '../support/instant-clock.ts';

@@ -3,7 +3,7 @@ import { joinCode } from '../../src/gateway/devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
-import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment-key.ts';
+import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts';
 import type { TestGateway } from './gateway.ts';
 
 /** Creates an enrolment key for `*.site.example.com`, or as the members say; returns its id and secret. */

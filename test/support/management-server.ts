@@ -5,8 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
-import { ipPolicyRules } from '../../src/gateway/access/ip-policy-rules.ts';
-import { RestrictedAddresses } from '../../src/gateway/access/restricted-addresses.ts';
+import { ipPolicyRules, RestrictedAddresses } from '../../src/gateway/access/ip-rules.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,

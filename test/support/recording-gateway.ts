@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
 import { onTestFinished } from 'vitest';
-import { makeRelayCertificate } from '../../src/agent/connectors/sdk/relay-certificate.ts';
+import { makeRelayCertificate } from '../../src/agent/connectors/sdk/gateway-relay.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
 import { StreamType } from '../../src/agent-protocol/messages.ts';

@@ -6,7 +6,7 @@ import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
-import { errorHandler, noSuchPath } from './error-handler.ts';
+import { errorHandler, noSuchPath } from './routes.ts';
 import { healthRouter, livenessRouter } from './health-router.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
 import type { DevicePage } from './page/device-page.ts';

@@ -1,12 +1,12 @@
 import { isUtf8 } from 'node:buffer';
-import { type Request, type RequestHandler, type Response, Router } from 'express';
+import { type ErrorRequestHandler, type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
-import { bodyParser } from '../../lib/http/body-parser.ts';
+import { answerErrors, bodyParser } from '../../lib/http/api-middleware.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
-import { methodNotAllowed } from './error-handler.ts';
 
 /** A method on a path, with what it takes and answers. */
 export interface Route {
@@ -153,4 +153,35 @@ export function querySchema<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
   return z.strictObject(shape, {
     error: ({ code }) => (code === 'unrecognized_keys' ? `unknown query parameter; supported: ${names}` : undefined),
   });
+}
+
+/** Answers requests for paths that no router serves. */
+export const noSuchPath: RequestHandler = (req) => {
+  throw new AgentError('ERR_AGENT_NO_SUCH_PATH', `no such path: ${req.path}`);
+};
+
+/** Answers unsupported methods on a known path; `allowed` is the value of the header Allow. */
+function methodNotAllowed(allowed: string): RequestHandler {
+  return (req, res) => {
+    res.set('Allow', allowed);
+    throw new AgentError('ERR_AGENT_METHOD_NOT_ALLOWED', `${req.method} is not supported here; supported: ${allowed}`);
+  };
+}
+
+/** Turns errors of handlers into answers. */
+export function errorHandler(log: Log): ErrorRequestHandler {
+  return answerErrors({
+    translate: fromExpress,
+    log: (error, known, { method, path }) => {
+      if (!known) log.error({ err: error, method, path }, 'unexpected error in the API');
+      else if (known.status === 500) log.error({ reason: known.message, path }, 'API request failed');
+    },
+    internal: () => new AgentError('ERR_AGENT_INTERNAL', 'internal error: see the log of the agent'),
+  });
+}
+
+/** Express puts a status on errors that are the client's, such as a malformed percent-encoding. */
+function fromExpress(error: unknown): AgentError | null {
+  if (!(error instanceof Error) || !('status' in error) || error.status !== 400) return null;
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', error.message, { cause: error });
 }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Router } from 'express';
 import { accessOf, takesShareLinks, withShareLinks } from '../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
-import { optionsOf } from '../connectors/endpoint-options.ts';
+import { optionsOf } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';

@@ -1,5 +1,5 @@
 import type { Router } from 'express';
-import { optionsOf } from '../connectors/endpoint-options.ts';
+import { optionsOf } from '../connectors/connector.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';

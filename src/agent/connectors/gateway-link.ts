@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Log } from '../../lib/log/log.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
+import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { Endpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
 import type { GatewayRoute } from './gateway-route.ts';

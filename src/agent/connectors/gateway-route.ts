@@ -3,7 +3,7 @@ import type { LookupFunction } from 'node:net';
 import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
+import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { type Probe, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
 import { PORTAL_ADVICE } from './tls-probe.ts';

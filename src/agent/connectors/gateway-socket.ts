@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
-import { checkServerIdentity } from '../../lib/network/server-identity.ts';
+import { checkServerIdentity } from '../../lib/network/tls-options.ts';
 
 export interface GatewaySocketOptions {
   address: GatewayAddress;

@@ -2,7 +2,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 
 export interface Route {
   /** The device's own address on that way. */

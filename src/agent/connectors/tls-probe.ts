@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
-import { checkServerIdentity } from '../../lib/network/server-identity.ts';
+import { checkServerIdentity } from '../../lib/network/tls-options.ts';
 import type { GatewayAddress } from './gateway-socket.ts';
 
 export interface TlsAnswer {

@@ -4,8 +4,7 @@ import { readdir, rename, rm, stat } from 'node:fs/promises';
 import net from 'node:net';
 import { join, relative } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { createFolder } from '../../lib/files/create-folder.ts';
-import { diskAdvice } from '../../lib/files/durable-write.ts';
+import { createFolder, diskAdvice } from '../../lib/files/durable-write.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { MAX_SOCKET_PATH, openPrivateFolder, runtimePath } from './runtime-folder.ts';
 

@@ -15,8 +15,7 @@ import {
   statusLineOf,
 } from './parsing/message-head.ts';
 import { MessageReader } from './parsing/message-reader.ts';
-import { WebSocketInflater } from './parsing/web-socket-inflater.ts';
-import { type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
+import { WebSocketInflater, type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
 
 export interface CaptureOptions {
   tunnelId: string;

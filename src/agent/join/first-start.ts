@@ -7,9 +7,8 @@ import { systemClock } from '../../lib/time/clock.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
 import { openDataFolder } from '../folders/data-folder.ts';
-import type { EnrolOptions } from './enrol.ts';
 import { hasJoined, machineId, readInstallation } from './installation.ts';
-import { type JoinFiles, joinSite } from './join-site.ts';
+import { type EnrolOptions, type JoinFiles, joinSite } from './join-site.ts';
 
 /**
  * Joins a site at the first start of an agent that has a code but no authtoken, and of a copy of its card in another

@@ -1,10 +1,19 @@
 import { X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
-import { OperatorError } from '../../lib/errors.ts';
+import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
+import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { CA_PATH, ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
+import {
+  AGENT_SHARE_LINKS_LIST_PATH,
+  AGENT_SHARE_LINKS_PATH,
+  AGENT_SHARE_LINKS_REVOKE_PATH,
+  AgentShareLinks,
+  ShareLink,
+  type ShareLinkCreate,
+} from '../../management/resources/share-link.ts';
 import { type Installation, readInstallation } from './installation.ts';
 
 /** The gateway refused the device. */
@@ -56,7 +65,7 @@ export async function postVerified(
  * @returns the JSON of the answer; null without a body
  * @throws {EnrolmentRefused} when the gateway refuses; any other error when another attempt can succeed
  */
-export async function post(
+async function post(
   origin: string,
   path: string,
   body: object,
@@ -151,4 +160,77 @@ export async function fetchAuthtoken(
 export async function leaveSite({ code: text, install_key }: Installation, proxies: ProxyRules): Promise<void> {
   const code = parseJoinCode(text);
   if (code !== null) await postVerified(code, LEAVE_PATH, { install_key }, proxies);
+}
+
+/** How an agent reaches the management API of its gateway. */
+export interface ApiAccess {
+  authtoken: () => string;
+  /** Where its sessions connect to, `host:port`. */
+  serverAddr: string | null;
+  authorities: TrustedCas | null;
+  proxies: ProxyRules;
+  /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
+  enrolment: string | null;
+  /** Of an embedded gateway. */
+  apiUrl: string | null;
+}
+
+type Post = (path: string, body: object) => Promise<unknown>;
+
+/**
+ * The share links to the endpoints that the agent's authtoken has online. Its operations throw {@link EnrolmentRefused} when
+ * the gateway refuses, and any other error when another attempt can succeed.
+ *
+ * @throws {OperatorError} when it is not known where the API is
+ */
+export async function gatewayShareLinks(access: ApiAccess) {
+  const send = await postOf(access);
+  // After the place is known: the authtoken goes to no other gateway.
+  const authtoken = access.authtoken();
+  return {
+    create: async (sent: ShareLinkCreate) =>
+      ShareLink.parse(await send(AGENT_SHARE_LINKS_PATH, { ...sent, authtoken })),
+    list: async () => AgentShareLinks.parse(await send(AGENT_SHARE_LINKS_LIST_PATH, { authtoken })).share_links,
+    revoke: async (id: string) => {
+      await send(AGENT_SHARE_LINKS_REVOKE_PATH, { id, authtoken });
+    },
+  };
+}
+
+async function postOf({ serverAddr, authorities, proxies, enrolment, apiUrl }: ApiAccess): Promise<Post> {
+  const installation = enrolment === null ? null : await readInstallation(enrolment);
+  const code = installation?.device ? parseJoinCode(installation.code) : null;
+  if (enrolment !== null && code !== null) {
+    const joined = await fetchAuthtoken(enrolment, proxies);
+    // The settings may name another gateway by now.
+    if (joined?.sessionAddress === serverAddr) {
+      return async (path, body) => (await postVerified(code, path, body, proxies)).json;
+    }
+  }
+  const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
+  const trust = { ...(ca !== null && { ca }), proxies };
+  if (apiUrl !== null) return (path, body) => post(apiUrl, path, body, trust);
+  const { origin, address } = apiBeside(serverAddr ?? '');
+  return (path, body) =>
+    post(origin, path, body, { ...trust, address }).catch((error: unknown) => {
+      // A port of the gateway for agents alone.
+      throw hasErrno(error, 'ERR_TLS_CERT_ALTNAME_INVALID') ? unknownApi(serverAddr) : error;
+    });
+}
+
+/**
+ * The API of a gateway has a name beside the one for sessions, at the same address. It is called there: under some domains, the
+ * other name is somebody else's.
+ */
+function apiBeside(serverAddr: string) {
+  if (!serverAddr.startsWith('connect.')) throw unknownApi(serverAddr);
+  const { hostname, port } = new URL(`https://${serverAddr}`);
+  const address = { host: hostname, port: Number(port) || 443 };
+  return { origin: new URL(`https://${serverAddr.replace('connect.', 'api.')}`).origin, address };
+}
+
+function unknownApi(serverAddr: string | null): OperatorError {
+  return new OperatorError(
+    `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
+  );
 }

@@ -4,8 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
-import { createFolder } from '../../lib/files/create-folder.ts';
-import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
+import { createFolder, explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
 import { formatJoinCode, parseJoinCode } from '../../management/join-code.ts';
 
 const Installation = z.object({

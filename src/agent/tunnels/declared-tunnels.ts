@@ -12,7 +12,7 @@ import {
   type ImportRules,
   storedTunnel,
 } from './tunnel-import.ts';
-import type { TunnelStore } from './tunnel-store.ts';
+import type { TunnelStore } from './tunnels-file.ts';
 
 const Declaration = z.strictObject({ tunnels: z.array(z.unknown()) });
 

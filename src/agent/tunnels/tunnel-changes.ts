@@ -10,8 +10,8 @@ import type { UpstreamHealth } from '../upstreams/upstream-health.ts';
 import { type ChangedMembers, requestOf, type TunnelChange, type TunnelStatus } from './tunnel.ts';
 import type { TunnelList, TunnelView } from './tunnel-list.ts';
 import type { TunnelReports } from './tunnel-reports.ts';
-import type { TunnelStore } from './tunnel-store.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
+import type { TunnelStore } from './tunnels-file.ts';
 
 export interface TunnelChangesOptions {
   list: TunnelList;

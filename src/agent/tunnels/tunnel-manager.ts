@@ -16,8 +16,8 @@ import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { TunnelLog } from './tunnel-log.ts';
 import { TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
-import type { TunnelStore } from './tunnel-store.ts';
 import { TunnelSupervisor, type TunnelSupervisorOptions } from './tunnel-supervisor.ts';
+import type { TunnelStore } from './tunnels-file.ts';
 
 export interface TunnelManagerOptions {
   connector: Connector;

@@ -18,7 +18,7 @@ import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { domainAtSite, openChoice, type Site } from './site-names.ts';
 import { requestOf, type Tunnel, type TunnelRequest } from './tunnel.ts';
 import type { TunnelList } from './tunnel-list.ts';
-import type { TunnelStore } from './tunnel-store.ts';
+import type { TunnelStore } from './tunnels-file.ts';
 
 export interface TunnelOpenerOptions {
   connector: Connector;

@@ -1,4 +1,4 @@
-import { beginsWithHttp1 } from '../connectors/endpoint-options.ts';
+import { beginsWithHttp1 } from '../connectors/connector.ts';
 import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 import {

@@ -3,8 +3,7 @@ import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
-import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
-import { EndpointOptions } from '../connectors/endpoint-options.ts';
+import { EndpointOptions, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 

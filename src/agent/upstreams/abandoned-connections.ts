@@ -1,6 +1,5 @@
 import type { Log } from '../../lib/log/log.ts';
-import { parseAddress } from '../../lib/network/ip-address.ts';
-import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { isLoopbackHost, parseAddress } from '../../lib/network/ip-address.ts';
 import { ownConnections } from '../../lib/process/own-connections.ts';
 import type { TcpUpstream } from './upstream.ts';
 import type { UpstreamHealth, UpstreamHealths } from './upstream-health.ts';

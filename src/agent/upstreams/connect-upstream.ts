@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { LookupFunction } from 'node:net';
 import net, { isIP, type Socket } from 'node:net';
 import tls, { createSecureContext, type SecureContext } from 'node:tls';
-import { systemCas } from '../../lib/network/trusted-cas.ts';
+import { systemCas } from '../../lib/network/tls-options.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { resolve, sep } from 'node:path';
-import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
 

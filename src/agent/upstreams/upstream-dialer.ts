@@ -1,6 +1,11 @@
 import type { Socket } from 'node:net';
-import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
-import { beginsWithHttp1, type EndpointOptions } from '../connectors/endpoint-options.ts';
+import {
+  beginsWithHttp1,
+  type ConnectionTraffic,
+  type EndpointOptions,
+  type EndpointUpstream,
+  type TunnelProtocol,
+} from '../connectors/connector.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { TrafficCounters } from './traffic-counters.ts';

@@ -1,7 +1,7 @@
 import type { LookupAddress } from 'node:dns';
 import { messageOf } from '../../lib/errors.ts';
-import { embeddedIpv4 } from '../../lib/network/ip-address.ts';
-import { addressesOf, isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { embeddedIpv4, isLoopbackHost } from '../../lib/network/ip-address.ts';
+import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';

@@ -2,8 +2,7 @@ import type { ApiKeyRow } from '../../gateway/store/accounts.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
-import { jsonText, note, print } from '../output.ts';
-import { table } from '../text-table.ts';
+import { jsonText, note, print, table } from '../output.ts';
 
 const PAGE = 1000;
 

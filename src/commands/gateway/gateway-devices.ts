@@ -2,9 +2,8 @@ import { OperatorError } from '../../lib/errors.ts';
 import type { ManagementClient } from '../../management/client.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../output.ts';
+import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../text-table.ts';
 import { labelsOf } from './gateway-invite.ts';
 import { withGateway } from './running-gateway.ts';
 

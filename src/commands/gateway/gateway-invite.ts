@@ -10,12 +10,11 @@ import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts';
-import { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
+import { EnrolmentKeyCreate } from '../../management/resources/enrolment.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../output.ts';
+import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../text-table.ts';
 
 export interface InviteOptions {
   site: string;

@@ -19,9 +19,8 @@ import type { Endpoint } from '../../management/resources/endpoint.ts';
 import { PersonCreate, PersonUpdate } from '../../management/resources/person.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../output.ts';
+import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { table } from '../text-table.ts';
 import { withGateway } from './running-gateway.ts';
 
 export interface AddPersonOptions {

@@ -1,12 +1,12 @@
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../../gateway/gateway.ts';
-import { createFolder } from '../../lib/files/create-folder.ts';
+import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { logUnknownSettings } from '../../settings/unknown-settings.ts';
+import { logUnknownSettings } from '../../settings/parse-settings.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
 
 /** Runs a standalone gateway until SIGTERM or SIGINT. */

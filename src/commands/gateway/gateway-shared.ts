@@ -11,9 +11,8 @@ import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../output.ts';
+import { jsonText, note, print, table } from '../output.ts';
 import { becomeOwnerOf, withStore } from '../settings-place.ts';
-import { table } from '../text-table.ts';
 
 /**
  * Moves a stopped gateway's data into an empty shared database, or back. It can be repeated when it was interrupted.

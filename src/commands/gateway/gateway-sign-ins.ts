@@ -1,8 +1,7 @@
 import { endSignIns, MAX_LISTED } from '../../gateway/sign-in/recorded-sign-ins.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
-import { jsonText, note, print } from '../output.ts';
-import { table } from '../text-table.ts';
+import { jsonText, note, print, table } from '../output.ts';
 
 /** Prints the sessions of people who have signed in, newest first. */
 export function listSignIns({ applicationSessions, applicationUsers, now }: Store, { json }: { json?: boolean }): void {

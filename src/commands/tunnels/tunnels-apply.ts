@@ -7,7 +7,7 @@ import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tun
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-target.ts';
+import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-transfer.ts';
 
 interface ApplyOptions {
   prune?: boolean;

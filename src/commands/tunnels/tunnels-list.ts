@@ -5,9 +5,8 @@ import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { durationText } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
-import { jsonText, note, print, redraw, show } from '../output.ts';
+import { jsonText, note, print, redraw, renderTable, show, widthOf } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { renderTable, widthOf } from '../text-table.ts';
 
 interface ListOptions {
   json?: boolean;

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
-import { optionsOf } from '../../agent/connectors/endpoint-options.ts';
+import { optionsOf } from '../../agent/connectors/connector.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { jsonText, note, print, show } from '../output.ts';

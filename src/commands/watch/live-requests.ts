@@ -2,6 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { matcherOf } from '../../agent/api/inspection/exchange-filter.ts';
 import type {
   InspectionReport,
+  MessageReport,
+  RequestDetail,
   RequestSummary,
   RequestsChange,
   RequestsSnapshot,
@@ -10,11 +12,9 @@ import { agentEvents, callAgent } from '../../agent/api-client.ts';
 import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
-import { jsonText, note, print } from '../output.ts';
-import { widthOf } from '../text-table.ts';
-import { requestText } from './request-detail.ts';
-import { columnTitles, requestLine } from './request-lines.ts';
-import { readDetail, type WatchedTunnel, type WatchOptions } from './watched-tunnel.ts';
+import type { Settings } from '../../settings/agent-settings.ts';
+import { jsonText, note, print, widthOf } from '../output.ts';
+import { columnTitles, requestLine, requestText } from './request-detail.ts';
 
 /** The inspection is renewed in time, and ends soon after this command is killed. */
 const DURATION_S = 300;
@@ -170,4 +170,39 @@ export class LiveRequests {
       note(printable(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}`));
     });
   }
+}
+
+export interface WatchOptions {
+  method?: string;
+  path?: string;
+  status?: string;
+  minDuration?: string;
+  reveal?: boolean;
+  json?: boolean;
+  body?: boolean;
+  show?: string;
+  curl?: string;
+  replay?: string;
+  har?: string;
+}
+
+export interface WatchedTunnel {
+  settings: Settings;
+  path: string;
+  url: string;
+  /** The query that shows secrets, if they are asked for. */
+  query: '' | '?reveal=true';
+}
+
+/** A captured request with its messages, if it has some. */
+export async function readDetail(
+  { settings, path, query }: WatchedTunnel,
+  id: string,
+  known?: RequestDetail,
+): Promise<{ detail: RequestDetail; messages: MessageReport[] }> {
+  const one = `${path}/requests/${id}`;
+  const detail = known ?? (await callAgent<RequestDetail>(settings, 'GET', one + query));
+  const messages =
+    detail.messages > 0 ? await callAgent<MessageReport[]>(settings, 'GET', `${one}/messages${query}`) : [];
+  return { detail, messages };
 }

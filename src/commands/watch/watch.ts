@@ -1,15 +1,14 @@
-import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
 import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
+import { curlCommand } from '../../agent/api/inspection/request-text.ts';
 import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { LiveRequests } from './live-requests.ts';
+import { LiveRequests, readDetail, type WatchedTunnel, type WatchOptions } from './live-requests.ts';
 import { requestText } from './request-detail.ts';
-import { readDetail, type WatchedTunnel, type WatchOptions } from './watched-tunnel.ts';
 
 const NO_TUNNEL = 4;
 const MAX_NAMED = 10;

@@ -6,13 +6,18 @@ import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { clockCheck } from '../clock.ts';
 import { dataFolderCheck } from '../data-folder.ts';
 import { misspeltSetting, settingsProblems } from '../diagnose.ts';
-import { type Check, check, type Finding, ok, type Result } from '../finding.ts';
+import { type Check, check, type Finding, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
-import { runChecks } from '../run-checks.ts';
 import { certificateResults, companionResults, databaseResults, eventResults } from './gateway-data.ts';
 import { findNames } from './gateway-names.ts';
-import { addressResults, isRunning, portResults, type Recognition } from './gateway-ports.ts';
-import { type AskHost, outsideResults } from './ports-from-outside.ts';
+import {
+  type AskHost,
+  addressResults,
+  isRunning,
+  outsideResults,
+  portResults,
+  type Recognition,
+} from './gateway-ports.ts';
 import { sharedDatabaseResults } from './shared-database.ts';
 
 export interface GatewaySurroundings {

@@ -12,13 +12,12 @@ import {
 } from '../../management/resources/share-link.ts';
 import { credentialOf } from '../access/authtoken-authentication.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
-import { endpointOwner, makeShareLink, revokeShareLink } from '../share-links/make-share-link.ts';
+import { endpointOwner, makeShareLink, revokeShareLink } from '../share-links/links.ts';
 import type { CredentialRow } from '../store/accounts.ts';
 import type { ShareLinkRow } from '../store/share-links.ts';
 import { showShareLink } from './actions/share-link-actions.ts';
 import type { ApiContext } from './api-context.ts';
-import { type RefusesAddress, refuseSlowly } from './authentication.ts';
-import type { FailedAttempts } from './failed-attempts.ts';
+import { type FailedAttempts, type RefusesAddress, refuseSlowly } from './authentication.ts';
 import type { Handler } from './handler.ts';
 import { strictRouter } from './operation-router.ts';
 import { readBody, refuse, unknownId } from './request.ts';

@@ -1,7 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
-import type { Ref } from '../../management/resources/members.ts';
-import type { ReadableResource } from '../../management/resources/resource.ts';
+import type { ReadableResource, Ref } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';

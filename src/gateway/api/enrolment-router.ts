@@ -11,7 +11,7 @@ import {
 } from '../../management/resources/enrolment.ts';
 import { EnrolmentError, Enrolments } from '../devices/enrolments.ts';
 import type { ApiContext } from './api-context.ts';
-import type { FailedAttempts } from './failed-attempts.ts';
+import type { FailedAttempts } from './authentication.ts';
 import type { Handler } from './handler.ts';
 import { strictRouter } from './operation-router.ts';
 import { readBody } from './request.ts';

@@ -1,6 +1,6 @@
 import type { RequestHandler } from 'express';
 import type { ApiError } from '../../lib/errors.ts';
-import { type BodyProblem, type BodyRules, bodyParser } from '../../lib/http/body-parser.ts';
+import { type BodyProblem, type BodyRules, bodyParser } from '../../lib/http/api-middleware.ts';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import { refuse } from './request.ts';
 

@@ -1,31 +1,31 @@
-import express, { type Express } from 'express';
+import type { ErrorRequestHandler, Express, Request, Response } from 'express';
+import express from 'express';
 import { z } from 'zod';
+import { ApiError } from '../../lib/errors.ts';
+import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { Activity } from '../store/events.ts';
-import type { DatabaseUnwritable } from '../store/sql/database-problems.ts';
+import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
-import { errorHandlers, notFound } from './api-error-handler.ts';
-import { type RefusesAddress, requireApiKey } from './authentication.ts';
+import { type FailedAttemptSettings, FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
 import { DashboardFeed } from './dashboard/dashboard-feed.ts';
-import { dashboardRouter } from './dashboard/dashboard-router.ts';
-import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
+import { DashboardSessions, dashboardRouter } from './dashboard/dashboard-router.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
-import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { badRequest, queryOf, readFilters, refuse } from './request.ts';
-import { createRouters } from './routes.ts';
-import { unsupportedKinds } from './unsupported-kinds.ts';
+import { createRouters, unsupportedKinds } from './routes.ts';
 
 export interface ManagementApiSettings {
   /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
@@ -125,3 +125,46 @@ const refuseChanges =
     if (req.method === 'GET') next();
     else throw refuse(503, 700, `nothing was changed: the gateway's ${what} since its start; mend that and restart it`);
   };
+
+/** Answers 404 to unknown paths and unsupported methods. Clients accept this body without an error code. */
+function notFound(req: Request, res: Response): void {
+  res.status(404).json({ status_code: 404, msg: 'Not Found', details: { path: req.path } });
+}
+
+function errorHandlers(log: Log): ErrorRequestHandler[] {
+  return [
+    (error, req, res, next) => {
+      // Express failed to decode a part of the path, for example `%E0%A4`.
+      if (error instanceof URIError) notFound(req, res);
+      else next(error);
+    },
+    answerErrors({
+      translate: (error) => {
+        if (error instanceof DatabaseBusy) return busy(error);
+        if (error instanceof DatabaseAway) return away(error);
+        return error instanceof DatabaseUnwritable ? unwritable(error) : null;
+      },
+      log: (error, _known, { method, path }, { locals }) => {
+        if (error instanceof ApiError) return;
+        log.error({ err: error, operation: locals.operationId, method, path }, 'management request failed');
+      },
+      internal: () => refuse(500, 700, "internal error; see the gateway's log"),
+      details: ({ locals }) => ({ operation_id: locals.operationId }),
+    }),
+  ];
+}
+
+/** Nothing was changed: clients that heed `Retry-After` repeat the request. */
+function busy(cause: DatabaseBusy): ApiError {
+  return refuse(503, 700, 'database busy: another program is using it; try again', { retryAfter: 1, cause });
+}
+
+/** The gateway goes on with what it knows, and asks the shared database twice a second. */
+function away(cause: DatabaseAway): ApiError {
+  return refuse(503, 700, 'the shared database does not answer; try again', { retryAfter: 5, cause });
+}
+
+/** Nothing was changed. A retry succeeds only after the operator has fixed the disk. */
+function unwritable(cause: DatabaseUnwritable): ApiError {
+  return refuse(503, 700, `nothing was changed: the gateway's ${cause.what}; see the gateway's log`, { cause });
+}

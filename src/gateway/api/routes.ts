@@ -1,18 +1,16 @@
 import type { Router } from 'express';
+import { ApiError } from '../../lib/errors.ts';
 import { OPERATIONS, type Operation } from '../../management/operations.ts';
 import { serviceUsers } from '../../management/resources/bot-user.ts';
 import { TunnelSessionUpdateBody } from '../../management/resources/tunnel.ts';
 import { applicationSessionActions, applicationUserActions } from './actions/application-session-actions.ts';
-import { auditEventActions } from './actions/audit-event-actions.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './actions/backend-actions.ts';
-import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
-import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
+import { apiKeyActions, botUserActions, credentialActions } from './actions/credential-actions.ts';
 import { deviceActions, enrolmentKeyActions } from './actions/device-actions.ts';
 import { endpointActions } from './actions/endpoint-actions.ts';
-import { eventDestinationActions, eventSubscriptionActions } from './actions/event-actions.ts';
-import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
-import { ipRestrictionActions } from './actions/ip-restriction-actions.ts';
+import { auditEventActions, eventDestinationActions, eventSubscriptionActions } from './actions/event-actions.ts';
+import { ipPolicyActions, ipPolicyRuleActions, ipRestrictionActions } from './actions/ip-policy-actions.ts';
 import { tunnelActions, tunnelSessionActions } from './actions/online-actions.ts';
 import { personActions } from './actions/person-actions.ts';
 import { reservedAddrActions } from './actions/reserved-addr-actions.ts';
@@ -20,9 +18,9 @@ import { endpointConfigurationActions, reservedDomainActions } from './actions/r
 import { shareLinkActions } from './actions/share-link-actions.ts';
 import { tlsEdgeActions } from './actions/tls-edge-actions.ts';
 import { secretActions, vaultActions } from './actions/vault-actions.ts';
-import type { ApiContext } from './api-context.ts';
+import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
-import { type ActionsOf, operationRouter } from './operation-router.ts';
+import { type ActionsOf, operationRouter, strictRouter } from './operation-router.ts';
 
 /** The routes of all operations. */
 export function createRouters(context: ApiContext, guards: Guards): Router[] {
@@ -69,4 +67,39 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     serve(OPERATIONS.tunnels, tunnelActions(context)),
     serve({ ...OPERATIONS.tunnelSessions, update: updateSession }, tunnelSessionActions(context)),
   ];
+}
+
+/** The kinds of ngrok's API that this gateway does not have: path, and the member of a list's answer with the items. */
+const KINDS: Readonly<Record<string, string | null>> = {
+  '/abuse_reports': null,
+  '/agent_ingresses': 'ingresses',
+  '/ai_gateway_api_keys': 'ai_gateway_api_keys',
+  '/backends/failover': 'backends',
+  '/backends/static': 'backends',
+  '/backends/weighted': 'backends',
+  '/edges/https': 'https_edges',
+  '/edges/tcp': 'tcp_edges',
+  '/kubernetes_operators': 'operators',
+  '/ssh_certificate_authorities': 'ssh_certificate_authorities',
+  '/ssh_credentials': 'ssh_credentials',
+  '/ssh_host_certificates': 'ssh_host_certificates',
+  '/ssh_user_certificates': 'ssh_user_certificates',
+};
+
+/**
+ * Answers unmodified clients about kinds that this gateway does not have: their lists are empty, so that programs that read
+ * everything work, and all else is 404 with one code.
+ */
+export function unsupportedKinds(guards: Guards, links: Links): Router {
+  const router = strictRouter();
+  for (const [path, listKey] of Object.entries(KINDS)) {
+    if (listKey !== null)
+      router.get(path, ...guards.list, (_req, res) => {
+        res.json({ [listKey]: [], uri: links.to(path), next_page_uri: null });
+      });
+    router.use(path, () => {
+      throw new ApiError(404, 'ERR_GATEWAY_NOT_SUPPORTED', `this gateway has no ${path}; ngrok's cloud has`);
+    });
+  }
+  return router;
 }

@@ -12,13 +12,11 @@ import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
-import { ClusterLive } from './cluster-live.ts';
-import { CountedByOthers } from './counted-by-others.ts';
+import { ClusterLive, CountedByOthers } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
-import { RelayedPorts } from './relayed-ports.ts';
-import { type ElsewhereOptions, ServedElsewhere } from './served-elsewhere.ts';
+import { type ElsewhereOptions, RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
 
 interface ClusterOptions {
   store: Store;

@@ -10,8 +10,7 @@ import { BY_DEVICE } from '../store/audit-log.ts';
 import type { DeviceEvent, DeviceRow, EnrolmentKeyRow } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
 import { hashSecret, issueCredential, secretMatches } from '../store/tokens.ts';
-import { freeName, isEndOfTaken } from './device-names.ts';
-import { addedRules, changedRules, deviceDomain, deviceRules } from './device-rules.ts';
+import { addedRules, changedRules, deviceDomain, deviceRules, freeName, isEndOfTaken } from './device-names.ts';
 import type { GatewayPlace } from './gateway-place.ts';
 import { keepNamesOnline } from './site-name-grants.ts';
 

@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import { createToken } from '../../lib/ids.ts';
 import { parsePortRange } from '../../lib/network/port-range.ts';
-import type { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
+import type { EnrolmentKeyCreate } from '../../management/resources/enrolment.ts';
 import { freshJob } from '../certificates/renewal-schedule.ts';
 import { type DomainSettings, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { EnrolmentKeyRow } from '../store/devices.ts';

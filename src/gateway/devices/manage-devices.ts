@@ -4,8 +4,7 @@ import type { DeviceUpdate } from '../../management/resources/device.ts';
 import type { DeviceRow } from '../store/devices.ts';
 import { changed } from '../store/sql/table.ts';
 import type { Store } from '../store/store.ts';
-import { isEndOfTaken, isFree, nameProblem } from './device-names.ts';
-import { addedRules, changedRules } from './device-rules.ts';
+import { addedRules, changedRules, isEndOfTaken, isFree, nameProblem } from './device-names.ts';
 import { withEvent } from './enrolments.ts';
 
 /** What recording a change needs. */

@@ -5,8 +5,7 @@ import { coveringNames } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import { type DeviceRow, isOfRules } from '../store/devices.ts';
 import type { Store } from '../store/store.ts';
-import { isOwnLabel, nameProblem, ownNameProblem } from './device-names.ts';
-import { addedRules } from './device-rules.ts';
+import { addedRules, isOwnLabel, nameProblem, ownNameProblem } from './device-names.ts';
 
 /** Names that one device gets without the operator. */
 export const MAX_GRANTED = 20;

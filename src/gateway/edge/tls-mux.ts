@@ -5,11 +5,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { ClientHello } from '../../lib/network/client-hello.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
-import {
-  ACME_TLS_PROTOCOL,
-  answerTlsAlpn,
-  type TlsAlpnChallenges,
-} from '../certificates/challenges/challenge-tls-alpn.ts';
+import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type {
   EndpointDirectory,
   GatewayEndpoint,

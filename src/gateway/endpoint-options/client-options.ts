@@ -4,12 +4,14 @@ import { messageOf, quote } from '../../lib/errors.ts';
 import { parseCidr } from '../../lib/network/ip-address.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
-import type { RawAction } from '../../traffic-policy/policy-text.ts';
+import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
+import type { Phase, RulesByPhase } from '../../traffic-policy/document.ts';
+import type { PolicyRefused } from '../../traffic-policy/policy-errors.ts';
+import type { RawAction, RawRule } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern, type RegularExpression } from '../../traffic-policy/regular-expression.ts';
 import { firstValue } from '../../traffic-policy/scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 import { verifierOf, whyUnsupported } from '../../traffic-policy/webhooks/providers.ts';
-import { literal } from './option-rules.ts';
 
 const MAX_CREDENTIALS = 10;
 const MAX_RANGES = 1000;
@@ -157,4 +159,41 @@ function filterUserAgents(allow: readonly RegularExpression[], deny: readonly Re
       return agent === undefined || deny.some(matches) ? REFUSED : undefined;
     },
   };
+}
+
+const PLACE = 'option ';
+
+/** Whether all problems are in options, and none in the policy. */
+export function isOfOptions({ problems }: PolicyRefused): boolean {
+  return problems.every(({ place }) => place.startsWith(PLACE));
+}
+
+export class FrameBuilder {
+  readonly #before: RulesByPhase<RawRule> = {};
+  readonly #after: RulesByPhase<RawRule> = {};
+
+  /** Adds actions that run before the endpoint's own policy. */
+  before(phase: Phase, option: string, actions: readonly RawAction[]): void {
+    add(this.#before, phase, option, actions);
+  }
+
+  /** Adds actions that run after the policy. */
+  after(phase: Phase, option: string, actions: readonly RawAction[]): void {
+    add(this.#after, phase, option, actions);
+  }
+
+  build(): PolicyFrame {
+    return { before: this.#before, after: this.#after };
+  }
+}
+
+function add(rules: RulesByPhase<RawRule>, phase: Phase, option: string, actions: readonly RawAction[]): void {
+  if (actions.length === 0) return;
+  rules[phase] = [...(rules[phase] ?? []), { place: PLACE + option, expressions: [], actions }];
+}
+
+/** Escapes `${…}` for an action's field, where it would be an expression. */
+function literal(text: string): string {
+  // A function: in a replacement string, $' has a special meaning.
+  return text.replaceAll('${', () => `\${'$'}{`);
 }

@@ -8,6 +8,7 @@ import {
   basicAuthRule,
   CircuitBreaker,
   circuitBreakerRule,
+  FrameBuilder,
   IpRestrictionOption,
   ipRestrictionRule,
   UserAgentFilter,
@@ -17,7 +18,6 @@ import {
 } from './client-options.ts';
 import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
 import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
-import { FrameBuilder } from './option-rules.ts';
 
 /** What an endpoint's options require of the edge, apart from its address and policy. */
 export interface EndpointDemands {

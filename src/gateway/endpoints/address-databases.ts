@@ -3,7 +3,7 @@ import { isIPv6 } from 'node:net';
 import type { AsnResponse, CityResponse, Reader } from 'maxmind';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type { AddressRecords } from '../../traffic-policy/scope/address-variables.ts';
+import type { AddressRecords } from '../../traffic-policy/scope/connection-variables.ts';
 
 /** Paths of MMDB files; null: none. */
 export interface AddressDatabasePaths {

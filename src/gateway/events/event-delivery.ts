@@ -1,13 +1,13 @@
+import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
+import { withSignal } from '../../lib/time/deadline.ts';
 import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
 import type { EventDestinationRow, Target } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
-import { DestinationWorker } from './destination-worker.ts';
-import { fileSink } from './event-file.ts';
 import type { EventSink } from './event-json.ts';
-import { syslogSink } from './syslog.ts';
-import { webhookSink } from './webhook-sink.ts';
+import { fileSink, syslogSink, webhookSink } from './event-sinks.ts';
 
 /** How often changes are looked for that commands have made. */
 const LOOK_MS = 1_000;
@@ -95,6 +95,100 @@ export class EventDelivery {
     else {
       clearInterval(this.#timer);
       this.#timer = undefined;
+    }
+  }
+}
+
+const RETRY = { baseMs: 1_000, maxMs: 60_000 };
+/** For an attempt. */
+const TIMEOUT_MS = 10_000;
+/** Failures in a row that are reported: a restart of the receiver is none of the operator's business. */
+const REPORTED = 3;
+
+interface WorkerOptions {
+  store: Pick<Store, 'database' | 'eventDeliveries' | 'now'>;
+  destination: EventDestinationRow;
+  /** Null: its target cannot be decrypted. */
+  sink: EventSink | null;
+  clock: Clock;
+  log: Log;
+}
+
+/** Sends the events of one destination, one batch after another, until each is acknowledged. */
+class DestinationWorker {
+  readonly #abort = new AbortController();
+  readonly #done: Promise<void>;
+  #wake: () => void = () => {};
+  /** The last event that the destination has acknowledged, which may not be recorded yet. */
+  #acknowledged = '';
+  #failures = 0;
+
+  constructor(private readonly options: WorkerOptions) {
+    this.#done = this.#run(this.#abort.signal);
+  }
+
+  /** There may be events. */
+  wake(): void {
+    this.#wake();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    this.#wake();
+    await this.#done;
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      // Before the look, so that it misses none.
+      const woken = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      try {
+        if (!(await this.#deliverNext(signal))) await woken;
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#failures += 1;
+        if (this.#failures === REPORTED) await this.#report(error);
+        const { clock } = this.options;
+        const delay = backoffDelay(this.#failures - 1, RETRY, () => clock.random());
+        await clock.sleep(delay, signal).catch(() => {}); // aborted
+      }
+    }
+  }
+
+  /** @returns whether there was something to send */
+  async #deliverNext(signal: AbortSignal): Promise<boolean> {
+    const { store, destination, sink, clock, log } = this.options;
+    const { id, address } = destination;
+    const delivery = store.eventDeliveries.get(id);
+    if (delivery === null) return false;
+    if (this.#acknowledged <= delivery.delivered) {
+      const events = store.eventDeliveries.waiting(delivery, sink?.batch ?? 1);
+      const last = events.at(-1);
+      if (last === undefined) return false;
+      if (sink === null)
+        throw new Error('its target cannot be decrypted: restore the encryption key, or set a new target');
+      await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, signal, clock);
+      this.#acknowledged = last.id;
+    }
+    await store.database.write(() => store.eventDeliveries.acknowledged(id, this.#acknowledged));
+    this.#failures = 0;
+    if (delivery.failing_since !== null)
+      log.info({ destination: id, url: address }, 'event destination reachable again');
+    return true;
+  }
+
+  async #report(error: unknown): Promise<void> {
+    const { store, destination, log } = this.options;
+    const { id, address } = destination;
+    const reason = messageOf(error);
+    const { database, eventDeliveries } = store;
+    log.warn({ destination: id, url: address, reason }, 'event destination unreachable: its events wait');
+    try {
+      await database.write(() => eventDeliveries.failed(id, store.now(), reason));
+    } catch (err) {
+      log.warn({ err }, 'state of an event destination not recorded');
     }
   }
 }

@@ -9,8 +9,8 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
+import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
-import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointAddress, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import {
   type AddressSettings,

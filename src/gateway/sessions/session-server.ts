@@ -5,7 +5,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
-import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
+import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';

@@ -1,8 +1,7 @@
 import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { placeOf } from '../endpoints/endpoint-address.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, flag, integer, type RowOf, text } from './sql/table.ts';
-import { TouchedTable } from './sql/touched-table.ts';
+import { annotatedColumns, flag, integer, type RowOf, TouchedTable, text } from './sql/table.ts';
 
 const columns = {
   ...annotatedColumns,

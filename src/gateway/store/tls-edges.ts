@@ -1,6 +1,5 @@
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
-import { TouchedTable } from './sql/touched-table.ts';
+import { annotatedColumns, integer, json, nullable, type RowOf, Table, TouchedTable, text } from './sql/table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {

@@ -1,12 +1,14 @@
+import { hash } from 'node:crypto';
+import { ksuidOf } from '../../lib/ids.ts';
 import { type CompiledPolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
 import type { HandshakeDemands } from '../edge/tls/handshakes.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
-import type { ServedEdge } from './edge-index.ts';
-import { edgeEndpointId } from './edge-live.ts';
+import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 
 export interface PreparedEdge {
   /** Runs before the handshake: restricts the client's address. */
@@ -70,4 +72,45 @@ function pemOf(id: string, authorities: Parts['store']['certificateAuthorities']
 export function endpointOf(served: ServedEdge): PolicyEndpoint {
   const { host, port } = served;
   return { id: edgeEndpointId(served), url: `tls://${host}:${port}`, protocol: 'tls', host, port };
+}
+
+/** The hostports of TLS edges as endpoints that are online. */
+export function edgeEndpoints(edges: TlsEdgeIndex): LiveEndpoint[] {
+  return [...edges.served()].filter(({ row }) => leadsSomewhere(row)).map(showEdge);
+}
+
+/** Whether clients of an edge can reach anything: a backend, or what its traffic policy forwards to. */
+function leadsSomewhere({ backend, traffic_policy: policy }: TlsEdgeRow): boolean {
+  return (backend?.enabled && backend.backend_id !== '') || policy?.enabled === true;
+}
+
+/** Digits of the timestamp at the start of an identifier. */
+const TIME_DIGITS = 5;
+const DIGITS = 27;
+
+/** `ep_…` for a hostport: stable, and with the edge's creation time. */
+function edgeEndpointId({ row, host, port }: ServedEdge): string {
+  const rest = hash('sha256', `${row.id} ${host}:${port}`).slice(0, DIGITS - TIME_DIGITS);
+  return `ep_${ksuidOf(row.id).slice(0, TIME_DIGITS)}${rest}`;
+}
+
+function showEdge(served: ServedEdge): LiveEndpoint {
+  const { row, host, port } = served;
+  return {
+    id: edgeEndpointId(served),
+    type: 'edge',
+    internal: false,
+    proto: 'tls',
+    host,
+    port,
+    url: `tls://${host}${port === 443 ? '' : `:${port}`}`,
+    createdAt: row.created_at,
+    updatedAt: row.created_at,
+    metadata: row.metadata ?? '',
+    description: row.description ?? '',
+    ...WITHOUT_AGENT,
+    edgeId: row.id,
+    poolingEnabled: false,
+    traffic: null,
+  };
 }

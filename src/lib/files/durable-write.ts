@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync, fsyncSync, linkSync, openSync, rmSync, writeFileSync } from 'node:fs';
-import { link, open, readdir, readFile, rename, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../errors.ts';
 
 /** The steps of a durable write; a test simulates a power cut between any two of them. */
@@ -171,4 +171,28 @@ function withDescriptor(descriptor: number, work: (descriptor: number) => void):
 /** Some file systems, mostly network ones, cannot sync a folder. */
 function isUnsyncable(error: unknown): boolean {
   return hasErrno(error, 'EINVAL');
+}
+
+/**
+ * Creates a folder and its missing parents. Node's mkdir with `recursive` never returns below /proc, and reports a full
+ * disk as ENOENT.
+ *
+ * @param mode permission bits of each new folder, for example 0o700
+ * @throws the system's error
+ */
+export async function createFolder(path: string, mode: number): Promise<void> {
+  const parent = dirname(resolve(path));
+  try {
+    await createLevel(path, mode);
+  } catch (error) {
+    if (!hasErrno(error, 'ENOENT') || parent === resolve(path)) throw error;
+    await createFolder(parent, mode);
+    await createLevel(path, mode);
+  }
+}
+
+async function createLevel(path: string, mode: number): Promise<void> {
+  await mkdir(path, { mode }).catch((error: unknown) => {
+    if (!hasErrno(error, 'EEXIST')) throw error;
+  });
 }

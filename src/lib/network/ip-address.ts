@@ -17,6 +17,12 @@ export function hostOf(address: string): string {
   return address.startsWith('[') ? address.slice(1, end - 1) : address.slice(0, end);
 }
 
+/** Whether a host (of AGENT_HOST, or of a Host header without its port) is always this machine. */
+export function isLoopbackHost(host: string): boolean {
+  const name = host.toLowerCase();
+  return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
+}
+
 /** Whether a listener on this address listens on all addresses of the machine (RFC 4291, section 2.5.2). */
 export function isUnspecified(host: string): boolean {
   return host === '0.0.0.0' || host === '::';

@@ -1,11 +1,5 @@
 import { promises as dns, type LookupAddress, lookup } from 'node:dns';
-import { isIPv4, type LookupFunction } from 'node:net';
-
-/** Whether a host (of AGENT_HOST, or of a Host header without its port) is always this machine. */
-export function isLoopbackHost(host: string): boolean {
-  const name = host.toLowerCase();
-  return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
-}
+import type { LookupFunction } from 'node:net';
 
 const LOOPBACK: LookupAddress = { address: '127.0.0.1', family: 4 };
 

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { processorNow } from '../time/clock.ts';
-import { runInTurn } from '../time/fair-turns.ts';
+import { runInTurn } from '../time/loop-turn.ts';
 import { type TokenBucket, TokenBuckets } from '../time/token-bucket.ts';
 import { clientNetwork } from './ip-address.ts';
 

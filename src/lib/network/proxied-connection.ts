@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { dialThrough } from './dial.ts';
 import { type Destination, type ProxyRules, proxyFor } from './proxy-rules.ts';
-import { checkServerIdentity } from './server-identity.ts';
+import { checkServerIdentity } from './tls-options.ts';
 
 type Done = (error: Error | null, connection: Duplex) => void;
 

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket, type TLSSocketOptions } from 'node:tls';
-import { runInTurn } from '../time/fair-turns.ts';
+import { runInTurn } from '../time/loop-turn.ts';
 import { clientNetwork } from './ip-address.ts';
 import { MeteredConnection } from './metered-connection.ts';
 

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { COMMON_ANSWER, orNull, Ref } from './members.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { COMMON_ANSWER, orNull, Ref, UNKNOWN_ID } from './resource.ts';
 
 const time = z.string().meta({ description: 'RFC 3339, UTC.' });
 

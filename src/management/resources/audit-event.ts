@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { COMMON_ANSWER, orNull } from './members.ts';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
 
 const name = z.string().max(100, refused(WRONG_VALUE, 'is longer than 100 characters')).optional();
 const time = z.iso

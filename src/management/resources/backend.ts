@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, Ref, text } from './members.ts';
 import { refused } from './refusal.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, Ref, text } from './resource.ts';
 
 const MAX_BODY = 64 * 1024;
 const MAX_HEADERS = 50;

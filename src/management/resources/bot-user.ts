@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { body, COMMON_ANSWER, text } from './members.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { body, COMMON_ANSWER, text, UNKNOWN_ID } from './resource.ts';
 
 const NAME_TOO_LONG = 4110;
 

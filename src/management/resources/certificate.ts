@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, text } from './members.ts';
 import { refused } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, text, UNKNOWN_ID } from './resource.ts';
 
 const NO_CERTIFICATE = 1922;
 const NO_KEY = 1901;

@@ -1,8 +1,7 @@
 import { z } from 'zod';
-import { deviceLabels } from './enrolment-key.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, Ref } from './members.ts';
+import { deviceLabels } from './enrolment.ts';
 import { type Refusal, WRONG_VALUE } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, Ref, UNKNOWN_ID } from './resource.ts';
 
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
 export const LONGEST_NAME = 40;

@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { annotations, body, DeviceRef, Ref } from './members.ts';
 import { refused } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { annotations, body, DeviceRef, Ref, UNKNOWN_ID } from './resource.ts';
 
 const url = z.string(refused(18015, 'is missing or not a string')).max(1024, refused(18001, 'is too long'));
 const trafficPolicy = z.string(refused(18011, 'is missing or not a string'));

@@ -1,6 +1,128 @@
 import { z } from 'zod';
-import { body, orNull, text } from './members.ts';
-import { refused, WRONG_VALUE } from './refusal.ts';
+import { parsePortRange } from '../../lib/network/port-range.ts';
+import { ownerId } from './credential.ts';
+import { parseHostname } from './hostname.ts';
+import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, text, UNKNOWN_ID } from './resource.ts';
+
+const MAX_LABELS = 20;
+
+/** Labels that an operator gives to devices. */
+export const deviceLabels = z
+  .record(text(64), text(255))
+  .refine(
+    (labels) => Object.keys(labels).length <= MAX_LABELS,
+    refused(WRONG_VALUE, `has more than ${MAX_LABELS} labels`),
+  );
+
+/** A site is written with or without its wildcard. */
+function parseSite(name: string): string | Refusal {
+  const hostname = parseHostname(name.startsWith('*.') ? name : `*.${name}`);
+  return typeof hostname === 'string' ? hostname.slice('*.'.length) : hostname;
+}
+
+function parseRange(range: string): string | Refusal {
+  try {
+    parsePortRange(range);
+    return range;
+  } catch {
+    return { code: WRONG_VALUE, text: 'must be a range of ports such as 20000-20099' };
+  }
+}
+
+const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
+
+/** Brings a time into the form in which the gateway stores it. */
+function parseTime(text: string): string | Refusal {
+  const time = TIMESTAMP.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isNaN(time)) return { code: WRONG_VALUE, text: 'must be an RFC 3339 timestamp' };
+  return `${new Date(time).toISOString().slice(0, 19)}Z`;
+}
+
+const expiry = parsed(parseTime, WRONG_VALUE, TIMESTAMP).optional();
+
+export const EnrolmentKeyCreate = body({
+  ...annotations(),
+  site: parsed(parseSite, 448, /^(\*\.)?[^\s*_/:]+$/),
+  owner_id: ownerId.optional(),
+  max_uses: z.int().min(1).max(1_000_000).optional(),
+  expires_at: expiry,
+  needs_approval: z.boolean().default(false),
+  tcp_ports: parsed(parseRange, WRONG_VALUE, /^\d{1,5}(-\d{1,5})?$/).optional(),
+  own_names_only: z.boolean().default(false),
+  labels: deviceLabels.default({}),
+});
+export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
+  /** For example `*.sitea.example.com`. Its domain is reserved when it is not yet. */
+  site: string;
+  /** The bot user that owns its devices' authtokens. Default: that of the site's newest key, or a new one. */
+  owner_id?: string | undefined;
+  /** How many devices can join with it. Default: any number. */
+  max_uses?: number | undefined;
+  /** Default: never. */
+  expires_at?: string | undefined;
+  /** Whether devices wait until they are approved. Default: false. */
+  needs_approval?: boolean | undefined;
+  /** TCP ports that its devices may bind, for example `20000-20099`. Default: none. */
+  tcp_ports?: string | undefined;
+  /** Whether its devices only get names that end in `-<name>`, and never `camera.<site>`. Default: false. */
+  own_names_only?: boolean | undefined;
+  /** Labels of its devices. */
+  labels?: Record<string, string> | undefined;
+}
+
+export const EnrolmentKeyUpdate = body({
+  ...annotations(),
+  max_uses: z.int().min(1).max(1_000_000).optional(),
+  expires_at: expiry,
+  revoked: z.literal(true).optional(),
+});
+export interface EnrolmentKeyUpdate extends z.input<typeof EnrolmentKeyUpdate> {
+  /** Ends it; the devices that have joined stay. */
+  revoked?: true | undefined;
+}
+
+/** A key with which devices join a site. */
+export const EnrolmentKey = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  site: z.string(),
+  owner_id: z.string(),
+  code: orNull(z.string()),
+  max_uses: orNull(z.int()),
+  uses: z.int(),
+  expires_at: orNull(z.string()),
+  revoked_at: orNull(z.string()),
+  needs_approval: z.boolean(),
+  tcp_ports: orNull(z.string()),
+  own_names_only: z.boolean(),
+  labels: z.record(z.string(), z.string()),
+});
+export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {
+  /** The domain of the site, without the wildcard. */
+  site: string;
+  /** The code for `device-agent join`: only in the response to its creation, null afterwards. */
+  code: string | null;
+  /** Null: any number of devices. */
+  max_uses: number | null;
+  /** How many devices have joined with it. */
+  uses: number;
+  /** Null: never. */
+  expires_at: string | null;
+  /** Null while it is not revoked. */
+  revoked_at: string | null;
+}
+
+export const enrolmentKeys = {
+  name: 'enrolment key',
+  path: '/enrolment_keys',
+  idPrefix: 'ek_',
+  listKey: 'enrolment_keys',
+  unknownIdCode: UNKNOWN_ID,
+  create: EnrolmentKeyCreate,
+  update: EnrolmentKeyUpdate,
+  answer: EnrolmentKey,
+};
 
 /** Where devices enrol, on the host of the management API; needs no API key. */
 export const ENROLMENTS_PATH = '/enrolments';

@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { areDistinct, body, COMMON_ANSWER, orNull, text } from './members.ts';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { areDistinct, body, COMMON_ANSWER, orNull, text, UNKNOWN_ID } from './resource.ts';
 
 const MAX_GROUPS = 50;
 

@@ -1,4 +1,103 @@
-import type { z } from 'zod';
+import { z } from 'zod';
+import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+
+export const Ref = z.object({ id: z.string(), uri: z.string() });
+export interface Ref extends z.output<typeof Ref> {}
+
+/** A device that something belongs to. */
+export const DeviceRef = z.object({ ...Ref.shape, name: z.string() });
+
+/**
+ * A request body. An unknown member is rejected with 214 and the list of known ones.
+ *
+ * Schemas describe a body after {@link ../request.ts} removed what official clients add: nulls, the `id` of the path, and
+ * the wrapper of a module.
+ */
+export function body<S extends z.ZodRawShape>(shape: S) {
+  return z.strictObject(shape);
+}
+
+/** Text with a limit in bytes of UTF-8, which is how ngrok counts. */
+export function text(maxBytes: number, code: number = WRONG_VALUE) {
+  return (
+    z
+      .string()
+      // Each character has at least one byte, so the limit also holds for characters.
+      .meta({ maxLength: maxBytes, description: `At most ${maxBytes} bytes of UTF-8.` })
+      .refine((value) => Buffer.byteLength(value) <= maxBytes, refused(code, `is longer than ${maxBytes} bytes`))
+  );
+}
+
+/** The two free texts of most resources, with the error codes for texts that are too long. */
+export function annotations(descriptionCode?: number, metadataCode?: number) {
+  return {
+    description: text(255, descriptionCode).optional(),
+    metadata: text(4096, metadataCode).optional(),
+  };
+}
+
+/** The id of another resource in a body, with one of the prefixes, for example `cert_`. */
+export function idOf(prefixes: readonly string[], code: number) {
+  const message = refused(code, `must be an id that starts with ${prefixes.join(' or ')}`);
+  return z.string(message).regex(new RegExp(idPattern(...prefixes)), message);
+}
+
+/** Like {@link idOf} for a member that may be missing; official clients send `""` for it. */
+export function optionalIdOf(prefixes: readonly string[], code: number) {
+  return z
+    .literal('')
+    .or(idOf(prefixes, code))
+    .transform((id) => (id === '' ? undefined : id))
+    .optional();
+}
+
+/** Whether all values differ. */
+export function areDistinct(values: readonly unknown[]): boolean {
+  return new Set(values).size === values.length;
+}
+
+/**
+ * A string that a parser checks and brings into canonical form.
+ *
+ * @param missing error code for a missing value or a non-string
+ * @param pattern for readers and generators of the OpenAPI document: matches whatever the parser accepts
+ */
+export function parsed(parse: (text: string) => string | Refusal, missing: number, pattern: RegExp) {
+  return z
+    .string(refused(missing, 'is missing or not a string'))
+    .meta({ pattern: pattern.source })
+    .transform((value, ctx) => {
+      const result = parse(value);
+      if (typeof result === 'string') return result;
+      ctx.issues.push({ code: 'custom', message: `${errorCode(result.code)}: ${result.text}`, input: value });
+      return z.NEVER;
+    });
+}
+
+/** A member of a response that is null when it was never set. Some services omit it. */
+export function orNull<T extends z.ZodType>(schema: T) {
+  return schema.nullable().default(null);
+}
+
+/** An obsolete member: any value of an older service is read as null. */
+export const alwaysNull = z
+  .null()
+  .default(null)
+  .catch(null)
+  // Generators of clients know no type that is only null.
+  .meta({ description: 'Obsolete: always null.', type: ['string', 'null'] });
+
+/** Members of nearly every response. */
+export const COMMON_ANSWER = {
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string().meta({ description: 'RFC 3339, UTC.' }),
+};
+
+export const ANNOTATIONS_ANSWER = {
+  description: orNull(z.string()),
+  metadata: orNull(z.string()),
+};
 
 /** A read-only resource, as server, client and documentation describe it. */
 export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull } from './members.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
 
 /** The longest life of a link, in seconds. */
 export const MAX_SHARE_S = 90 * 86_400;

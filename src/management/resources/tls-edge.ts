@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { HOSTPORT_PATTERN, parseHostport } from './hostname.ts';
+import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import {
   ANNOTATIONS_ANSWER,
   alwaysNull,
@@ -11,8 +12,7 @@ import {
   orNull,
   parsed,
   Ref,
-} from './members.ts';
-import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+} from './resource.ts';
 
 /** Modules are enabled by default. */
 const enabled = z.boolean().default(true);

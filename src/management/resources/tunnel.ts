@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { DeviceRef, orNull, Ref } from './members.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import { DeviceRef, orNull, Ref, UNKNOWN_ID } from './resource.ts';
 
 /** An endpoint that an agent has bound. Members that do not apply are missing. */
 export const Tunnel = z.object({

@@ -1,8 +1,17 @@
 import { z } from 'zod';
 import { ownerId } from './credential.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, optionalIdOf, orNull, Ref, text } from './members.ts';
 import { refused } from './refusal.ts';
-import { UNKNOWN_ID } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  optionalIdOf,
+  orNull,
+  Ref,
+  text,
+  UNKNOWN_ID,
+} from './resource.ts';
 
 const NAME_BYTES = 255;
 /** The longest text that an expression can have. */

@@ -19,9 +19,16 @@ import {
   sessionCookieIn,
   takeCookies,
 } from './sign-in-cookies.ts';
-import { resultOf, type SessionEvent, type SignInResult } from './sign-in-result.ts';
-import { type SignInSite, type SiteOptions, Sites, urlAt } from './sign-in-site.ts';
-import { SignInState } from './sign-in-state.ts';
+import {
+  resultOf,
+  type SessionEvent,
+  type SignInResult,
+  type SignInSite,
+  SignInState,
+  type SiteOptions,
+  Sites,
+  urlAt,
+} from './sign-in-site.ts';
 
 const PATHS = '/ngrok/';
 const LOGIN = '/ngrok/login';

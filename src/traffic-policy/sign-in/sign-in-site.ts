@@ -1,10 +1,12 @@
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { NO_ERROR } from '../actions/restrict-ips.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
 import type { Template } from '../templates.ts';
-import type { ProviderPlace, SignInClient } from './identity-provider.ts';
+import type { ProviderPlace, SignedIn, SignInClient } from './identity-provider.ts';
+import { endOf, type Session, type SessionTimes } from './session.ts';
 import { type CookieNames, cookieNames } from './sign-in-cookies.ts';
 
 /** Hosts of a wildcard endpoint that are remembered, each with its client. */
@@ -77,4 +79,83 @@ export class Sites {
 export function urlAt({ origin }: SignInSite, target: string): string {
   const text = target.startsWith('/') ? origin + target : origin;
   return URL.canParse(text) && new URL(text).origin === origin ? new URL(text).href : `${origin}/`;
+}
+
+const MAX_USED = 1_000;
+const MAX_RENEWALS = 200;
+/** Milliseconds for which requests that still have the earlier cookie get the same answer of the provider, also a failure. */
+const RENEWED_MS = 30_000;
+
+interface Renewal {
+  readonly startedAt: number;
+  readonly person: Promise<SignedIn>;
+}
+
+/** What an endpoint remembers of sign-ins; none of it is needed when another gateway goes on. */
+export class SignInState {
+  readonly #used = new BoundedMap<string, true>(MAX_USED);
+  readonly #renewals = new BoundedMap<string, Renewal>(MAX_RENEWALS);
+
+  /** @returns false when the state was used before: somebody replays a link of the provider */
+  use(state: string): boolean {
+    if (this.#used.has(state)) return false;
+    this.#used.set(state, true);
+    return true;
+  }
+
+  /**
+   * Renews what is known of a session's person once for all requests that come with its cookie: a provider that replaces
+   * refresh tokens takes a second use of one for a theft.
+   */
+  renewOnce(session: string, now: number, renew: () => Promise<SignedIn>): Promise<SignedIn> {
+    const known = this.#renewals.get(session);
+    if (known !== undefined && now - known.startedAt < RENEWED_MS) return known.person;
+    const person = renew();
+    this.#renewals.set(session, { startedAt: now, person });
+    return person;
+  }
+}
+
+/** What happened to a session with a request; null: it was used. */
+export type SessionEvent = 'renewed' | 'ended' | null;
+
+/** Where results are recorded, below `actions.ngrok`. */
+export type SignInResult = 'oidc' | 'oauth' | 'gateway_sign_in';
+
+interface ResultOptions {
+  readonly result: SignInResult;
+  readonly place: { readonly issuer: string };
+  readonly times: SessionTimes;
+}
+
+/** What expressions read below `actions.ngrok`; its texts and lists are empty without a session. */
+export function resultOf(
+  session: Session | null,
+  event: SessionEvent,
+  now: number,
+  { result, place, times }: ResultOptions,
+): object {
+  const hasEnded = session !== null && event === 'ended';
+  // Rules on the response must not take somebody for signed in.
+  const current = hasEnded ? null : session;
+  const { subject = '', email = '', name = '', id = '', groups = [], tokens } = current ?? {};
+  return {
+    error: NO_ERROR,
+    identity: {
+      id: current === null ? '' : `idn_${hash('sha256', JSON.stringify([place.issuer, subject])).slice(0, 27)}`,
+      email,
+      name,
+      ...(result === 'gateway_sign_in' && { groups }),
+      provider_user_id: subject,
+      current_session_id: id,
+      current_provider_session_id: id,
+    },
+    identity_token: tokens?.identity ?? '',
+    access_token: tokens?.access ?? '',
+    refresh_token: tokens?.refresh ?? '',
+    expires_at: current === null ? '' : new Date(endOf(current, times)).toISOString(),
+    session_timed_out: hasEnded && now >= session.usedAt + times.idleMs,
+    session_max_duration_reached: hasEnded && now >= session.signedInAt + times.maxMs,
+    userinfo_refreshed: event === 'renewed',
+  };
 }

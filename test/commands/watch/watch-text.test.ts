@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { curlCommand } from '../../../src/agent/api/inspection/curl-command.ts';
 import type { MessageReport, RequestDetail } from '../../../src/agent/api/inspection/inspection-reports.ts';
-import { requestText } from '../../../src/commands/watch/request-detail.ts';
-import { requestLine } from '../../../src/commands/watch/request-lines.ts';
+import { curlCommand } from '../../../src/agent/api/inspection/request-text.ts';
+import { requestLine, requestText } from '../../../src/commands/watch/request-detail.ts';
 import { printable, printableLines } from '../../../src/lib/terminal-text.ts';
 
 /** Clears the screen, changes the title, turns text around, and more that a terminal would carry out. */

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
-import { FailedAttempts } from '../../../src/gateway/api/failed-attempts.ts';
+import { FailedAttempts } from '../../../src/gateway/api/authentication.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { startManagementServer } from '../../support/management-server.ts';
 

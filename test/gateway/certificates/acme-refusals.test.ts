@@ -12,8 +12,11 @@ import {
   type KeySeal,
 } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
-import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
-import { HttpChallenges, TxtChallenges } from '../../../src/gateway/certificates/challenges/challenges.ts';
+import {
+  HttpChallenges,
+  TlsAlpnChallenges,
+  TxtChallenges,
+} from '../../../src/gateway/certificates/challenges/challenges.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';

@@ -10,8 +10,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { AcmeAccountKey, AcmeCa, type KeySeal } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer, type AcmeIssuerOptions } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { ChallengeDns } from '../../../src/gateway/certificates/challenges/challenge-dns.ts';
-import { answerTlsAlpn, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
-import { HttpChallenges, TxtChallenges } from '../../../src/gateway/certificates/challenges/challenges.ts';
+import {
+  answerTlsAlpn,
+  HttpChallenges,
+  TlsAlpnChallenges,
+  TxtChallenges,
+} from '../../../src/gateway/certificates/challenges/challenges.ts';
 import type { IssueRequest } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';

@@ -4,7 +4,7 @@ import { AuthtokenAuthentication } from '../../../src/gateway/access/authtoken-a
 import { MAX_GRANTED, SiteNameGrants } from '../../../src/gateway/devices/site-name-grants.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
-import type { EnrolmentKeyCreate } from '../../../src/management/resources/enrolment-key.ts';
+import type { EnrolmentKeyCreate } from '../../../src/management/resources/enrolment.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { type Answer, BASE_DOMAIN, startManagementServer } from '../../support/management-server.ts';
 import { silentLog } from '../../support/silent-log.ts';

@@ -2,8 +2,7 @@ import { once } from 'node:events';
 import { request } from 'node:https';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
-import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenges.ts';
+import { HttpChallenges, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenges.ts';
 import { collect, TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 

@@ -1,8 +1,8 @@
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { IdentityProviders } from '../../../src/gateway/sign-in/identity-providers.ts';
-import { personOf } from '../../../src/traffic-policy/sign-in/claims.ts';
+import { IdentityProviders } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import type { Attempt } from '../../../src/traffic-policy/sign-in/identity-provider.ts';
+import { personOf } from '../../../src/traffic-policy/sign-in/provider-presets.ts';
 
 const ISSUER = 'https://idp.example.com';
 const CLIENT = { place: { issuer: ISSUER, person: personOf }, clientId: 'cam', clientSecret: 'secret' };

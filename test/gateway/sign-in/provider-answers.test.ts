@@ -2,9 +2,8 @@
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { connectToProvider } from '../../../src/gateway/sign-in/open-id-client.ts';
-import { personOf } from '../../../src/traffic-policy/sign-in/claims.ts';
 import type { Attempt, ProviderPlace, SignedIn } from '../../../src/traffic-policy/sign-in/identity-provider.ts';
-import { PROVIDER_PRESETS } from '../../../src/traffic-policy/sign-in/provider-presets.ts';
+import { PROVIDER_PRESETS, personOf } from '../../../src/traffic-policy/sign-in/provider-presets.ts';
 
 interface Provider {
   place: ProviderPlace;

@@ -1,7 +1,7 @@
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createFolder } from '../../../src/lib/files/create-folder.ts';
+import { createFolder } from '../../../src/lib/files/durable-write.ts';
 import { NO_LINUX, unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 

@@ -2,8 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { processorNow } from '../../../src/lib/time/clock.ts';
-import { runInTurn } from '../../../src/lib/time/fair-turns.ts';
-import { currentTurn, noteArrival } from '../../../src/lib/time/loop-turn.ts';
+import { currentTurn, noteArrival, runInTurn } from '../../../src/lib/time/loop-turn.ts';
 
 /** Takes processor time. */
 const busy = (ms: number) => {

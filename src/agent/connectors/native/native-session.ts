@@ -28,10 +28,15 @@ import { routeTo } from '../gateway-route.ts';
 import { connectToGateway } from '../gateway-socket.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
-import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
-import { watchRequests } from './requests-stream.ts';
-import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, TICK_MS } from './session-link.ts';
-import { type LinkOptions, type Resumption, SessionLinks } from './session-links.ts';
+import { authRequest, bindRequest, NOT_SUPPORTED, watchRequests } from './requests.ts';
+import {
+  HEARTBEAT_INTERVAL_S,
+  HEARTBEAT_TOLERANCE_S,
+  type LinkOptions,
+  type Resumption,
+  SessionLinks,
+  TICK_MS,
+} from './session-links.ts';
 import { ProxyStream, UpstreamStream } from './upstream-stream.ts';
 
 const CONNECT_DEADLINE_MS = 18_000;

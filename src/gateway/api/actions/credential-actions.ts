@@ -1,11 +1,11 @@
-import { type ApiKey, apiKeys } from '../../../management/resources/api-key.ts';
-import { type Credential, credentials } from '../../../management/resources/credential.ts';
-import type { ApiKeyRow, CredentialRow } from '../../store/accounts.ts';
+import { type BotUser, botUsers, serviceUsers } from '../../../management/resources/bot-user.ts';
+import { type ApiKey, apiKeys, type Credential, credentials } from '../../../management/resources/credential.ts';
+import type { ApiKeyRow, BotUserRow, CredentialRow } from '../../store/accounts.ts';
+import { changed } from '../../store/sql/table.ts';
 import { issueApiKey, issueCredential } from '../../store/tokens.ts';
 import type { ApiContext } from '../api-context.ts';
-import type { Actions } from '../operation-router.ts';
+import { type Actions, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
-import { botUserId } from './bot-user-actions.ts';
 import { storedActions } from './stored-actions.ts';
 
 export function credentialActions(context: ApiContext): Actions<typeof credentials> {
@@ -60,4 +60,54 @@ export function activeOwner({ store }: ApiContext, ownerId: string | undefined):
   if (!owner) throw refuse(400, 634, 'owner_id: no bot user has this id');
   if (!owner.active) throw refuse(400, 636, 'owner_id: the bot user is not active');
   return owner.id;
+}
+
+/** Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted. */
+export function botUserActions(
+  { store, live, links }: ApiContext,
+  view: typeof botUsers | typeof serviceUsers = botUsers,
+): Actions<typeof botUsers> {
+  const { database, botUsers: rows } = store;
+  const shown = (row: BotUserRow): BotUser => {
+    const id = withPrefix(row.id, view.idPrefix);
+    return { id, uri: links.of(view, id), created_at: row.created_at, name: row.name, active: row.active };
+  };
+  const stored = (id: string) => found(rows.get(botUserId(id)), view);
+  return {
+    get: (id) => shown(stored(id)),
+    list: (before, limit) => rows.page(before === null ? null : botUserId(before), limit).map(shown),
+    create: (body, caller) =>
+      database.write(() => {
+        const row = { id: store.ids.next('bot'), created_at: store.now(), ...body };
+        rows.insert(row);
+        return shown(row);
+      }, caller),
+    async update(id, body, caller) {
+      const row = await database.write(() => {
+        const next = changed(stored(id), body);
+        rows.update(next);
+        return next;
+      }, caller);
+      if (!row.active) await live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
+      return shown(row);
+    },
+    async delete(id, _body, caller) {
+      const credentialIds = await database.write(() => {
+        const row = stored(id);
+        const owned = store.credentials.idsOfOwner(row.id);
+        rows.delete(row.id);
+        return owned;
+      }, caller);
+      await live.revoke({ credentialIds });
+    },
+  };
+}
+
+/** The id under which a bot user is stored, for either prefix; other ids are returned unchanged. */
+function botUserId(id: string): string {
+  return id.startsWith(serviceUsers.idPrefix) ? withPrefix(id, botUsers.idPrefix) : id;
+}
+
+function withPrefix(id: string, prefix: string): string {
+  return prefix + id.slice(id.indexOf('_') + 1);
 }

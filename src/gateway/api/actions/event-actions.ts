@@ -2,17 +2,16 @@ import { randomBytes } from 'node:crypto';
 import type { z } from 'zod';
 import { momentOf } from '../../../lib/ids.ts';
 import type { OPERATIONS } from '../../../management/operations.ts';
+import { type AuditEvent, auditEvents } from '../../../management/resources/audit-event.ts';
 import {
   type EventDestination,
   type EventDestinationCreate,
-  eventDestinations,
-} from '../../../management/resources/event-destination.ts';
-import {
   type EventSource,
   type EventSubscription,
+  eventDestinations,
   eventSubscriptions,
-} from '../../../management/resources/event-subscription.ts';
-import { CHANGE_TYPES } from '../../store/audit-log.ts';
+} from '../../../management/resources/event.ts';
+import { type AuditFilter, type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
 import {
   ACTIVITY_TYPES,
   ALL_TYPES,
@@ -22,7 +21,7 @@ import {
 } from '../../store/events.ts';
 import { changed } from '../../store/sql/table.ts';
 import { type Store, timestamp } from '../../store/store.ts';
-import type { ApiContext } from '../api-context.ts';
+import type { ApiContext, Links } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 
@@ -214,4 +213,17 @@ export function eventSubscriptionActions({
       await changeSources(id, caller, (sources) => sources.filter((each) => each !== known(sources, type)));
     },
   };
+}
+
+/** Reads who has changed what. */
+export function auditEventActions({ store: { auditLog }, links }: Pick<ApiContext, 'store' | 'links'>) {
+  return {
+    get: (id: string) => showEvent(links, found(auditLog.get(id), auditEvents)),
+    list: (before: string | null, limit: number, filter: AuditFilter = {}) =>
+      auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row)),
+  };
+}
+
+function showEvent(links: Links, row: AuditRow): AuditEvent {
+  return { ...row, uri: links.of(auditEvents, row.id) };
 }

@@ -1,6 +1,6 @@
-import { ipPolicies, ipPolicyRules } from '../../../management/resources/ip-policy.ts';
+import { ipPolicies, ipPolicyRules, ipRestrictions } from '../../../management/resources/ip-policy.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import type { IpPolicyRow, IpPolicyRuleRow } from '../../store/ip-policies.ts';
+import type { IpPolicyRow, IpPolicyRuleRow, IpRestrictionRow } from '../../store/ip-policies.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
@@ -68,4 +68,44 @@ function refuseDuplicate(write: () => void): void {
     if (isConstraint(error, 'UNIQUE')) throw refuse(400, 1408, 'cidr: the policy already has a rule for this range');
     throw error;
   }
+}
+
+export function ipRestrictionActions({ store, live, links }: ApiContext): Actions<typeof ipRestrictions> {
+  const checkPolicies = ({ ip_policy_ids: ids }: Pick<IpRestrictionRow, 'ip_policy_ids'>) => {
+    if (ids.every((id) => store.ipPolicies.get(id))) return;
+    throw refuse(400, 1801, 'ip_policy_ids: no IP policy has one of these ids');
+  };
+  const stored: Stored<typeof ipRestrictions, IpRestrictionRow> = {
+    resource: ipRestrictions,
+    rows: store.ipRestrictions,
+    shown: ({ ip_policy_ids: ids, ...row }) => ({
+      ...row,
+      uri: links.of(ipRestrictions, row.id),
+      ip_policies: ids.map((id) => links.ref(ipPolicies, id)),
+    }),
+    update: (row) => {
+      checkPolicies(row);
+      store.ipRestrictions.update(row);
+    },
+  };
+  const actions = storedActions(store.database, stored);
+  /** Ends sessions of agents that it no longer allows. */
+  const inEffect = async <T>(answer: Promise<T>): Promise<T> => {
+    const answered = await answer;
+    await live.revoke({});
+    return answered;
+  };
+  return {
+    ...actions,
+    update: (...sent) => inEffect(actions.update(...sent)),
+    create: ({ type, enforced, ip_policy_ids, ...sent }, caller) => {
+      const created = createRow(store, stored, sent, caller, (common) => {
+        checkPolicies({ ip_policy_ids });
+        const [other] = store.ipRestrictions.where('type = ?', [type]);
+        if (other) throw refuse(400, 1802, `type: ${other.id} restricts ${type}; change it, or delete it first`);
+        return { ...common, type, enforced, ip_policy_ids };
+      });
+      return inEffect(created);
+    },
+  };
 }

@@ -1,5 +1,5 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
-import { apiKeys } from '../../../management/resources/api-key.ts';
+import { apiKeys } from '../../../management/resources/credential.ts';
 import { type Secret, secrets, vaults } from '../../../management/resources/vault.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import { changed } from '../../store/sql/table.ts';

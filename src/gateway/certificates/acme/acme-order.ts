@@ -2,8 +2,14 @@ import type { Authorization, Client, Order } from 'acme-client';
 import { backoffCeiling } from '../../../lib/time/backoff.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
-import type { Conversation } from './acme-conversation.ts';
-import { AcmeProblem, detailOf, isProblem, type ProblemDocument, problemType } from './acme-problem.ts';
+import {
+  AcmeProblem,
+  type Conversation,
+  detailOf,
+  isProblem,
+  type ProblemDocument,
+  problemType,
+} from './acme-conversation.ts';
 
 const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
 /** How to prove control of a name (RFC 8555, section 8; RFC 8737). */

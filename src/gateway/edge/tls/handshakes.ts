@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type SecureVersion, type TLSSocket } from 'node:tls';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
-import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-server-options.ts';
+import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';

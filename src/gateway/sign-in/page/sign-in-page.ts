@@ -9,7 +9,7 @@ import express, {
 } from 'express';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ApiError } from '../../../lib/errors.ts';
-import { type BodyProblem, bodyParser } from '../../../lib/http/body-parser.ts';
+import { type BodyProblem, bodyParser } from '../../../lib/http/api-middleware.ts';
 import { answerUnconditionally } from '../../../lib/http/express-app.ts';
 import { noticePage, type PageNotice } from '../../../lib/http/notice-page.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';

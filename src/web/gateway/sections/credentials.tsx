@@ -1,6 +1,5 @@
-import type { ApiKey } from '../../../management/resources/api-key.ts';
 import type { BotUser } from '../../../management/resources/bot-user.ts';
-import type { Credential } from '../../../management/resources/credential.ts';
+import type { ApiKey, Credential } from '../../../management/resources/credential.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { Named, optional } from '../cells.tsx';

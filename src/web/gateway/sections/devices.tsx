@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { Device } from '../../../management/resources/device.ts';
-import type { EnrolmentKey } from '../../../management/resources/enrolment-key.ts';
+import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
 import { Address, unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/quantities.ts';

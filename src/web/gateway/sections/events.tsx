@@ -1,5 +1,4 @@
-import type { EventDestination } from '../../../management/resources/event-destination.ts';
-import type { EventSubscription } from '../../../management/resources/event-subscription.ts';
+import type { EventDestination, EventSubscription } from '../../../management/resources/event.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { edited } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';

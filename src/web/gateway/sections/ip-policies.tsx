@@ -1,6 +1,10 @@
 import type { JSX } from 'preact';
-import type { IpPolicy, IpPolicyRule } from '../../../management/resources/ip-policy.ts';
-import type { IpRestriction, IpRestrictionType } from '../../../management/resources/ip-restriction.ts';
+import type {
+  IpPolicy,
+  IpPolicyRule,
+  IpRestriction,
+  IpRestrictionType,
+} from '../../../management/resources/ip-policy.ts';
 import { Badge, Notice } from '../../ui/notice.tsx';
 import { edited, removal } from '../action-dialogs.tsx';
 import { Named } from '../cells.tsx';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { LineReader } from '../../../../src/agent/connectors/native/requests-stream.ts';
+import { LineReader } from '../../../../src/agent/connectors/native/requests.ts';
 
 function setUp() {
   const lines: string[] = [];

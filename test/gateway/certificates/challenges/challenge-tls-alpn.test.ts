@@ -4,10 +4,7 @@ import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { crypto } from 'acme-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import {
-  answerTlsAlpn,
-  TlsAlpnChallenges,
-} from '../../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
+import { answerTlsAlpn, TlsAlpnChallenges } from '../../../../src/gateway/certificates/challenges/challenges.ts';
 
 const NAME = 'shop.example.test';
 

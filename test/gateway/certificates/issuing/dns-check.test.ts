@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { allowedByCaa } from '../../../../src/gateway/certificates/acme/caa-check.ts';
+import { allowedByCaa } from '../../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { checkRecords, DnsLookup } from '../../../../src/gateway/certificates/issuing/dns-check.ts';
 import { NameServer } from '../../../support/name-server.ts';
 

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { nameAt } from '../../../../lib/http/header-fields.ts';
 import { clientNetwork } from '../../../../lib/network/ip-address.ts';
-import { runInTurn } from '../../../../lib/time/fair-turns.ts';
+import { runInTurn } from '../../../../lib/time/loop-turn.ts';
 import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientHeaders, ClientRequest, Upgrade } from '../../http/client-message.ts';
 import { ByteBlocks } from '../../http/header-block.ts';

@@ -1,0 +1,66 @@
+import { constants, X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { isIPv6 } from 'node:net';
+import {
+  checkServerIdentity as checkByNode,
+  type PeerCertificate,
+  rootCertificates,
+  type SecureContextOptions,
+} from 'node:tls';
+import { hasErrno } from '../errors.ts';
+
+/**
+ * Options of all TLS servers. The server's order of suites counts, save that a client without hardware for AES gets
+ * ChaCha20. TLS 1.2 has only suites with forward secrecy and authenticated encryption; clients since about 2015 have one.
+ * Renegotiation is off: it costs the server a handshake each time, and no client needs it.
+ */
+export const TLS_SERVER_OPTIONS: SecureContextOptions = {
+  minVersion: 'TLSv1.2',
+  ciphers: [
+    ...['TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256', 'TLS_AES_128_GCM_SHA256'],
+    ...['ECDHE+AESGCM', 'ECDHE+CHACHA20'],
+  ].join(':'),
+  honorCipherOrder: true,
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION | constants.SSL_OP_PRIORITIZE_CHACHA,
+};
+
+/**
+ * Checks that a certificate is for a host, as Node does. Node 22.23 rejects every certificate for an IPv6 address, so
+ * OpenSSL decides on those.
+ *
+ * @param host name or IP address
+ * @returns why the certificate does not match; undefined when it does
+ */
+export function checkServerIdentity(host: string, certificate: PeerCertificate): Error | undefined {
+  const error = checkByNode(host, certificate);
+  if (error === undefined || !isIPv6(host)) return error;
+  return new X509Certificate(certificate.raw).checkIP(host) === undefined ? error : undefined;
+}
+
+/** The CAs that a server is verified with. `host`: those of the operating system, as PEM; the SDK finds them itself. */
+export type TrustedCas = { pem: string | Uint8Array } | { host: string };
+
+/** Trusted CAs of Debian and Alpine, Fedora, SUSE, and macOS. */
+const BUNDLES = [
+  '/etc/ssl/certs/ca-certificates.crt',
+  '/etc/pki/tls/certs/ca-bundle.crt',
+  '/etc/ssl/ca-bundle.pem',
+  '/etc/ssl/cert.pem',
+];
+
+/**
+ * Reads the operating system's trusted CAs, as the SDK does with `rootCas('host')`. Falls back to Node's own.
+ *
+ * @param chosen the file that SSL_CERT_FILE names
+ * @returns PEM
+ */
+export function systemCas(chosen: string | null): string {
+  for (const file of chosen === null ? BUNDLES : [chosen]) {
+    try {
+      return readFileSync(file, 'utf8');
+    } catch (error) {
+      if (chosen !== null || !hasErrno(error, 'ENOENT')) throw error;
+    }
+  }
+  return rootCertificates.join('\n');
+}
