@@ -2,15 +2,15 @@ import express, { type Express, type RequestHandler, type Router } from 'express
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { isLoopbackHost } from '../../lib/network/loopback-names.ts';
+import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
-import { errorHandler, noSuchPath } from './routes.ts';
 import { healthRouter, livenessRouter } from './health-router.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
+import { errorHandler, noSuchPath } from './routes.ts';
 import { type GatewayLinks, shareLinksRouter } from './share-links-router.ts';
 import type { HealthSource } from './status-report.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
