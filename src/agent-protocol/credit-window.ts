@@ -91,12 +91,15 @@ function highestRate(samples: readonly Sample[], span: number): number {
 
 /** The largest window of a stream between a gateway and an agent of this project, in bytes. */
 export const LARGEST_WINDOW = 16_777_216;
-/** More than TCP's slow start needs, which doubles its rate in each round trip. */
-const STARTING = 4;
 /** Another transfer on the connection may have brought TCP to its speed already. */
 const INITIAL = 4_194_304;
-/** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
-const CRUISING = 2;
+const BOUNDS = {
+  most: LARGEST_WINDOW,
+  /** More than TCP's slow start needs, which doubles its rate in each round trip. */
+  starting: 4,
+  /** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
+  cruising: 2,
+};
 /** Without data for so many round trips and milliseconds, the next data is another transfer. */
 const QUIET_ROUND_TRIPS = 2;
 const QUIET_MS = 100;
@@ -129,15 +132,9 @@ export class GrowingWindow {
     this.#receivedAt = now;
     if (roundTrip === null) return;
     if (this.#window === null || quiet > QUIET_ROUND_TRIPS * roundTrip) {
-      const bounds = {
-        least: this.least,
-        initial: Math.max(this.least, Math.min(INITIAL, room)),
-        most: LARGEST_WINDOW,
-        step: this.step,
-        starting: STARTING,
-        cruising: CRUISING,
-      };
-      this.#window = new CreditWindow(bounds, now);
+      const { least, step } = this;
+      const initial = Math.max(least, Math.min(INITIAL, room));
+      this.#window = new CreditWindow({ ...BOUNDS, least, initial, step }, now);
     }
     this.#window.receive(bytes, now, roundTrip, room);
   }

@@ -177,10 +177,7 @@ export class FrameWriter {
 
   writeTo(socket: Writable): void {
     const [first, ...others] = this.take();
-    if (others.length === 0) {
-      socket.write(first);
-      return;
-    }
+    if (others.length === 0) return void socket.write(first);
     socket.cork();
     socket.write(first);
     for (const piece of others) socket.write(piece);

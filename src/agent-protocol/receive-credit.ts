@@ -57,15 +57,9 @@ export class ReceiveCredit {
 
   /** Credits what has arrived, once that is worth a frame. */
   grant(): void {
-    if (this.#pacer !== null) {
-      this.#pacer.grant(performance.now());
-      return;
-    }
+    if (this.#pacer !== null) return void this.#pacer.grant(performance.now());
     if (this.#uncredited < CREDIT_STEP) return;
-    if (this.host.largestWindow > WINDOW) {
-      this.#grantAhead();
-      return;
-    }
+    if (this.host.largestWindow > WINDOW) return void this.#grantAhead();
     this.acknowledge();
     this.#detectBulk();
   }

@@ -14,7 +14,7 @@ import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } 
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { addressRefused, malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
-import { hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
+import { hostNameOf, isName, MAX_HEADER_LINES } from './http/headers.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
@@ -176,9 +176,6 @@ const SLASH = 0x2f;
 
 function countOf(rawHeaders: readonly string[], wanted: string): number {
   let count = 0;
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = nameAt(rawHeaders, at);
-    if (name.length === wanted.length && name.toLowerCase() === wanted) count++;
-  }
+  for (let at = 0; at < rawHeaders.length; at += 2) if (isName(nameAt(rawHeaders, at), wanted)) count++;
   return count;
 }

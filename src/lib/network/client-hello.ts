@@ -120,20 +120,16 @@ function readProtocols(content: Bytes): string[] {
 
 /** Reads bytes from first to last; reading beyond the end throws a RangeError. */
 class Bytes {
-  #rest: Buffer;
-
-  constructor(bytes: Buffer) {
-    this.#rest = bytes;
-  }
+  constructor(private rest: Buffer) {}
 
   get isEmpty(): boolean {
-    return this.#rest.length === 0;
+    return this.rest.length === 0;
   }
 
   take(count: number): Buffer {
-    if (count > this.#rest.length) throw new RangeError('beyond the end');
-    const taken = this.#rest.subarray(0, count);
-    this.#rest = this.#rest.subarray(count);
+    if (count > this.rest.length) throw new RangeError('beyond the end');
+    const taken = this.rest.subarray(0, count);
+    this.rest = this.rest.subarray(count);
     return taken;
   }
 
@@ -147,6 +143,6 @@ class Bytes {
   }
 
   text(): string {
-    return this.#rest.toString('latin1');
+    return this.rest.toString('latin1');
   }
 }

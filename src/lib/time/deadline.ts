@@ -154,32 +154,26 @@ export const PROGRESS_MS = 25_000;
 
 /** Whether a client that is waited for makes progress: its bytes have to move at a minimum rate in each period. */
 export class Progress {
-  #since: number;
-  #from: number;
-
   /**
    * @param period milliseconds
-   * @param now milliseconds of `performance.now()`
-   * @param bytes that have moved so far
+   * @param since milliseconds of `performance.now()`
+   * @param from bytes that have moved so far
    */
   constructor(
     private readonly period: number,
-    now: number,
-    bytes: number,
-  ) {
-    this.#since = now;
-    this.#from = bytes;
-  }
+    private since: number,
+    private from: number,
+  ) {}
 
   /** Starts a new period, when the client is not waited for. */
   restart(now: number, bytes: number): void {
-    this.#since = now;
-    this.#from = bytes;
+    this.since = now;
+    this.from = bytes;
   }
 
   /** Whether too few bytes have moved for a whole period in which the client was waited for. */
   isStalled(now: number, bytes: number): boolean {
-    if ((bytes - this.#from) * 1000 >= MIN_RATE * this.period) this.restart(now, bytes);
-    return now - this.#since >= this.period;
+    if ((bytes - this.from) * 1000 >= MIN_RATE * this.period) this.restart(now, bytes);
+    return now - this.since >= this.period;
   }
 }

@@ -42,10 +42,8 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
 
   /** Takes over a connection, over TLS after its handshake. */
   accept(socket: Socket): void {
-    if (!(socket instanceof TLSSocket && socket.alpnProtocol === 'h2')) {
-      this.#clients.add(new Http1Client(socket, this.#http1));
-      return;
-    }
+    const isHttp2 = socket instanceof TLSSocket && socket.alpnProtocol === 'h2';
+    if (!isHttp2) return void this.#clients.add(new Http1Client(socket, this.#http1));
     this.#acceptHttp2(socket).catch((error: unknown) => {
       this.options.log.error({ err: error }, 'HTTP/2 connection failed unexpectedly');
       socket.destroy();

@@ -64,14 +64,11 @@ export class HelloTls implements PolicyTls {
 /** The result of a handshake; looked up only when a policy asks. */
 class ClientTls implements PolicyTls {
   readonly ja4 = null;
-  readonly verifiedBy: readonly string[];
 
   constructor(
     private readonly socket: TLSSocket,
-    verifiedBy: readonly string[] = [],
-  ) {
-    this.verifiedBy = verifiedBy;
-  }
+    readonly verifiedBy: readonly string[] = [],
+  ) {}
 
   get sni(): string | null {
     // Node's types declare it for clients only. Handshakes sets it to the name that the connection was routed by.

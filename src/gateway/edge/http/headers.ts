@@ -51,8 +51,9 @@ export function headerLine(name: string, value: string): string {
   return `${name}: ${value}\r\n`;
 }
 
+/** Compares lengths first, which avoids a lower-case copy of most names. */
 export function isName(name: string, lower: string): boolean {
-  return name === lower || name.toLowerCase() === lower;
+  return name.length === lower.length && (name === lower || name.toLowerCase() === lower);
 }
 
 /** Whether a response to a request has content (RFC 9110, 6.4.1). */

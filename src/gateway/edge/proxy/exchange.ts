@@ -99,10 +99,7 @@ export class Exchange implements ExchangeEvents {
 
   onHead(head: ResponseHead): void {
     this.#head = head;
-    if (this.parts.request.policy.shouldYield?.() !== true) {
-      this.#takeHead();
-      return;
-    }
+    if (this.parts.request.policy.shouldYield?.() !== true) return void this.#takeHead();
     // The policies of the authtoken have run for long in this turn: the response phase runs in a later one.
     this.#hold();
     setImmediate(this.#onTurn);
@@ -117,10 +114,7 @@ export class Exchange implements ExchangeEvents {
   onComplete(trailers: string[]): void {
     this.#received = true;
     if (this.#held === null && this.#writer === null) this.#begin(null);
-    if (this.#held !== null) {
-      this.#held.end({ trailers });
-      return;
-    }
+    if (this.#held !== null) return void this.#held.end({ trailers });
     this.parts.request.body?.stop();
     if (this.#writer === null) return;
     this.#over = true;
@@ -128,10 +122,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   onFailed(error: Error): void {
-    if (this.#held !== null) {
-      this.#held.end({ error });
-      return;
-    }
+    if (this.#held !== null) return void this.#held.end({ error });
     const { request, pool, from, counters } = this.parts;
     if (this.#outgoing && this.#mayResend(error)) {
       this.#resent = true;
@@ -226,10 +217,7 @@ export class Exchange implements ExchangeEvents {
     if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
     this.notifyPolicy(head.status);
     if (request.responseHeaders !== undefined) headers.push(...request.responseHeaders);
-    if (policy.onHttpResponse === null) {
-      this.#respond({ status: head.status, headers }, undefined);
-      return;
-    }
+    if (policy.onHttpResponse === null) return void this.#respond({ status: head.status, headers }, undefined);
     const response = this.#responseFor(head.status, headers);
     const outcome = policy.onHttpResponse(request, response);
     if (outcome instanceof Promise) this.#await(outcome, response);

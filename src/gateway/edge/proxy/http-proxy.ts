@@ -155,10 +155,7 @@ export class HttpProxy {
   #sendUpstream(request: EdgeRequest): void {
     const { endpoint } = request;
     const { upgrade } = request.req;
-    if (endpoint.websocketTcp && upgrade === null) {
-      rejectPlainRequest(request);
-      return;
-    }
+    if (endpoint.websocketTcp && upgrade === null) return void rejectPlainRequest(request);
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const parts = { request, pool, from: clientOf(request), counters: this.options.counters };
     if (upgrade === null) new Exchange(parts).start();

@@ -20,9 +20,6 @@ const NO_TRAILERS: readonly string[] = [];
  * other work.
  */
 export class ResponseWriter {
-  readonly #res: ClientResponse;
-  readonly #sink: BodySink;
-  #connection: UpstreamLink | null;
   #pieces: Buffer[] = [];
   #trailers = NO_TRAILERS;
   #complete = false;
@@ -30,11 +27,11 @@ export class ResponseWriter {
   #paused = false;
 
   /** @param sink the response itself, or an encoder in front of it */
-  constructor(res: ClientResponse, connection: UpstreamLink, sink: BodySink = res) {
-    this.#res = res;
-    this.#sink = sink;
-    this.#connection = connection;
-  }
+  constructor(
+    private readonly res: ClientResponse,
+    private connection: UpstreamLink | null,
+    private readonly sink: BodySink = res,
+  ) {}
 
   /** Schedules the head, with the part of the body that arrives in this turn. */
   begin(): void {
@@ -50,7 +47,7 @@ export class ResponseWriter {
 
   /** Completes the response; the connection may serve another one from now on. */
   end(trailers: readonly string[]): void {
-    this.#connection = null;
+    this.connection = null;
     this.#trailers = trailers;
     this.#complete = true;
     this.begin();
@@ -58,15 +55,14 @@ export class ResponseWriter {
 
   /** Aborts the response, which the client sees as incomplete; `code` is the reset code for HTTP/2. */
   abort(code?: number): void {
-    this.#connection = null;
+    this.connection = null;
     this.flush();
     // Wait until the writes have reached the system.
-    setImmediate(() => this.#res.destroy(code));
+    setImmediate(() => this.res.destroy(code));
   }
 
   flush(): void {
-    const res = this.#res;
-    const sink = this.#sink;
+    const { res, sink } = this;
     this.#due = false;
     // The 'close' event, which ends the exchange, may not have fired yet.
     if (res.destroyed) return;
@@ -79,22 +75,22 @@ export class ResponseWriter {
     if (this.#complete) this.#end(last);
     else if (pieces.length === 0) res.flushHeaders();
     if (pieces.length > 0) res.uncork();
-    if (!room && !this.#paused && this.#connection) this.#pause(this.#connection);
+    if (!room && !this.#paused && this.connection) this.#pause(this.connection);
   }
 
   #end(last: Buffer | undefined): void {
-    const hasTrailers = this.#trailers.length > 0 && this.#res.chunkedEncoding;
-    if (hasTrailers) this.#res.addTrailers(passableTrailers(this.#trailers));
-    this.#sink.end(last);
+    const hasTrailers = this.#trailers.length > 0 && this.res.chunkedEncoding;
+    if (hasTrailers) this.res.addTrailers(passableTrailers(this.#trailers));
+    this.sink.end(last);
   }
 
   #pause(connection: UpstreamLink): void {
     this.#paused = true;
     connection.pause();
-    this.#sink.once('drain', () => {
+    this.sink.once('drain', () => {
       this.#paused = false;
       // By now the connection may carry another response.
-      this.#connection?.resume();
+      this.connection?.resume();
     });
   }
 }

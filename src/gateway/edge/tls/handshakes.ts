@@ -46,8 +46,7 @@ export class Handshakes {
     const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
-    const common = { secureContext, requestCert, rejectUnauthorized };
-    const tls = { ...common, ...(protocols && { ALPNProtocols: protocols }) };
+    const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
     const secured = await performHandshake(socket, tls, { onBegin: handshakeBegins });
     if (secured === null) return null;
     if (rejectUnauthorized && !isClientVerified(secured, demands)) {

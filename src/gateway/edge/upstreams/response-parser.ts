@@ -58,23 +58,15 @@ function headOf(status: number, reason: string, isHttp10: boolean, headers: stri
   for (let at = 0; at < headers.length; at += 2) {
     const name = nameAt(headers, at);
     const value = valueAt(headers, at);
-    // Comparing lengths first avoids a lower-case copy of most names.
-    switch (name.length) {
-      case 10:
-        if (isName(name, 'connection')) connection = connection === undefined ? value : `${connection}, ${value}`;
-        else if (isName(name, 'keep-alive')) keepAlive = value;
-        break;
-      case 14:
-        if (!isName(name, 'content-length')) break;
-        if (length !== undefined || !DIGITS.test(value)) throw new MalformedMessage('invalid content-length');
-        length = value;
-        break;
-      case 17:
-        if (!isName(name, 'transfer-encoding')) break;
-        if (encoding !== undefined || isHttp10)
-          throw new MalformedMessage('repeated transfer-encoding, or one in HTTP/1.0');
-        encoding = value;
-        break;
+    if (isName(name, 'connection')) connection = connection === undefined ? value : `${connection}, ${value}`;
+    else if (isName(name, 'keep-alive')) keepAlive = value;
+    else if (isName(name, 'content-length')) {
+      if (length !== undefined || !DIGITS.test(value)) throw new MalformedMessage('invalid content-length');
+      length = value;
+    } else if (isName(name, 'transfer-encoding')) {
+      if (encoding !== undefined || isHttp10)
+        throw new MalformedMessage('repeated transfer-encoding, or one in HTTP/1.0');
+      encoding = value;
     }
   }
   if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') {
@@ -82,17 +74,10 @@ function headOf(status: number, reason: string, isHttp10: boolean, headers: stri
   }
   if (encoding !== undefined && length !== undefined)
     throw new MalformedMessage('both content-length and transfer-encoding');
+  const framing = encoding !== undefined ? 'chunked' : length !== undefined ? 'length' : 'close';
   const idle = keepAlive === undefined ? null : IDLE_SECONDS.exec(keepAlive);
-  return {
-    status,
-    reason,
-    headers,
-    framing: encoding !== undefined ? 'chunked' : length !== undefined ? 'length' : 'close',
-    length: length === undefined ? 0 : Number(length),
-    keepAlive: isPersistent(connection, isHttp10),
-    keepAliveSeconds: idle === null ? null : Number(idle[1]),
-    connection,
-  };
+  const reuse = { keepAlive: isPersistent(connection, isHttp10), keepAliveSeconds: idle && Number(idle[1]) };
+  return { status, reason, headers, connection, framing, length: Number(length ?? 0), ...reuse };
 }
 
 export interface ResponseEvents {

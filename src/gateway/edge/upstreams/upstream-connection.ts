@@ -244,10 +244,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #finish(clean: boolean): void {
     const idle = this.#idleTimeout();
     this.#user = null;
-    if (!clean || idle <= 0) {
-      this.abort();
-      return;
-    }
+    if (!clean || idle <= 0) return void this.abort();
     this.reused = true;
     this.#idleSince = turnTime();
     this.#deadline = this.#idleSince + idle;

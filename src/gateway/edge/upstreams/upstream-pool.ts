@@ -70,14 +70,8 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   idle(connection: UpstreamConnection, hadBody: boolean): void {
-    if (this.#retired || turnTime() < this.#distrustUntil) {
-      connection.abort();
-      return;
-    }
-    if (!hadBody) {
-      setTimeout(() => this.#wake(connection), QUIET_MS).unref();
-      return;
-    }
+    if (this.#retired || turnTime() < this.#distrustUntil) return void connection.abort();
+    if (!hadBody) return void setTimeout(() => this.#wake(connection), QUIET_MS).unref();
     if (this.#wakeNow.length + this.#wakeNext.length === 0) setImmediate(endTurn, this);
     this.#wakeNext.push(connection);
   }

@@ -69,17 +69,11 @@ export function parseHttp1Head(text: string): Http1Head {
   const rawHeaders = parseFields(text, lineEnd + 2);
   const headers = knownOf(rawHeaders, isHttp10);
   const length = lengthOf(headers, isHttp10);
-  return {
-    method,
-    target,
-    version: isHttp10 ? '1.0' : '1.1',
-    rawHeaders,
-    headers,
-    length,
-    keepAlive: isPersistent(headers.connection, isHttp10),
-    // Ignored in requests with a body, as any server may: curl --http2 sends both.
-    upgrade: isHttp10 || length !== 0 ? null : upgradeOf(headers),
-  };
+  const version = isHttp10 ? '1.0' : '1.1';
+  const keepAlive = isPersistent(headers.connection, isHttp10);
+  // Ignored in requests with a body, as any server may: curl --http2 sends both.
+  const upgrade = isHttp10 || length !== 0 ? null : upgradeOf(headers);
+  return { method, target, version, rawHeaders, headers, length, keepAlive, upgrade };
 }
 
 function knownOf(raw: readonly string[], isHttp10: boolean): ClientHeaders {

@@ -63,21 +63,9 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     let hasDate = false;
     for (let at = 0; at < headers.length; at += 2) {
       const name = nameAt(headers, at);
-      // Comparing lengths first avoids a lower-case copy of most names.
-      switch (name.length) {
-        case 4:
-          hasDate ||= isName(name, 'date');
-          break;
-        case 10:
-          if (isName(name, 'connection') || isName(name, 'keep-alive')) continue;
-          break;
-        case 14:
-          hasLength ||= isName(name, 'content-length');
-          break;
-        case 17:
-          if (isName(name, 'transfer-encoding')) continue;
-          break;
-      }
+      if (isName(name, 'connection') || isName(name, 'keep-alive') || isName(name, 'transfer-encoding')) continue;
+      hasDate ||= isName(name, 'date');
+      hasLength ||= isName(name, 'content-length');
       text += headerLine(name, valueAt(headers, at));
     }
     this.headersSent = true;
