@@ -10,7 +10,7 @@ import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
 
 const NAME: FormField = { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' };
-const nameOf = ({ name }: BotUser): string => name || '(no name)';
+const nameOf = ({ name, id }: BotUser): string => name || id;
 const state = ({ active }: BotUser) => (
   <Badge tone={active ? 'good' : 'neutral'}>{active ? 'Active' : 'Inactive'}</Badge>
 );

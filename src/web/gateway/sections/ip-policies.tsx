@@ -7,7 +7,7 @@ import { OwnedItems } from '../owned-items.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
 
-const nameOf = ({ description }: IpPolicy): string => description || '(no description)';
+const nameOf = ({ description, id }: IpPolicy): string => description || id;
 
 export const ipPoliciesSection = resource<IpPolicy>({
   name: 'ip-policies',
