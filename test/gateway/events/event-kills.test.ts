@@ -87,7 +87,7 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
   });
 });
 
-it('of two gateways, the one that takes over sends nothing again that was acknowledged, and loses nothing', {
+it('of two gateways, the second sends what the first, which is killed, has not sent, and at most one event again', {
   timeout: 240_000,
   ...unless(NO_POSTGRES),
 }, async () => {
