@@ -5,7 +5,7 @@ import { messageOf, OperatorError } from '../lib/errors.ts';
 import { printable } from '../lib/terminal-text.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
 import { type Host, requireRoot, thisHost, thisProgram } from '../service/host.ts';
-import { installService, uninstallService } from '../service/install.ts';
+import { installService } from '../service/install.ts';
 import {
   AGENT_SERVICE,
   configFolderOf,
@@ -15,6 +15,7 @@ import {
   stateFolderOf,
 } from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/service-state.ts';
+import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import { print, show } from './output.ts';

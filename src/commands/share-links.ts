@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { ShareLink } from '../agent/api/operations.ts';
 import { count, duration } from './command-line.ts';
 import { show, table } from './output.ts';
@@ -11,10 +11,19 @@ export interface ShareOptions {
   json?: boolean;
 }
 
+const MAX_MS = 90 * 86_400_000;
+
+/** The APIs refuse more as well, but name a member of theirs. */
+function lifetime(text: string): number {
+  const ms = duration(text);
+  if (ms > MAX_MS) throw new InvalidArgumentError('Must be at most 90d.');
+  return ms;
+}
+
 /** Adds the options of a command that makes a share link. */
 export function shareOptions(command: Command): Command {
   return command
-    .requiredOption('-f, --for <duration>', 'How long it works, such as 30m, 24h or 7d; at most 90d', duration)
+    .requiredOption('-f, --for <duration>', 'How long it works, such as 30m, 24h or 7d; at most 90d', lifetime)
     .option('-t, --times <count>', 'How many browsers can open it (default: any number)', count)
     .option('--description <text>', 'Whom the link is for')
     .option('--json', 'Print JSON');

@@ -62,18 +62,16 @@ import type {
   IpRestrictionUpdate,
 } from './resources/ip-policy.ts';
 import type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
+import type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 import type {
   DnsCheck,
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
-  ReservedAddr,
-  ReservedAddrCreate,
-  ReservedAddrUpdate,
   ReservedDomain,
   ReservedDomainCreate,
   ReservedDomainUpdate,
-} from './resources/reserved-address.ts';
+} from './resources/reserved-domain.ts';
 import type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 import type {
   BackendModule,

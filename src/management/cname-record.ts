@@ -1,6 +1,6 @@
 import { Resolver } from 'node:dns/promises';
 import { messageOf } from '../lib/errors.ts';
-import type { ReservedDomain } from './resources/reserved-address.ts';
+import type { ReservedDomain } from './resources/reserved-domain.ts';
 
 /** A DNS record that the domain's owner must add. */
 export interface CnameRecord {

@@ -18,7 +18,8 @@ import {
 } from './resources/event.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { PersonLink, people } from './resources/person.ts';
-import { DnsCheck, endpointConfigurations, reservedAddrs, reservedDomains } from './resources/reserved-address.ts';
+import { reservedAddrs } from './resources/reserved-addr.ts';
+import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
 import type { ReadableResource, Resource } from './resources/resource.ts';
 import { ShareLinkCreate, shareLinks } from './resources/share-link.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';

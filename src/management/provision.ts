@@ -6,7 +6,7 @@ import { ManagementError } from './management-error.ts';
 import type { BotUser } from './resources/bot-user.ts';
 import type { Credential } from './resources/credential.ts';
 import { parseHostname } from './resources/hostname.ts';
-import type { ReservedDomain } from './resources/reserved-address.ts';
+import type { ReservedDomain } from './resources/reserved-domain.ts';
 
 /** The resources of a site of devices. */
 export interface ProvisionPlan {

@@ -91,6 +91,7 @@ export type {
   IpRestrictionUpdate,
 } from './resources/ip-policy.ts';
 export type { Person, PersonCreate, PersonLink, PersonUpdate } from './resources/person.ts';
+export type { ReservedAddr, ReservedAddrCreate, ReservedAddrUpdate } from './resources/reserved-addr.ts';
 export type {
   CertificateJob,
   CertificatePolicy,
@@ -100,13 +101,10 @@ export type {
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
-  ReservedAddr,
-  ReservedAddrCreate,
-  ReservedAddrUpdate,
   ReservedDomain,
   ReservedDomainCreate,
   ReservedDomainUpdate,
-} from './resources/reserved-address.ts';
+} from './resources/reserved-domain.ts';
 export type { Ref } from './resources/resource.ts';
 export type { ShareLink, ShareLinkCreate } from './resources/share-link.ts';
 export type {

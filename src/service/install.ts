@@ -1,12 +1,12 @@
-import { chmod, chown, readFile, rename, rm, stat } from 'node:fs/promises';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { chmod, chown, readFile, stat } from 'node:fs/promises';
+import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { createFolder, writeDurably } from '../lib/files/durable-write.ts';
 import { type Host, withSudo } from './host.ts';
-import { configFolderOf, type Service, settingsFileOf, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
+import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';
 
 /** Prints a line about a completed step or a next step. */
-type Tell = (line: string) => void;
+export type Tell = (line: string) => void;
 
 /**
  * Installs or updates a service: its user, settings and unit. Enables it at boot, and starts it unless the authtoken is
@@ -100,55 +100,4 @@ async function canStart({ credential, ...service }: Service, host: Host): Promis
   if (file !== null && file.size > 0) return true;
   const settings = (await readIfAny(host, settingsFileOf({ credential, ...service }))) ?? '';
   return /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE|AGENT_JOIN_CODE)=\S|^\s*AGENT_GATEWAY="?embedded/m.test(settings);
-}
-
-/**
- * Stops and removes a service.
- *
- * @param purge also deletes settings, authtoken, tunnels and the user
- * @throws {OperatorError} when a system command fails
- */
-export async function uninstallService(service: Service, purge: boolean, host: Host, tell: Tell): Promise<void> {
-  const { name } = service;
-  const unit = unitFileOf(service);
-  const text = await readIfAny(host, unit);
-  if (text === null) {
-    tell(`${name} is not installed`);
-  } else {
-    await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
-    await removeUnit(`${host.root}${unit}`, text, tell);
-    if (host.isBooted) await host.run('systemctl', 'daemon-reload');
-    tell(`${name} removed`);
-  }
-  await rm(`${host.root}${userFileOf(service)}`, { force: true });
-  const kept = [configFolderOf(service), stateFolderOf(service)];
-  if (purge) await purgeFiles(service, kept, host, tell);
-  else tell(`settings and data kept in ${kept.join(' and ')}; --purge deletes them`);
-}
-
-async function removeUnit(file: string, text: string, tell: Tell): Promise<void> {
-  if (!isEdited(text)) return rm(file);
-  await rename(file, `${file}.edited`);
-  tell(`the unit was edited; kept as ${file}.edited`);
-}
-
-async function purgeFiles(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
-  for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
-    await rm(`${host.root}${folder}`, { recursive: true, force: true });
-  }
-  tell('settings and data deleted');
-  const users = (await readIfAny(host, '/etc/passwd')) ?? '';
-  if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await deleteUser(service.name, host, tell);
-}
-
-/** What matters is gone by now: a user without files or processes is no failure. */
-async function deleteUser(name: string, host: Host, tell: Tell): Promise<void> {
-  try {
-    await host.run('userdel', name);
-  } catch (error) {
-    const isAbsent = error instanceof OperatorError && hasErrno(error.cause, 'ENOENT');
-    tell(
-      `the user ${name} stays: ${isAbsent ? 'userdel not found' : messageOf(error)}; delete it with: userdel ${name}`,
-    );
-  }
 }

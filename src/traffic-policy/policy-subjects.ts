@@ -102,6 +102,8 @@ export interface PolicyCalls {
    * @throws Error when it is offline, its response is too long, or the signal aborts
    */
   ask(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse>;
+  /** Counts bytes that a response to one holds until that to the client ends; false when there is no room for them. */
+  keep(bytes: number): boolean;
 }
 
 export type Subject = PolicyRequest | PolicyConnect;

@@ -35,23 +35,26 @@ const edge = await TestEdge.start({
 });
 const webhook = { type: 'verify-webhook', config: { provider: 'github', secret: 'x' } };
 const answered = () => connect({ port: answering, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
-/** Answers each request with a head that never ends. */
-const beginning = () => {
+/** Answers each request with something that never ends. */
+const begun = (first: string, piece: string) => () => {
   const upstream: Duplex = new Duplex({
     read() {},
     write(_chunk, _encoding, done) {
-      upstream.push('HTTP/1.1 200 OK\r\n');
-      for (let sent = 0; sent < 15; sent += 1)
-        setTimeout(() => upstream.push(`X-Much: ${'x'.repeat(4000)}\r\n`), 30 * sent);
+      upstream.push(`HTTP/1.1 200 OK\r\n${first}`);
+      for (let sent = 0; sent < 15; sent += 1) setTimeout(() => upstream.push(piece), 30 * sent);
       done();
     },
   });
   return upstream;
 };
+const beginning = begun('', `X-Much: ${'x'.repeat(4000)}\r\n`);
+const message = begun('Content-Type: text/event-stream\r\n\r\ndata: ', 'x'.repeat(4000));
+const replace = { type: 'sse-find-replace', config: { replacements: [{ from: 'y', to: 'z' }] } };
 const endpoints = [
   ['silent', () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }), {}],
   ['beginning', beginning, {}],
   ['answering', answered, {}],
+  ['message', message, { policy: { on_event_stream_message: [{ actions: [replace] }] } }],
   ['webhook', answered, { policy: { on_http_request: [{ actions: [webhook] }] } }],
 ] as const;
 /** They stand in for the streams of agents, which count what they hold. */

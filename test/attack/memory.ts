@@ -347,6 +347,12 @@ const FILLINGS: Filling[] = [
     pauseMs: 30,
   },
   {
+    name: 'unfinished messages of event streams of 60 KiB that policies read',
+    connections: 300,
+    host: 'message',
+    pieces: () => [`${head('GET /', 'message')}\r\n`],
+  },
+  {
     name: 'bodies in pieces of one byte that policies read',
     connections: 20,
     host: 'webhook',

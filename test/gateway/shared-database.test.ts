@@ -91,6 +91,7 @@ it('a gateway moves to PostgreSQL, goes on while that is away, is replaced by an
   expect(commandsOn(second)).toEqual(['database_updated.v0', 'gateway_deleted.v0', 'database_updated.v0']);
   const left = await command(first, env);
   expect(left).toMatchObject({ code: 2, stderr: expect.stringContaining('is not used any more') });
+  expect((await command(first, env, 'doctor', '--json')).stdout).toContain('is not used any more');
   const alone = AgentProcess.start(second, { ...ports, GATEWAY_ENCRYPTION_KEY: KEY }, ['gateway']);
   onTestFinished(() => alone.end('SIGKILL').then(() => {}));
   await alone.logged('gateway listening');

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CnameChecker, type CnameRecord, requiredRecords, zoneFileLine } from '../../src/management/cname-record.ts';
-import { ReservedDomain } from '../../src/management/resources/reserved-address.ts';
+import { ReservedDomain } from '../../src/management/resources/reserved-domain.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
 
 const record: CnameRecord = { name: '*.sitea.example.com', target: 'abc.cname.gateway.example', purpose: 'traffic' };

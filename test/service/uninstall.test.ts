@@ -2,8 +2,8 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { OperatorError } from '../../src/lib/errors.ts';
-import { uninstallService } from '../../src/service/install.ts';
 import { AGENT_SERVICE, configFolderOf, stateFolderOf } from '../../src/service/service.ts';
+import { uninstallService } from '../../src/service/uninstall.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it.each([

@@ -40,7 +40,8 @@ export class ClusterProcesses {
     this.#env = environment(database);
   }
 
-  static async start(count: number): Promise<ClusterProcesses> {
+  /** @param more settings of each gateway */
+  static async start(count: number, more: Record<string, string> = {}): Promise<ClusterProcesses> {
     const database = await PostgresServer.start();
     onTestFinished(() => database.end());
     const authtoken = await newAuthtoken(database.url());
@@ -53,7 +54,7 @@ export class ClusterProcesses {
         GATEWAY_HTTPS_PORT: String(first + 1),
         GATEWAY_HTTP_PORT: String(first + 2),
       };
-      const env = { ...environment(database), GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
+      const env = { ...environment(database), ...more, GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
       gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, authtoken }));
     }
     const balancer = await startBalancer(gateways.map(({ sessionAddress }) => sessionAddress));

@@ -1,5 +1,4 @@
-import type { Express, RequestHandler, Router } from 'express';
-import express from 'express';
+import express, { type Express, type RequestHandler, type Router } from 'express';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
@@ -7,13 +6,13 @@ import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
+import { healthRouter, livenessRouter } from './health-router.ts';
 import type { LazyInspection } from './inspection/lazy-inspection.ts';
-import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './operations.ts';
 import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
-import { errorHandler, noSuchPath, serve } from './routes.ts';
+import { errorHandler, noSuchPath } from './routes.ts';
 import { type GatewayLinks, shareLinksRouter } from './share-links-router.ts';
-import { type HealthSource, presentStatus, type RemoteApi } from './status-report.ts';
+import type { HealthSource } from './status-report.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
@@ -141,52 +140,4 @@ function hostGuard(): RequestHandler {
 
 function malformed(problem: string): AgentError {
   return new AgentError('ERR_AGENT_INVALID_REQUEST', `malformed request: ${problem}`);
-}
-
-/** `/healthz`: answers while the process is alive, and reveals nothing that needs a token. */
-function livenessRouter(): Router {
-  return serve(LIVENESS_OPERATIONS, { getLiveness: () => ({ status: 'alive' as const }) });
-}
-
-/** `/readyz`, `/status`, `/metrics` and `/openapi.json`. */
-function healthRouter(source: HealthSource): Router {
-  return serve(HEALTH_OPERATIONS, {
-    getReadiness: () => {
-      const problems = notReady(source);
-      if (Object.keys(problems).length > 0) {
-        const msg = `not ready: ${Object.values(problems).join('; ')}`;
-        throw new AgentError('ERR_AGENT_NOT_READY', msg, { details: problems });
-      }
-      return { status: 'ready' as const };
-    },
-    getStatus: () => presentStatus(source),
-    getMetrics: async ({ res }) => {
-      const { registry } = await source.metrics();
-      res.set('Content-Type', registry.contentType).send(await registry.metrics());
-    },
-    getOpenApi: async () => {
-      // Loaded on demand: few agents are ever asked.
-      const { openApiDocument } = await import('./openapi.ts');
-      return openApiDocument(source.version);
-    },
-  });
-}
-
-function notReady({ tunnels, upstreams, session, remoteApi }: HealthSource): Record<string, string> {
-  const { state, gateway } = session();
-  upstreams.look();
-  const { online, connecting, offline, failed } = tunnels.counts();
-  const down = connecting + offline + failed;
-  return {
-    ...(state !== 'online' && { session: `the session with ${gateway} is ${state}` }),
-    ...(down > 0 && { tunnels: `${down} of ${online + down} tunnels are not online` }),
-    ...(upstreams.problem !== null && { upstreams: upstreams.problem }),
-    ...(remoteApi && remoteApi.status.state !== 'online' && { remote_api: describeRemoteApi(remoteApi) }),
-  };
-}
-
-function describeRemoteApi({ url, status: { state, lastError } }: RemoteApi): string {
-  const reason =
-    lastError && `: ${[lastError.message, lastError.code && `(${lastError.code})`].filter(Boolean).join(' ')}`;
-  return `the agent's own domain ${url} is not online (${state})${reason ?? ''}`;
 }

@@ -9,7 +9,7 @@ import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
 import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
-import { Postgres } from '../../gateway/store/shared/postgres.ts';
+import { movedAway, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
@@ -106,6 +106,7 @@ async function newEncryptionKey({ database }: InitOptions, { env, folder }: Plac
   const postgres = new Postgres(url);
   try {
     if ((await postgres.prepare()) === null) return randomBytes(32).toString('base64');
+    if (await postgres.isEnded()) throw movedAway();
   } finally {
     await postgres.close();
   }

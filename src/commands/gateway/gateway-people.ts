@@ -100,7 +100,7 @@ export async function listPersonEndpoints(
   });
   if (json) return void print(jsonText(endpoints));
   if (endpoints.length === 0) return void note(`No endpoint that is online lets ${email} sign in.`);
-  print(table(['URL', 'DEVICE', 'WHO MAY COME IN'], endpoints.map(shownEndpoint)));
+  print(table(['URL', 'DEVICE', 'ACCESS'], endpoints.map(shownEndpoint)));
 }
 
 function shownEndpoint({ url = '', device, access = [] }: Endpoint): string[] {

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
+import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import type { StoreLocation } from '../../gateway/store/open-gateway-store.ts';
-import type { ManagedDomainRow } from '../../gateway/store/reserved-addresses.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';

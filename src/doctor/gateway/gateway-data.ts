@@ -1,13 +1,13 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import {
   expectGateway,
   openGatewayDatabase,
   openGatewayStore,
   type StoreLocation,
 } from '../../gateway/store/open-gateway-store.ts';
-import type { ManagedDomainRow } from '../../gateway/store/reserved-addresses.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';

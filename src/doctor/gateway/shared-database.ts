@@ -5,7 +5,7 @@ import { RemoteEndpoints } from '../../gateway/edge/relays/remote-endpoints.ts';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { openGatewayDatabase, requireSameKey } from '../../gateway/store/open-gateway-store.ts';
 import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
-import { type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
+import { movedAway, type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { DatabaseAway } from '../../gateway/store/sql/database-problems.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
@@ -21,6 +21,7 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
   const postgres = new Postgres(settings.databaseUrl ?? '');
   try {
     await postgres.prepare();
+    if (await postgres.isEnded()) throw movedAway();
     const { server, clockAheadMs } = await postgres.facts();
     const seconds = Math.abs(Math.round(clockAheadMs / 1000));
     const clock =

@@ -2,7 +2,7 @@ import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type EdgeCounters } from '../metrics/edge-counters.ts';
-import { CERTIFICATE_STATES } from '../store/reserved-addresses.ts';
+import { CERTIFICATE_STATES } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
 

@@ -1,8 +1,8 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
+import type { CertificatePolicy, ManagedDomainRow } from '../store/domains.ts';
 import type { Activity } from '../store/events.ts';
-import type { CertificatePolicy, ManagedDomainRow } from '../store/reserved-addresses.ts';
 import type { Store } from '../store/store.ts';
 import { readKeyPair } from './certificate-upload.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';

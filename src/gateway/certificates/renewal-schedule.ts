@@ -1,5 +1,5 @@
 import { backoffCeiling } from '../../lib/time/backoff.ts';
-import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/reserved-addresses.ts';
+import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/domains.ts';
 import { timestamp } from '../store/store.ts';
 import type { IssueError } from './issuing/certificate-issuer.ts';
 

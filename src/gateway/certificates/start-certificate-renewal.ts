@@ -10,8 +10,8 @@ import {
   dnsTargets,
   signInHost,
 } from '../endpoints/domain-names.ts';
+import type { CertificatePolicy, ManagedDomainRow } from '../store/domains.ts';
 import type { Activity } from '../store/events.ts';
-import type { CertificatePolicy, ManagedDomainRow } from '../store/reserved-addresses.ts';
 import type { Store } from '../store/store.ts';
 import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';
 import type { Challenges } from './challenges/challenges.ts';

@@ -37,6 +37,11 @@ export class Nodes {
   #gone: ReadonlySet<string> = new Set();
   /** Nodes with rows that were applied since then. */
   readonly #active = new Set<string>();
+  /**
+   * Silent since before this process knew of them, by when they renewed their entries last. In a copy of the database that was
+   * restored elsewhere, these may be the gateways of the original.
+   */
+  readonly #unheard = new Map<string, number>();
   /** When nodes could not be reached the last time. */
   readonly #failedAt = new Map<string, number>();
   /** When this node last renewed its entry, and since when without a pause; in milliseconds of the clock. */
@@ -64,6 +69,11 @@ export class Nodes {
    * @param named ids of nodes in rows that were applied before
    */
   update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
+    const isFirst = this.#known.size === 0;
+    for (const { id, renewedAt, silentSeconds } of nodes) {
+      if (isFirst && silentSeconds * 1000 >= this.periods.silentMs) this.#unheard.set(id, renewedAt);
+      else if (this.#unheard.get(id) !== renewedAt) this.#unheard.delete(id);
+    }
     // They have not said anything yet to a database that was put back to an older state.
     const isOlder = nodes.some(({ id, renewedAt }) => renewedAt < (this.#known.get(id)?.renewedAt ?? 0));
     this.#known = new Map(nodes.map((node) => [node.id, node]));
@@ -121,10 +131,14 @@ export class Nodes {
     return this.now() - (this.#failedAt.get(id) ?? Number.NEGATIVE_INFINITY) < UNREACHABLE_MS;
   }
 
+  #isHeard(id: string): boolean {
+    return this.state(id) === 'serving' && !this.#unheard.has(id);
+  }
+
   /** Where a node can be reached; undefined unless it is serving. */
   place(id: string): NodePlace | undefined {
     const node = this.#known.get(id);
-    if (node === undefined || this.state(id) !== 'serving') return undefined;
+    if (node === undefined || !this.#isHeard(id)) return undefined;
     const colon = node.address.lastIndexOf(':');
     return {
       id,
@@ -140,7 +154,7 @@ export class Nodes {
 
   /** Other nodes that take agents. */
   others(): Node[] {
-    const isOpen = ({ id, draining }: Node) => id !== this.self && !draining && this.state(id) === 'serving';
+    const isOpen = ({ id, draining }: Node) => id !== this.self && !draining && this.#isHeard(id);
     return this.all.filter((node) => !node.alone && isOpen(node));
   }
 

@@ -252,6 +252,9 @@ class HttpRequestRun {
       const location = firstValue(response.headers, 'location');
       if (maxRedirects === 0 || !REDIRECTS.has(response.status) || location === undefined) {
         const body = await decodedBody(response.body, response.headers, MAX_RESPONSE);
+        // Until the response to the client ends, later rules may read it.
+        if (this.request.calls?.keep(body.length) === false)
+          throw tooMany('what requests of policies were answered takes too much memory');
         return { ...response, body };
       }
       if (redirects === maxRedirects) {

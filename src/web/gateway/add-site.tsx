@@ -1,7 +1,7 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import type { BotUser } from '../../management/resources/bot-user.ts';
-import type { ReservedDomain } from '../../management/resources/reserved-address.ts';
+import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { ApiProblem } from '../ui/api.ts';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
 import { Choice, setter } from '../ui/field.tsx';

@@ -34,7 +34,7 @@ export function Named({ name, below, unicode = '' }: NamedProps): JSX.Element {
   return (
     <>
       <strong>{name}</strong>
-      {below && <span class="below">{below}</span>}
+      {below && below !== name && <span class="below">{below}</span>}
       <UnicodeForm of={unicode} />
     </>
   );

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import type { DnsCheck, DnsRecordCheck, ReservedDomain } from '../../management/resources/reserved-address.ts';
+import type { DnsCheck, DnsRecordCheck, ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
 import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { spanSince } from '../ui/quantities.ts';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { DnsCheck } from '../../../src/management/resources/reserved-address.ts';
+import type { DnsCheck } from '../../../src/management/resources/reserved-domain.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { NameServer } from '../../support/name-server.ts';
 

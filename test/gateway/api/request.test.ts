@@ -5,7 +5,7 @@ import { readBody, readPageQuery } from '../../../src/gateway/api/request.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { allOperations } from '../../../src/management/operations.ts';
 import { BotUserCreate, BotUserUpdate, botUsers } from '../../../src/management/resources/bot-user.ts';
-import { ReservedDomainCreate, ReservedDomainUpdate } from '../../../src/management/resources/reserved-address.ts';
+import { ReservedDomainCreate, ReservedDomainUpdate } from '../../../src/management/resources/reserved-domain.ts';
 import {
   BackendModuleBody,
   TlsEdgeUpdate,

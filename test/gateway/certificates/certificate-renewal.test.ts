@@ -5,7 +5,7 @@ import {
   IssueError,
   type IssueRequest,
 } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
-import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-addresses.ts';
+import type { ReservedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';

@@ -6,8 +6,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTes
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
 import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/start-certificate-renewal.ts';
+import type { ManagedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
-import type { ManagedDomainRow } from '../../../src/gateway/store/reserved-addresses.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import type { OwnNamesChoice } from '../../../src/settings/certificate-settings.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';

@@ -5,10 +5,14 @@ import type { Node } from '../../../src/gateway/store/shared/postgres.ts';
 const HOUR_MS = 3_600_000;
 const EPOCH = Date.UTC(2026, 0, 1);
 
-/** Two nodes, as one of them knows them; only the database's clock can be set. */
-function twoNodes() {
+/**
+ * Two nodes, as one of them knows them; only the database's clock can be set.
+ *
+ * @param renewedAt when the other one renewed its entry last; 0: it does when it is asked for the first time
+ */
+function twoNodes(renewedAt = 0) {
   let [now, databaseAhead] = [0, EPOCH];
-  const others = { renewedAt: 0 };
+  const others = { renewedAt };
   const nodes = new Nodes('self', PERIODS, () => now);
   const node = (id: string, renewedAt: number): Node => ({
     ...{ id, address: '127.0.0.1:1', alone: false, build: '', applied: 0, draining: false },
@@ -63,6 +67,15 @@ it("a database that is put back to an older state frees nobody's names", () => {
   expect(nodes.state('other')).toBe('serving');
   pass(PERIODS.silentMs, { otherRenews: false });
   expect(nodes.state('other')).toBe('silent');
+});
+
+it('nothing goes to a gateway that has said nothing since this one started: the database may be a copy', () => {
+  const { nodes, pass } = twoNodes(EPOCH - HOUR_MS);
+  pass(PERIODS.renewMs, { otherRenews: false });
+  expect(nodes.state('other')).toBe('serving');
+  expect([nodes.place('other'), nodes.others()]).toEqual([undefined, []]);
+  pass(PERIODS.renewMs);
+  expect(nodes.place('other')).toMatchObject({ id: 'other' });
 });
 
 it('nodes agree on the time by the clock of the database', () => {

@@ -6,10 +6,13 @@ import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.
 import { issueApiKey } from '../../../src/gateway/store/tokens.ts';
 import { rounds } from '../../faults/rounds.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { ClusterProcesses } from '../../support/cluster-processes.ts';
 import { EventReceiver, type Reaction } from '../../support/event-receiver.ts';
 import { type ApiAnswer, GatewayClient } from '../../support/gateway-client.ts';
 import { GatewayProcess } from '../../support/gateway-process.ts';
 import { measured } from '../../support/measured.ts';
+import { NO_POSTGRES } from '../../support/postgres-server.ts';
+import { unless } from '../../support/requirements.ts';
 import { seeded } from '../../support/seeded.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
@@ -17,6 +20,7 @@ import { until } from '../../support/until.ts';
 const CHANGES = rounds({ short: 200, full: 10_000 });
 const SEED = Number(process.env.EVENTS_SEED ?? Math.floor(Math.random() * 1_000_000));
 const WORKERS = 4;
+const TAKEOVERS = rounds({ short: 2, full: 6 });
 /** Answered changes between two kills, at most. */
 const KILL_EVERY = 100;
 const TYPES = ['ip_policy_created.v0', 'ip_policy_deleted.v0'];
@@ -28,34 +32,20 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
 }, async () => {
   const random = seeded(SEED);
   const folder = temporaryFolder();
-  const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({
-    subject: 'CN=receiver',
-    names: ['127.0.0.1'],
-  });
-  const receiver = new EventReceiver({ cert, key });
-  await receiver.listen();
-  const trusted = join(folder, 'receiver.pem');
-  writeFileSync(trusted, cert);
+  const { receiver, settings } = await startReceiver(folder);
   let apiKey = '';
-  const gateway = await GatewayProcess.start(
-    folder,
-    { GATEWAY_POLICY_NETWORKS: '127.0.0.0/8', NODE_EXTRA_CA_CERTS: trusted },
-    {
-      prepare: (store) => {
-        apiKey = issueApiKey(store, {}).token;
-      },
+  const gateway = await GatewayProcess.start(folder, settings, {
+    prepare: (store) => {
+      apiKey = issueApiKey(store, {}).token;
     },
-  );
+  });
   const apiUrl = `https://api.localhost:${gateway.httpsPort}`;
   const client = new GatewayClient(
     { ...gateway, apiUrl, httpsPort: gateway.httpsPort, sessionCa: gateway.sessionCa },
     '127.0.0.1',
     apiKey,
   );
-  const created = await client.call('POST', '/event_destinations', { target: { webhook: { url: receiver.url } } });
-  const sources = TYPES.map((type) => ({ type }));
-  const subscription = { sources, destination_ids: [created.body.id] };
-  expect((await client.call('POST', '/event_subscriptions', subscription)).status).toBe(201);
+  await subscribe(client, receiver);
 
   let isOver = false;
   let cut = 0;
@@ -96,6 +86,69 @@ it(`no event of ${CHANGES} changes is lost, or sent twice under another id, by k
     note: `${rows.length} events arrived in order, ${repeats} of them more than once`,
   });
 });
+
+it('of two gateways, the second sends what the first, which is killed, has not sent, and at most one event again', {
+  timeout: 240_000,
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const { receiver, settings } = await startReceiver(temporaryFolder());
+  const cluster = await ClusterProcesses.start(2, settings);
+  const apiKey = (await cluster.command('api-key', 'create')).stdout.trim();
+  const clients = cluster.gateways.map(
+    ({ httpsPort, sessionCa }) =>
+      new GatewayClient({ apiUrl: `https://api.localhost:${httpsPort}`, httpsPort, sessionCa }, '127.0.0.1', apiKey),
+  );
+  await subscribe(clients[0] as GatewayClient, receiver);
+  const change = (at: number) => clients[at]?.call('POST', '/ip_policies', {}).catch(() => null);
+  const answered: string[] = [];
+  for (let kills = 0; kills < TAKEOVERS; kills++) {
+    const [killed, left] = kills % 2 === 0 ? [0, 1] : [1, 0];
+    for (let count = 0; count < 20; count++) answered.push(String((await change(killed))?.body.id));
+    // While events are under way: 20 take longer than the API took to answer.
+    await cluster.gateways[killed]?.kill();
+    await until(async () => (await change(left))?.status === 201, 'the other gateway', {
+      withinMs: 60_000,
+      everyMs: 200,
+    });
+    await cluster.gateways[killed]?.restart();
+    await until(async () => (await change(killed))?.status === 201, 'it again', { withinMs: 60_000, everyMs: 200 });
+  }
+  const lines = (await cluster.command('log', '--export', '--type', 'ip_policy')).stdout.trim().split('\n');
+  const sent = lines.map((line) => JSON.parse(line) as { event_id: string; object: { id: string } });
+  const distinct = () => [...new Set(receiver.ids)];
+  await until(() => distinct().length >= sent.length, 'all events', { withinMs: 60_000 });
+  await receiver.refuse();
+  expect(distinct()).toEqual(sent.map(({ event_id }) => event_id));
+  expect(receiver.ids).toEqual(receiver.ids.toSorted());
+  expect(receiver.ids.length - sent.length, 'none again without a kill').toBeLessThanOrEqual(TAKEOVERS);
+  const known = new Set(sent.map(({ object }) => object.id));
+  expect(answered.filter((id) => !known.has(id))).toEqual([]);
+  measured({
+    fault: 'kill -9 of the one of two gateways that sends events',
+    tried: TAKEOVERS,
+    note: `${sent.length} events arrived in order, ${receiver.ids.length - sent.length} of them more than once`,
+  });
+});
+
+/** A receiver, and what makes a gateway send to it. */
+async function startReceiver(folder: string) {
+  const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({
+    subject: 'CN=receiver',
+    names: ['127.0.0.1'],
+  });
+  const receiver = new EventReceiver({ cert, key });
+  await receiver.listen();
+  const trusted = join(folder, 'receiver.pem');
+  writeFileSync(trusted, cert);
+  return { receiver, settings: { GATEWAY_POLICY_NETWORKS: '127.0.0.0/8', NODE_EXTRA_CA_CERTS: trusted } };
+}
+
+async function subscribe(client: GatewayClient, receiver: EventReceiver): Promise<void> {
+  const created = await client.call('POST', '/event_destinations', { target: { webhook: { url: receiver.url } } });
+  const sources = TYPES.map((type) => ({ type }));
+  const subscription = { sources, destination_ids: [created.body.id] };
+  expect((await client.call('POST', '/event_subscriptions', subscription)).status).toBe(201);
+}
 
 /**
  * Changes the receiver's mood again and again, and ends with a good one.

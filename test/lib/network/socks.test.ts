@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { connectBySocks } from '../../../src/lib/network/dial.ts';
+import { connectBySocks } from '../../../src/lib/network/socks.ts';
 import { listening } from '../../support/loopback.ts';
 
 it('a connection through a SOCKS proxy keeps what follows its answer, and no listeners', async () => {

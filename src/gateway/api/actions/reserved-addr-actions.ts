@@ -1,8 +1,8 @@
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
-import { reservedAddrs } from '../../../management/resources/reserved-address.ts';
+import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
 import { portsInOrder } from '../../endpoints/tcp-port-allocator.ts';
-import type { ReservedAddrRow } from '../../store/reserved-addresses.ts';
+import type { ReservedAddrRow } from '../../store/reserved-addrs.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';

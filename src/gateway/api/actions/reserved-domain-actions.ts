@@ -10,11 +10,11 @@ import {
   type ReservedDomain,
   type ReservedDomainUpdate,
   reservedDomains,
-} from '../../../management/resources/reserved-address.ts';
+} from '../../../management/resources/reserved-domain.ts';
 import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/reserved-addresses.ts';
+import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/domains.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';

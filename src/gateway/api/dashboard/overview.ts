@@ -1,6 +1,6 @@
 import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import type { Device } from '../../../management/resources/device.ts';
-import type { ReservedDomain } from '../../../management/resources/reserved-address.ts';
+import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
 import type { LiveGateway } from '../../endpoints/live-view.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';

@@ -8,7 +8,7 @@ import type { ClientConnection } from '../connections/client-connection.ts';
 import type { Admission } from '../connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { requestHeaders } from '../http/headers.ts';
-import { RequestBody } from './request-body.ts';
+import { bodyMemory, RequestBody } from './request-body.ts';
 import { RequestWatch } from './request-watch.ts';
 
 /** A client that sends its body only after `100 Continue` (RFC 9110, 10.1.1). */
@@ -46,6 +46,8 @@ export class EdgeRequest implements PolicyRequest {
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
   #calls: PolicyCalls | null;
+  /** Bytes of responses to policies, counted in the memory for bodies that policies read. */
+  #kept = 0;
   responseHeaders?: readonly string[];
   readonly #expectContinue: ExpectContinue | null;
 
@@ -97,8 +99,21 @@ export class EdgeRequest implements PolicyRequest {
   }
 
   get calls(): PolicyCalls {
-    this.#calls ??= { left: MAX_CALLS, ask: (outbound, signal) => this.ask(this, outbound, signal) };
+    this.#calls ??= {
+      left: MAX_CALLS,
+      ask: (outbound, signal) => this.ask(this, outbound, signal),
+      keep: (bytes) => this.#keep(bytes),
+    };
     return this.#calls;
+  }
+
+  #keep(bytes: number): boolean {
+    const memory = bodyMemory(this.req.socket);
+    if (this.res.destroyed || !memory.leavesRoom(bytes)) return false;
+    memory.reserve(bytes);
+    if (this.#kept === 0 && bytes > 0) this.res.once('close', () => memory.release(this.#kept));
+    this.#kept += bytes;
+    return true;
   }
 
   /** Counts the requests that policies make for this one with those for another. */

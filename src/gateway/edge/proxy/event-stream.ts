@@ -3,9 +3,13 @@ import type { EventStreamMessage, PolicyResponse } from '../../../traffic-policy
 import { asError } from '../http/edge-errors.ts';
 import { ByteBlocks } from '../http/header-block.ts';
 import type { EdgeRequest } from './edge-request.ts';
+import { bodyMemory } from './request-body.ts';
 
 /** A policy searches whole messages. */
 const MAX_MESSAGE = 64 * 1024;
+
+/** Memory that a stream with an unfinished message takes besides it. */
+const STREAM_BYTES = 16_384;
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -16,6 +20,11 @@ class MessageReader {
   readonly #begun = new ByteBlocks();
   #lineIsEmpty = false;
   #afterCr = false;
+
+  /** Bytes of memory that it takes. */
+  get held(): number {
+    return this.#begun.held;
+  }
 
   /** @throws Error when a message is too long */
   *push(piece: Buffer): Generator<Buffer> {
@@ -56,11 +65,20 @@ class MessageReader {
 /** Passes the messages of an event stream through the policy, one after another; an outcome of it is an error. */
 export function eventStream(request: EdgeRequest, response: PolicyResponse): Transform {
   const reader = new MessageReader();
+  const memory = bodyMemory(request.req.socket);
+  let counted = 0;
+  const count = (bytes: number) => {
+    const more = bytes - counted;
+    if (more > 0 && !memory.leavesRoom(more)) throw new Error('messages of event streams take too much memory');
+    memory.reserve(more);
+    counted = bytes;
+  };
   const changed = (bytes: Buffer) => changedMessage(bytes, request, response);
   return new Transform({
     transform(piece: Buffer, _encoding, done) {
       const run = async () => {
         for (const bytes of reader.push(piece)) this.push(await changed(bytes));
+        if (!this.destroyed) count(reader.held > 0 ? reader.held + STREAM_BYTES : 0);
       };
       run().then(
         () => done(),
@@ -73,6 +91,10 @@ export function eventStream(request: EdgeRequest, response: PolicyResponse): Tra
         (last) => done(null, last),
         (error: unknown) => done(asError(error)),
       );
+    },
+    destroy(error, done) {
+      count(0);
+      done(error);
     },
   });
 }

@@ -72,6 +72,12 @@ export class ServingNode {
     await this.#showNodes(askedAt);
   }
 
+  /** The database was put back to an older state, which may not know this gateway: it enters again. */
+  enterAgain(): void {
+    this.#hasEntered = false;
+    this.#renewAt = 0;
+  }
+
   async leave(): Promise<void> {
     if (this.#hasEntered) await this.postgres.leave(this.self.id);
   }

@@ -259,6 +259,7 @@ export class SharedWrites implements WriteQueue {
       );
     this.options.log.warn({ commit: all.position.version }, 'everything copied from the shared database');
     await this.#apply(replica.difference(all.rows), all.position);
+    this.#serving?.enterAgain();
   }
 
   async #apply(rows: readonly SharedRow[], position: Position): Promise<void> {

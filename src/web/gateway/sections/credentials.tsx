@@ -84,7 +84,7 @@ function switchOf({ id, name, active }: BotUser): Action {
 
 type Token = Pick<ApiKey, 'id' | 'description' | 'owner_id' | 'created_at'>;
 
-const nameOf = ({ description }: Token): string => description || '(no description)';
+const nameOf = ({ description, id }: Token): string => description || id;
 const ownerOf = ({ owner_id }: Token) => owner_id && <ItemLink section="bot-users" id={owner_id} />;
 const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</code> : 'anything');
 const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null =>

@@ -15,7 +15,7 @@ import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
 
-const nameOf = ({ description }: IpPolicy): string => description || '(no description)';
+const nameOf = ({ description, id }: IpPolicy): string => description || id;
 
 export const ipPoliciesSection = resource<IpPolicy>({
   name: 'ip-policies',

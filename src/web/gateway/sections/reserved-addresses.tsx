@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { TlsCertificate } from '../../../management/resources/certificate.ts';
-import type { ReservedAddr, ReservedDomain } from '../../../management/resources/reserved-address.ts';
+import type { ReservedAddr } from '../../../management/resources/reserved-addr.ts';
+import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import { unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';

@@ -3,6 +3,7 @@ import { type IncomingMessage, type RequestListener, request, type ServerRespons
 import { createServer } from 'node:http2';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { bodyMemory } from '../../../../src/gateway/edge/proxy/request-body.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { PACKAGED_REPLACER } from '../../../../src/packaged.ts';
 import { compilePolicy } from '../../../../src/traffic-policy/engine.ts';
@@ -11,6 +12,7 @@ import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-ti
 import { collect, TestEdge } from '../../../support/edge.ts';
 import { type Ask, ask, askRaw } from '../../../support/http-request.ts';
 import { answerOn, openHttp2 } from '../../../support/http2-client.ts';
+import { until } from '../../../support/until.ts';
 import { rule } from './policy-scene.ts';
 
 const HOST = 'replaced.localhost';
@@ -324,6 +326,26 @@ describe('sse-find-replace', () => {
       () => 'aborted',
     );
     expect(['aborted', ' false']).toContain(outcome);
+  });
+
+  it('counts messages that have not ended, and aborts a stream when there is no room for one', async () => {
+    const answer: RequestListener = (_, res) =>
+      void res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: begun');
+    await edge.serve(HOST, answer, onMessage(rule('sse-find-replace', SECRET)));
+    const memory = bodyMemory({ remoteAddress: '127.0.0.1' });
+    const reader = await open();
+    await until(() => memory.reserved > 0, 'a message that is counted');
+    reader.destroy();
+    await until(() => memory.reserved === 0, 'the release of what was counted');
+    const taken = 32 * 1_048_576 - 1;
+    memory.reserve(taken);
+    const outcome = await asked().then(
+      ({ complete }) => complete,
+      () => false,
+    );
+    memory.release(taken);
+    expect(outcome).toBe(false);
+    expect(memory.reserved).toBe(0);
   });
 
   it('refuses streams that it cannot read', async () => {

@@ -1,5 +1,7 @@
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { bodyMemory } from '../../../../src/gateway/edge/proxy/request-body.ts';
+import { until } from '../../../support/until.ts';
 import type { Endpoint } from './policy-scene.ts';
 import { PolicyScene, rule } from './policy-scene.ts';
 
@@ -145,4 +147,16 @@ it('does not close the connection of the client when the internal endpoint close
   await internal('closes', { on_http_request: [rule('close-connection')] });
   const endpoint = await asking({ url: 'http://closes.internal/' }, `${RESULT}.error.code`);
   expect(await shown(endpoint)).toEqual(['ERR_NGROK_2300']);
+});
+
+it('fails whatever the policy says when there is no room for the response, which counts until that to the client ends', async () => {
+  await internal('answers');
+  const endpoint = await asking({ url: 'http://answers.internal/' }, `${RESULT}.res.status_code`);
+  const memory = bodyMemory({ remoteAddress: '127.0.0.1' });
+  const taken = 32 * 1_048_576 - 1;
+  memory.reserve(taken);
+  expect(await shown(endpoint)).toEqual([502, 'ERR_NGROK_2300']);
+  memory.release(taken);
+  expect(await shown(endpoint)).toEqual([200]);
+  await until(() => memory.reserved === 0, 'the release of what was counted');
 });

@@ -195,6 +195,29 @@ it('a shared database that was put back to an older state is followed from there
   expect(two.store.botUsers.where('id > ?', ['']).map(({ id }) => id)).toEqual(['bot_1', 'bot_3', 'bot_4']);
 });
 
+it(
+  'a gateway goes on when the shared database is put back to a state before it began to serve',
+  unless(NO_POSTGRES),
+  async () => {
+    const name = await newDatabase();
+    const proxy = await FlakyProxy.start(server.address);
+    onTestFinished(() => proxy.close());
+    const { store, shared } = await openAt(at(name, proxy.address));
+    const before = await rowsOf(name);
+    await store.database.write(() => issueCredential(store, { acl: [] }));
+    const removed: (string | null)[] = [];
+    const self = { address: '192.0.2.1:443', alone: false, build: '1' };
+    await shared.serve(self, { onRemoved: (reason) => void removed.push(reason) }, 100);
+    await proxy.refuse();
+    await putBack(name, before);
+    await sql(name, 'DELETE FROM device_agent.nodes');
+    await proxy.listen();
+    const entries = () => sql(name, 'SELECT FROM device_agent.nodes');
+    await until(async () => (await entries()).length === 1, 'its entry', { everyMs: 50 });
+    expect([removed, store.credentials.page(null, 9)]).toEqual([[], []]);
+  },
+);
+
 it('keeps columns and tables of a newer version that this one does not know', unless(NO_POSTGRES), async () => {
   const name = await newDatabase();
   const one = await openAt(at(name));

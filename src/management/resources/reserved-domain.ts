@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { ownerId } from './credential.ts';
 import { HOSTNAME_PATTERN, parseHostname } from './hostname.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import {
@@ -44,7 +43,7 @@ const name = parsed(parseReservable, 448, HOSTNAME_PATTERN);
 const resolvesTo = z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional();
 
 /** Deprecated: it is checked, and not stored. @param code the error code for another one */
-function region(code: number) {
+export function region(code: number) {
   return z.enum(['', ...REGIONS], refused(code, `must be one of ${REGIONS.join(', ')}`)).optional();
 }
 
@@ -220,36 +219,3 @@ export interface DnsCheck extends z.output<typeof DnsCheck> {
   /** Empty where the gateway's names need no DNS: below localhost. */
   records: DnsRecordCheck[];
 }
-
-export const ReservedAddrCreate = body({ ...annotations(504, 505), region: region(500), owner_id: ownerId.optional() });
-export interface ReservedAddrCreate extends z.input<typeof ReservedAddrCreate> {
-  /** A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API. */
-  owner_id?: string | undefined;
-}
-
-export const ReservedAddrUpdate = body(annotations(504, 505));
-export interface ReservedAddrUpdate extends z.input<typeof ReservedAddrUpdate> {}
-
-/** A TCP address that agents get only by asking for it. */
-export const ReservedAddr = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  addr: z.string(),
-  region: z.string(),
-  owner_id: orNull(z.string()),
-});
-export interface ReservedAddr extends z.output<typeof ReservedAddr> {
-  /** `host:port`, which the gateway has chosen. */
-  addr: string;
-}
-
-export const reservedAddrs = {
-  name: 'reserved address',
-  path: '/reserved_addrs',
-  idPrefix: 'ra_',
-  listKey: 'reserved_addrs',
-  unknownIdCode: UNKNOWN_ID,
-  create: ReservedAddrCreate,
-  update: ReservedAddrUpdate,
-  answer: ReservedAddr,
-};

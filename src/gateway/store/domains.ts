@@ -1,6 +1,6 @@
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 export interface CertificatePolicy {
   authority: string;
@@ -141,18 +141,3 @@ export type EndpointConfigurationRow = RowOf<typeof configurationColumns>;
 /** Endpoint configurations, which reserved domains refer to. */
 export const endpointConfigurations = (database: Database) =>
   new Table(database, 'endpoint_configurations', configurationColumns);
-
-const addrColumns = { ...annotatedColumns, port: integer, owner_id: nullable(text) };
-
-export type ReservedAddrRow = RowOf<typeof addrColumns>;
-
-/** Ports of tcp endpoints that are given only to those who ask for them. */
-export class ReservedAddrs extends Table<typeof addrColumns> {
-  constructor(database: Database) {
-    super(database, 'reserved_addrs', addrColumns);
-  }
-
-  byPort(port: number): ReservedAddrRow | null {
-    return this.where('port = ?', [port])[0] ?? null;
-  }
-}

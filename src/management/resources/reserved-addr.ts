@@ -1,0 +1,37 @@
+import { z } from 'zod';
+import { ownerId } from './credential.ts';
+import { region } from './reserved-domain.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+
+export const ReservedAddrCreate = body({ ...annotations(504, 505), region: region(500), owner_id: ownerId.optional() });
+export interface ReservedAddrCreate extends z.input<typeof ReservedAddrCreate> {
+  /** A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API. */
+  owner_id?: string | undefined;
+}
+
+export const ReservedAddrUpdate = body(annotations(504, 505));
+export interface ReservedAddrUpdate extends z.input<typeof ReservedAddrUpdate> {}
+
+/** A TCP address that agents get only by asking for it. */
+export const ReservedAddr = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  addr: z.string(),
+  region: z.string(),
+  owner_id: orNull(z.string()),
+});
+export interface ReservedAddr extends z.output<typeof ReservedAddr> {
+  /** `host:port`, which the gateway has chosen. */
+  addr: string;
+}
+
+export const reservedAddrs = {
+  name: 'reserved address',
+  path: '/reserved_addrs',
+  idPrefix: 'ra_',
+  listKey: 'reserved_addrs',
+  unknownIdCode: UNKNOWN_ID,
+  create: ReservedAddrCreate,
+  update: ReservedAddrUpdate,
+  answer: ReservedAddr,
+};

@@ -1,0 +1,57 @@
+import { rename, rm } from 'node:fs/promises';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import type { Host } from './host.ts';
+import { readIfAny, type Tell } from './install.ts';
+import { configFolderOf, type Service, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
+import { isEdited } from './unit.ts';
+
+/**
+ * Stops and removes a service.
+ *
+ * @param purge also deletes settings, authtoken, tunnels and the user
+ * @throws {OperatorError} when a system command fails
+ */
+export async function uninstallService(service: Service, purge: boolean, host: Host, tell: Tell): Promise<void> {
+  const { name } = service;
+  const unit = unitFileOf(service);
+  const text = await readIfAny(host, unit);
+  if (text === null) {
+    tell(`${name} is not installed`);
+  } else {
+    await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
+    await removeUnit(`${host.root}${unit}`, text, tell);
+    if (host.isBooted) await host.run('systemctl', 'daemon-reload');
+    tell(`${name} removed`);
+  }
+  await rm(`${host.root}${userFileOf(service)}`, { force: true });
+  const kept = [configFolderOf(service), stateFolderOf(service)];
+  if (purge) await purgeFiles(service, kept, host, tell);
+  else tell(`settings and data kept in ${kept.join(' and ')}; --purge deletes them`);
+}
+
+async function removeUnit(file: string, text: string, tell: Tell): Promise<void> {
+  if (!isEdited(text)) return rm(file);
+  await rename(file, `${file}.edited`);
+  tell(`the unit was edited; kept as ${file}.edited`);
+}
+
+async function purgeFiles(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
+  for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
+    await rm(`${host.root}${folder}`, { recursive: true, force: true });
+  }
+  tell('settings and data deleted');
+  const users = (await readIfAny(host, '/etc/passwd')) ?? '';
+  if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await deleteUser(service.name, host, tell);
+}
+
+/** What matters is gone by now: a user without files or processes is no failure. */
+async function deleteUser(name: string, host: Host, tell: Tell): Promise<void> {
+  try {
+    await host.run('userdel', name);
+  } catch (error) {
+    const isAbsent = error instanceof OperatorError && hasErrno(error.cause, 'ENOENT');
+    tell(
+      `the user ${name} stays: ${isAbsent ? 'userdel not found' : messageOf(error)}; delete it with: userdel ${name}`,
+    );
+  }
+}
