@@ -226,15 +226,12 @@ export class Http1Client implements IdleClient, MemoryHolder {
     if (text === '') return end;
     const head = parseHttp1Head(text);
     const { services } = this.options.handler;
-    if (!services?.names.has(hostNameOf(head.headers.host ?? ''))) {
-      this.#begin(head);
-      return end;
+    if (services?.names.has(hostNameOf(head.headers.host ?? ''))) {
+      services.accept(this.#handOverUnread(text, bytes.subarray(end)));
+      return bytes.length;
     }
-    const unread = Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), bytes.subarray(end)]);
-    const socket = this.#handOver();
-    socket.unshift(unread);
-    services.accept(socket);
-    return bytes.length;
+    this.#begin(head);
+    return end;
   }
 
   /** Starts the headers timeout; rejects other protocols at once. */
@@ -334,6 +331,13 @@ export class Http1Client implements IdleClient, MemoryHolder {
   #done(): void {
     this.#memory.release();
     this.options.onDone(this);
+  }
+
+  #handOverUnread(head: string, rest: Buffer): Socket {
+    const unread = Buffer.concat([Buffer.from(`${head}\r\n`, 'latin1'), rest]);
+    const socket = this.#handOver();
+    socket.unshift(unread);
+    return socket;
   }
 
   #handOver(): Socket {
