@@ -1,5 +1,6 @@
 import { stripVTControlCharacters } from 'node:util';
-import { colouredLines, printableColoured, printableJson, printableMembers } from '../lib/terminal-text.ts';
+import { printableJson } from '../lib/json-text.ts';
+import { colouredLines, printableColoured, printableMembers } from '../lib/terminal-text.ts';
 
 // Commands write nowhere else: gateways, devices, clients and upstreams choose parts of what they print.
 

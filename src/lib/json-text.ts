@@ -1,3 +1,5 @@
+import { UNPRINTABLE } from './terminal-text.ts';
+
 /** Raised for text that is not JSON or is nested too deeply. */
 export class JsonTextError extends Error {
   /** `place` is for people: `line 3, column 14`. */
@@ -91,3 +93,10 @@ function errorAt(text: string, at: number, problem: string): JsonTextError {
   const lines = text.slice(0, at).split('\n');
   return new JsonTextError(`line ${lines.length}, column ${(lines.at(-1) ?? '').length + 1}`, problem);
 }
+
+/** The same JSON without a character that a terminal would carry out or not show. */
+export function printableJson(json: string): string {
+  return json.replace(UNPRINTABLE, (each) => (each === '\n' ? each : each.split('').map(unicodeEscape).join('')));
+}
+
+const unicodeEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;

@@ -1,5 +1,5 @@
 /** Control characters, and those that change the direction of text or show nothing; not the one in many emoji. */
-const UNPRINTABLE = /(?!\ufe0f)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]/gu;
+export const UNPRINTABLE = /(?!\ufe0f)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]/gu;
 /** The same, after the colours of commands and QR codes: other ones could hide text. */
 const COLOUR_OR_UNPRINTABLE = new RegExp(`\u001b\\[(?:0|3[1236]|4[07]|90)m|${UNPRINTABLE.source}`, 'gu');
 const SHORT: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
@@ -39,19 +39,12 @@ export function printableError(text: string): string {
   return printableLines(text).replace(/\n(?! {2})/g, '\n  ');
 }
 
-/** The same JSON without a character that a terminal would carry out or not show. */
-export function printableJson(json: string): string {
-  return json.replace(UNPRINTABLE, (each) => (each === '\n' ? each : each.split('').map(unicodeEscape).join('')));
-}
-
 const isLayout = (character: string): boolean => character === '\n' || character === '\t';
 
 function escaped(character: string): string {
   const code = character.codePointAt(0) ?? 0;
   return code < 0x100 ? `\\x${code.toString(16).padStart(2, '0')}` : `\\u{${code.toString(16)}}`;
 }
-
-const unicodeEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
 /** Formats a duration for people, such as `45 s`, `12 min`, `3 h` or `5 d`. */
 export function durationText(seconds: number): string {

@@ -115,12 +115,8 @@ const FORWARDING = /^(?:forwarded|via|x-forwarded.*|x-real-ip|.*-(?:connecting|c
 function hostGuard(): RequestHandler {
   return (req, _res, next) => {
     const { host } = req.headers;
-    if (host === undefined) {
-      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: the Host header is missing');
-    }
-    if (req.headersDistinct.host?.length !== 1) {
-      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: there are several Host headers');
-    }
+    if (host === undefined) throw malformed('the Host header is missing');
+    if (req.headersDistinct.host?.length !== 1) throw malformed('there are several Host headers');
     if (!isLoopbackHost(host.replace(/:\d*$/, ''))) {
       throw new AgentError(
         'ERR_AGENT_HOST_NOT_ALLOWED',
@@ -140,4 +136,8 @@ function hostGuard(): RequestHandler {
     }
     next();
   };
+}
+
+function malformed(problem: string): AgentError {
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', `malformed request: ${problem}`);
 }

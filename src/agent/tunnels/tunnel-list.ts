@@ -51,10 +51,7 @@ export class TunnelList {
   claimDomain(domain: string): void {
     this.refuseReserved(domain);
     if (this.#domains.has(domain)) {
-      throw new AgentError(
-        'ERR_AGENT_DOMAIN_IN_USE',
-        `domain in use: another tunnel of this agent uses ${domain}; delete it or choose another domain`,
-      );
+      throw domainInUse(`another tunnel of this agent uses ${domain}; delete it or choose another domain`);
     }
     this.#domains.add(domain);
   }
@@ -62,10 +59,7 @@ export class TunnelList {
   /** @throws {AgentError} 409 when no tunnel may use the domain; it may have been reserved after a tunnel was created */
   refuseReserved(domain: string): void {
     if (!this.reservedDomains.includes(domain)) return;
-    throw new AgentError(
-      'ERR_AGENT_DOMAIN_IN_USE',
-      `domain in use: ${domain} is the agent's own domain; choose another domain`,
-    );
+    throw domainInUse(`${domain} is the agent's own domain; choose another domain`);
   }
 
   /** Releases the domain of a tunnel that was not created. */
@@ -101,6 +95,10 @@ export class TunnelList {
     this.#index ??= new TunnelNames(this.#supervisors.values());
     return this.#index;
   }
+}
+
+function domainInUse(why: string): AgentError {
+  return new AgentError('ERR_AGENT_DOMAIN_IN_USE', `domain in use: ${why}`);
 }
 
 interface Addressed {

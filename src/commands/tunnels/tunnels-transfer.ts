@@ -23,8 +23,8 @@ import {
 } from '../../agent/tunnels/tunnels-file.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
+import { printableJson } from '../../lib/json-text.ts';
 import { createLog } from '../../lib/log/log.ts';
-import { printableJson } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { note, print, show } from '../output.ts';
 import { agentSettings, becomeOwnerOf } from '../settings-place.ts';

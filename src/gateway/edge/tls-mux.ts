@@ -134,7 +134,7 @@ export class TlsMux {
     };
     const handshakeDone = () => {
       clearTimeout(timer);
-      slots.preventEviction(socket);
+      slots.setEvictable(socket, false);
     };
     socket.once('close', handshakeDone);
     this.#pending.add(pending);
@@ -167,7 +167,7 @@ export class TlsMux {
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
-    slots.allowEviction(socket);
+    slots.setEvictable(socket, true);
 
     const inside = relays?.internalOf(socket);
     if (inside?.protocol === 'tls' || inside?.protocol === 'tcp') return this.#serveInternal(client, inside);
@@ -205,11 +205,9 @@ export class TlsMux {
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
   #answerValidation({ socket, hello }: HelloClient): boolean {
-    if (!isValidation(hello)) return false;
-    const context = this.options.challenges?.context(hello.serverName);
-    if (context === undefined) return false;
-    answerTlsAlpn(socket, context);
-    return true;
+    const context = isValidation(hello) ? this.options.challenges?.context(hello.serverName) : undefined;
+    if (context !== undefined) answerTlsAlpn(socket, context);
+    return context !== undefined;
   }
 
   async #serveAgent(client: HelloClient, agents: AgentConnections): Promise<void> {
@@ -270,7 +268,7 @@ export class TlsMux {
 
   #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan, agents: AgentConnections): void {
     const { slots } = this.options;
-    slots.allowEviction(socket);
+    slots.setEvictable(socket, true);
     secured.once('readable', () => slots.protect(socket));
     agents.detect(secured, () => this.#serveHttp(socket, secured, plan));
   }

@@ -1,4 +1,4 @@
-import { printableJson } from '../../lib/terminal-text.ts';
+import { printableJson } from '../../lib/json-text.ts';
 import type { EventRow } from '../store/events.ts';
 
 /** What takes a destination's events. */

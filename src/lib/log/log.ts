@@ -2,8 +2,8 @@ import { constants, openSync, write, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import pino, { type DestinationStream, type Logger } from 'pino';
 import { hasErrno } from '../errors.ts';
+import { printableJson } from '../json-text.ts';
 import { isSecretField, MASK } from '../masking/secret-names.ts';
-import { printableJson } from '../terminal-text.ts';
 import type { LogTail } from './log-tail.ts';
 
 /** Each line has fields and a constant message. */

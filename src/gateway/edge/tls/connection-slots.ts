@@ -74,10 +74,10 @@ export class ConnectionSlots {
     return true;
   }
 
-  /** The connection has yet to prove useful: it may be closed for another one. */
-  allowEviction(socket: Socket): void {
+  /** @param evictable whether the connection has yet to prove useful, and may be closed for another one */
+  setEvictable(socket: Socket, evictable: boolean): void {
     const slot = this.#slots.get(socket);
-    if (slot) slot.evictable = true;
+    if (slot) slot.evictable = evictable;
   }
 
   /** Its handshake begins after it had to wait for others: from now on, the client has to answer. */
@@ -86,11 +86,6 @@ export class ConnectionSlots {
     if (!slot) return;
     slot.waitsForTurn = false;
     slot.usefulAt = performance.now();
-  }
-
-  preventEviction(socket: Socket): void {
-    const slot = this.#slots.get(socket);
-    if (slot) slot.evictable = false;
   }
 
   /** The connection may be that of an agent, which is never closed for others. */

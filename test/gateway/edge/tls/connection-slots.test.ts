@@ -38,7 +38,7 @@ const closed = (sockets: Socket[]) => sockets.map((socket) => socket.destroyed);
 
 it('a full port closes an unfinished handshake first', async () => {
   const { slots, sockets, enter } = await setUp();
-  slots.allowEviction(sockets[1] as Socket);
+  slots.setEvictable(sockets[1] as Socket, true);
   expect(slots.take(await enter('127.0.0.2'))).toBe(true);
   expect(closed(sockets)).toEqual([false, true, false]);
 });
@@ -46,7 +46,7 @@ it('a full port closes an unfinished handshake first', async () => {
 it('a full port closes no handshake for a stranger that only waits for its turn', async () => {
   stopClock();
   const { slots, sockets, enter } = await setUp(FIRST, SECOND);
-  for (const socket of sockets) slots.allowEviction(socket);
+  for (const socket of sockets) slots.setEvictable(socket, true);
   vi.advanceTimersByTime(600);
   expect(slots.take(await enter('127.0.0.3'))).toBe(false);
   slots.handshakeBegins(sockets[1] as Socket);
@@ -62,7 +62,7 @@ it('a full port closes no handshake that has just begun while another network ho
   const { slots, sockets, enter } = await setUp(FIRST, SECOND, FIRST, SECOND, FIRST);
   const [, one, , other] = sockets as [Socket, Socket, Socket, Socket];
   for (const socket of [one, other]) {
-    slots.allowEviction(socket);
+    slots.setEvictable(socket, true);
     slots.handshakeBegins(socket);
   }
   expect(slots.take(await enter('127.0.0.3'))).toBe(true);
@@ -104,7 +104,7 @@ it('a full port replaces connections for one network only so often', async () =>
   const replace = async () => {
     const socket = await enter(SECOND);
     const isTaken = slots.take(socket);
-    slots.allowEviction(socket);
+    slots.setEvictable(socket, true);
     return isTaken;
   };
   const results: boolean[] = [];

@@ -103,10 +103,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   }
 
   write(chunk: Buffer): boolean {
-    const head = this.#takeHead();
-    if (this.#bodyless || chunk.length === 0) return this.#send(head);
-    if (!this.chunkedEncoding) return this.#send(head, chunk);
-    return this.#send(`${head}${chunk.length.toString(16)}\r\n`, chunk, '\r\n');
+    return this.#sendPart(chunk, '');
   }
 
   addTrailers(trailers: readonly [name: string, value: string][]): void {
@@ -115,11 +112,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
 
   end(last?: Buffer): void {
     if (this.destroyed) return;
-    const head = this.#takeHead();
-    const end = this.chunkedEncoding ? `0\r\n${this.#trailers}\r\n` : '';
-    if (this.#bodyless || last === undefined || last.length === 0) this.#send(head + end);
-    else if (!this.chunkedEncoding) this.#send(head, last);
-    else this.#send(`${head}${last.length.toString(16)}\r\n`, last, `\r\n${end}`);
+    this.#sendPart(last, this.chunkedEncoding ? `0\r\n${this.#trailers}\r\n` : '');
     this.#close();
     this.#options.onEnd();
   }
@@ -139,6 +132,14 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   #close(): void {
     this.destroyed = true;
     this.emit('close');
+  }
+
+  /** Sends the head, if that is still due, a part of the body, and the end of a chunked one. */
+  #sendPart(part: Buffer | undefined, end: string): boolean {
+    const head = this.#takeHead();
+    if (this.#bodyless || part === undefined || part.length === 0) return this.#send(head + end);
+    if (!this.chunkedEncoding) return this.#send(head, part);
+    return this.#send(`${head}${part.length.toString(16)}\r\n`, part, `\r\n${end}`);
   }
 
   #takeHead(): string {
