@@ -135,7 +135,11 @@ export class TunnelNames<T extends Addressed> {
   find(part: string): T {
     const matches = this.#matches(part.toLowerCase().replace(/\/$/, ''));
     const [first, ...others] = matches;
-    if (!first) throw new AgentError('ERR_AGENT_TUNNEL_NOT_FOUND', `no such tunnel: ${part}`);
+    if (!first)
+      throw new AgentError(
+        'ERR_AGENT_TUNNEL_NOT_FOUND',
+        `no such tunnel: ${part}; GET /tunnels lists them, and so does device-agent tunnels list`,
+      );
     if (others.length === 0) return first;
     const urls = matches.map(({ url }) => url);
     // Two tunnels share a URL only when a file was edited by hand. The later one is the copy.

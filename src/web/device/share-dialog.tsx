@@ -11,9 +11,9 @@ import { Choice, SelectField, setter, TextField } from '../ui/field.tsx';
 import { TrashIcon } from '../ui/icons.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
 import { QrCode } from '../ui/qr-code.tsx';
-import { present, span } from '../ui/quantities.ts';
 import { goHome } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
+import { present, span } from '../ui/time-span.ts';
 
 const HOUR_S = 3_600;
 const LIVES = [

@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import type { FeedSnapshot } from '../../agent/api/page/page-routes.ts';
 import { Address } from '../ui/address.tsx';
 import { CopyButton } from '../ui/button.tsx';
-import { spanSince } from '../ui/quantities.ts';
+import { spanSince } from '../ui/time-span.ts';
 import { type Finding, runDoctor } from './doctor.tsx';
 import type { DeviceModel } from './model.ts';
 import { verdictOn } from './verdict.ts';

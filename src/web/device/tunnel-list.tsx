@@ -4,11 +4,12 @@ import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { accessText, isInternal } from '../ui/access.tsx';
 import { Address } from '../ui/address.tsx';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
+import { byteSize } from '../ui/byte-size.ts';
 import { TextField } from '../ui/field.tsx';
 import { ArrowIcon, LinkIcon, ListIcon, PlusIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, type Tone } from '../ui/notice.tsx';
-import { ago, byteSize, spanSince } from '../ui/quantities.ts';
 import { linkTo } from '../ui/router.ts';
+import { ago, spanSince } from '../ui/time-span.ts';
 import { errorText } from './verdict.ts';
 
 /** More tunnels get a filter. */

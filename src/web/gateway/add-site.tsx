@@ -15,7 +15,7 @@ import { PagedList } from './paged-list.ts';
 import { pageTitle, SECTION_TITLES } from './section.ts';
 import { AGENTS_ADDRESS } from './sections/agents.tsx';
 import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/devices.tsx';
-import { CERTIFICATE_POLICY, domainsSection } from './sections/reserved-addresses.tsx';
+import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
 import { api, type News } from './session.ts';
 
 const VIEW = 'add-site';

@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { UnicodeForm } from '../ui/address.tsx';
 import { CopyButton } from '../ui/button.tsx';
-import { span, spanSince } from '../ui/quantities.ts';
+import { span, spanSince } from '../ui/time-span.ts';
 import type { Fact } from './section.ts';
 
 /** How long ago a moment was; its date on hover. */

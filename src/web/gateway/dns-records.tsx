@@ -3,8 +3,8 @@ import type { JSX } from 'preact';
 import type { DnsCheck, DnsRecordCheck, ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
 import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
-import { spanSince } from '../ui/quantities.ts';
 import { useSubmission } from '../ui/submission.ts';
+import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
 import { api } from './session.ts';
 

@@ -1,12 +1,12 @@
 import type { Attention, NeedsAttention } from '../../gateway/api/dashboard/overview.ts';
 import type { Tone } from '../ui/notice.tsx';
-import { spanSince } from '../ui/quantities.ts';
 import { linkTo } from '../ui/router.ts';
+import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
 import { SECTION_TITLES, type SectionName, searchLink } from './section.ts';
 import { nameOfAuthority, nameOfCertificate } from './sections/certificates.tsx';
 import { DEVICE_STATES, DEVICE_TONES } from './sections/devices.tsx';
-import { certificateOf, NEEDS_ATTENTION } from './sections/reserved-addresses.tsx';
+import { certificateOf, NEEDS_ATTENTION } from './sections/domains.tsx';
 import { nameOfEdge } from './sections/tls-edges.tsx';
 
 /** What an operator should do something about. */

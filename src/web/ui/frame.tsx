@@ -8,8 +8,8 @@ import { setter, TextField } from './field.tsx';
 import { SignOutIcon } from './icons.tsx';
 import type { LiveConnection } from './live-connection.ts';
 import { Badge, Notice } from './notice.tsx';
-import { ago } from './quantities.ts';
 import { useSubmission } from './submission.ts';
+import { ago } from './time-span.ts';
 
 export interface PageHeadProps {
   title: string;

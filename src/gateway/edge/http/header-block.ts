@@ -2,6 +2,8 @@ import { HeadersTooLong } from './headers.ts';
 
 /** Bytes of a block: as many as most pieces have, and few enough to waste for one that is small. */
 const BLOCK = 2048;
+/** Measured: what a block takes besides its bytes. */
+const OVERHEAD = 512;
 
 /**
  * Collects bytes that arrive in pieces of any size, in memory of its own: a piece keeps up to 64 KiB alive that were read with
@@ -11,8 +13,9 @@ export class ByteBlocks {
   #blocks: Buffer[] = [];
   length = 0;
 
+  /** Bytes of memory that it takes. */
   get held(): number {
-    return this.#blocks.length * BLOCK;
+    return this.#blocks.length * (BLOCK + OVERHEAD);
   }
 
   add(bytes: Buffer, from = 0, to = bytes.length): void {

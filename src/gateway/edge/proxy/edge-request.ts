@@ -46,8 +46,6 @@ export class EdgeRequest implements PolicyRequest {
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
   #calls: PolicyCalls | null;
-  /** Bytes of responses to policies, counted in the memory for bodies that policies read. */
-  #kept = 0;
   responseHeaders?: readonly string[];
   readonly #expectContinue: ExpectContinue | null;
 
@@ -102,18 +100,9 @@ export class EdgeRequest implements PolicyRequest {
     this.#calls ??= {
       left: MAX_CALLS,
       ask: (outbound, signal) => this.ask(this, outbound, signal),
-      keep: (bytes) => this.#keep(bytes),
+      keep: keptUntilEnd(this),
     };
     return this.#calls;
-  }
-
-  #keep(bytes: number): boolean {
-    const memory = bodyMemory(this.req.socket);
-    if (this.res.destroyed || !memory.leavesRoom(bytes)) return false;
-    memory.reserve(bytes);
-    if (this.#kept === 0 && bytes > 0) this.res.once('close', () => memory.release(this.#kept));
-    this.#kept += bytes;
-    return true;
   }
 
   /** Counts the requests that policies make for this one with those for another. */
@@ -144,6 +133,19 @@ export class EdgeRequest implements PolicyRequest {
   sendContinue(): void {
     this.#expectContinue?.send();
   }
+}
+
+/** See {@link PolicyCalls.keep}. */
+function keptUntilEnd({ req, res }: EdgeRequest): PolicyCalls['keep'] {
+  const memory = bodyMemory(req.socket);
+  let kept = 0;
+  return (bytes) => {
+    if (res.destroyed || !memory.leavesRoom(bytes)) return false;
+    if (kept === 0 && bytes > 0) res.once('close', () => memory.release(kept));
+    memory.reserve(bytes);
+    kept += bytes;
+    return true;
+  };
 }
 
 /** An outcome, or that of what comes next when there is none. */

@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { BodyReport } from '../../../agent/api/inspection/inspection-reports.ts';
-import { byteSize } from '../../ui/quantities.ts';
+import { byteSize } from '../../ui/byte-size.ts';
 
 /** More text is shown on demand; in characters. */
 const MAX_SHOWN = 32 * 1024;

@@ -11,10 +11,11 @@ import { filterOf, openTraffic, queryOf, type TrafficModel } from './traffic-mod
 import './inspector.css';
 import type { InspectionReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { call } from '../../ui/api.ts';
+import { byteSize } from '../../ui/byte-size.ts';
 import { SelectField, setter } from '../../ui/field.tsx';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
-import { byteSize, present, span } from '../../ui/quantities.ts';
 import { useSubmission } from '../../ui/submission.ts';
+import { present, span } from '../../ui/time-span.ts';
 
 export interface InspectorProps {
   tunnel: FeedTunnel;

@@ -3,8 +3,8 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { MessageReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { type ApiProblem, call } from '../../ui/api.ts';
+import { byteSize } from '../../ui/byte-size.ts';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
-import { byteSize } from '../../ui/quantities.ts';
 import { attempt } from '../../ui/submission.ts';
 
 const TYPES = { text: '', binary: 'binary', close: 'close', event: '' } as const;

@@ -6,9 +6,9 @@ import type { RequestSummary } from '../../../agent/api/inspection/inspection-re
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import type { ApiProblem } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';
+import { byteSize } from '../../ui/byte-size.ts';
 import { SelectField, TextField } from '../../ui/field.tsx';
 import { Badge, EmptyState, ProblemNotice, type Tone } from '../../ui/notice.tsx';
-import { byteSize } from '../../ui/quantities.ts';
 import { linkTo } from '../../ui/router.ts';
 import { attempt } from '../../ui/submission.ts';
 import { queryOf, type RequestFilter, type TrafficModel } from './traffic-model.ts';

@@ -4,8 +4,8 @@ import type { RequestDetail } from '../../../agent/api/inspection/inspection-rep
 import { curlCommand, outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/request-text.ts';
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import { Button, ButtonLink, CopyButton } from '../../ui/button.tsx';
+import { byteSize } from '../../ui/byte-size.ts';
 import { ProblemNotice } from '../../ui/notice.tsx';
-import { byteSize } from '../../ui/quantities.ts';
 import { linkTo } from '../../ui/router.ts';
 import { useSubmission } from '../../ui/submission.ts';
 import { BodyView } from './body-view.tsx';

@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import { CopyButton } from '../../ui/button.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
-import { present } from '../../ui/quantities.ts';
+import { present } from '../../ui/time-span.ts';
 import { dateOf, Named, optional } from '../cells.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
 

@@ -11,7 +11,7 @@ import type { Action, Column } from '../section.ts';
 import { api, session } from '../session.ts';
 
 const BOT_NAME: FormField = { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' };
-const botName = ({ name }: BotUser): string => name || '(no name)';
+const botName = ({ name, id }: BotUser): string => name || id;
 const botState = ({ active }: BotUser) => (
   <Badge tone={active ? 'good' : 'neutral'}>{active ? 'Active' : 'Inactive'}</Badge>
 );

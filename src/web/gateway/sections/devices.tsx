@@ -3,7 +3,7 @@ import type { Device } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
 import { Address, unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
-import { present } from '../../ui/quantities.ts';
+import { present } from '../../ui/time-span.ts';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';

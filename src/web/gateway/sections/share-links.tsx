@@ -1,6 +1,6 @@
 import type { ShareLink } from '../../../management/resources/share-link.ts';
 import { Badge } from '../../ui/notice.tsx';
-import { present } from '../../ui/quantities.ts';
+import { present } from '../../ui/time-span.ts';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import type { FormField, FormValues, ItemForm } from '../form.tsx';
 import { CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';

@@ -1,6 +1,5 @@
 import type { JSX } from 'preact';
 import type { TlsCertificate } from '../../../management/resources/certificate.ts';
-import type { ReservedAddr } from '../../../management/resources/reserved-addr.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import { unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
@@ -10,11 +9,10 @@ import { DnsRecords } from '../dns-records.tsx';
 import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
-import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
 import { type Action, SECTION_TITLES } from '../section.ts';
 import { api } from '../session.ts';
 import { certificatesSection } from './certificates.tsx';
-import { OWNER, OWNER_FIELD } from './credentials.tsx';
 
 /** The state of a certificate that cannot be issued or renewed; a search for it finds them. */
 export const NEEDS_ATTENTION = 'Needs attention';
@@ -164,39 +162,3 @@ function Certificate({ domain }: { domain: ReservedDomain }): JSX.Element {
   const { tone, label } = certificateOf(domain);
   return <Badge tone={tone}>{label}</Badge>;
 }
-
-export const tcpAddressesSection = resource<ReservedAddr>({
-  name: 'tcp-addresses',
-  path: '/reserved_addrs',
-  nameOf: ({ addr }) => addr,
-  columns: [
-    { head: 'Address', cell: ({ addr, description }) => <Named name={addr} below={description} /> },
-    OWNER,
-    CREATED,
-  ],
-  searchTexts: ({ id, addr, description, metadata, owner_id }) => [id, addr, description, metadata, owner_id],
-  empty: {
-    title: 'No reserved TCP addresses yet',
-    text: 'A reserved address is a port of tcp tunnels that only those get who ask for it.',
-  },
-  create: {
-    label: 'Reserve TCP address',
-    fields: [
-      DESCRIPTION,
-      {
-        ...OWNER_FIELD,
-        hint: 'Optional. Only its authtokens can bind the address; without one, all whose rules allow it.',
-      },
-    ],
-    body: ({ owner_id }) => filled({ owner_id }),
-  },
-  edit: { label: 'Edit TCP address', fields: ANNOTATIONS },
-  facts: ({ addr, owner_id }) => [
-    { label: 'Address', value: <code>{addr}</code> },
-    ...optional('Bot user', owner_id && <ItemLink section="bot-users" id={owner_id} />),
-  ],
-  remove: ({ addr }) => ({
-    effects: [`Other agents may get ${addr}. The agent that has bound it stays online.`],
-    submit: 'Delete TCP address',
-  }),
-});
