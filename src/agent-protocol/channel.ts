@@ -26,10 +26,12 @@ const UNCOPIED = 8;
  */
 const SMALL = 512;
 const SMALL_PIECES_PER_TURN = 16;
-/** Credited bytes that make a transfer bulk; below, it would be over before another connection is open. */
+/** Bytes that make a transfer bulk; below, it would be over before another connection is open. */
 const BULK = 1_048_576;
 /** After so many milliseconds without credit, the next is that of another transfer. */
 const QUIET_MS = 1000;
+/** Bytes of a frame of a transfer, on average. Small requests, one after another on a stream that is used again, have less. */
+const BULK_FRAME = 2048;
 
 /** Receives a channel's events. After `onClosed` the stream no longer counts towards the peer's limit. */
 export interface ChannelReceiver extends ByteReceiver {
@@ -75,7 +77,10 @@ export class Channel implements Sender {
   /** When the first frame was sent, until its credit arrives: peers credit it at once. */
   #openedAt: number | null = null;
 
-  /** Bytes credited in both directions since the last pause, and when. */
+  /** Frames in both directions since the last credit, and bytes in them. */
+  #frames = 0;
+  #frameBytes = 0;
+  /** Bytes transferred in both directions since the last pause, as of the last credit, and when that was. */
   #transferred = 0;
   #creditedAt = Number.NEGATIVE_INFINITY;
 
@@ -99,7 +104,7 @@ export class Channel implements Sender {
   constructor(private readonly host: ChannelHost) {
     this.#credit = new ReceiveCredit(host, (bytes) => {
       host.windowIncrement(this.id, bytes);
-      this.#countTransfer(bytes);
+      this.#countTransfer();
     });
   }
 
@@ -223,6 +228,7 @@ export class Channel implements Sender {
     if (length > 0 || this.#synDue || fin) {
       if (this.#synDue) this.#openedAt = performance.now();
       this.#sendWindow -= length;
+      this.#countFrame(length);
       this.#frameLeft = this.#frameLeft === length ? Number.POSITIVE_INFINITY : this.#frameLeft - length;
       this.host.memory.add(-length);
       out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
@@ -246,6 +252,7 @@ export class Channel implements Sender {
   receiveHeader(length: number): void {
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#credit.use(length);
+    this.#countFrame(length);
     if (this.#aborted && length > 0) this.#cancel();
   }
 
@@ -275,7 +282,7 @@ export class Channel implements Sender {
     this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
     this.#measureRoundTrip();
-    this.#countTransfer(increment);
+    this.#countTransfer();
     this.receiver.onCredit?.(this.#credited);
     if (this.#waiting.length > 0) this.host.ready(this);
   }
@@ -315,11 +322,19 @@ export class Channel implements Sender {
     if (!this.#closed && !this.#finReceived) this.#credit.grant();
   }
 
-  #countTransfer(bytes: number): void {
+  #countFrame(bytes: number): void {
+    this.#frames += 1;
+    this.#frameBytes += bytes;
+  }
+
+  #countTransfer(): void {
     const now = turnTime();
-    if (now - this.#creditedAt > QUIET_MS) this.#transferred = 0;
+    const isSmall = this.#frameBytes < BULK_FRAME * this.#frames;
+    if (isSmall || now - this.#creditedAt > QUIET_MS) this.#transferred = 0;
+    if (!isSmall) this.#transferred += this.#frameBytes;
+    this.#frames = 0;
+    this.#frameBytes = 0;
     this.#creditedAt = now;
-    this.#transferred += bytes;
     if (this.#transferred >= BULK) this.host.carriesBulk();
   }
 

@@ -10,7 +10,7 @@ import { settle, until } from '../../../support/until.ts';
 /** A stream to an upstream, and what its session counts. */
 function streamTo(connecting: Promise<Duplex>) {
   const credits: number[] = [];
-  const counted = { bytes: 0 };
+  const counted = { bytes: 0, bulk: 0 };
   const host: ChannelHost = {
     turn: 0,
     peerHonoursReset: true,
@@ -28,7 +28,7 @@ function streamTo(connecting: Promise<Duplex>) {
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
     forget() {},
-    carriesBulk() {},
+    carriesBulk: () => void counted.bulk++,
   };
   const channel = new Channel(host);
   channel.receiver = new UpstreamStream(channel, {
@@ -77,4 +77,18 @@ it('counts what waits for the upstream: until it is connected, and while it does
   expect(counted.bytes).toBeGreaterThan(150_000);
   upstream.resume();
   await until(() => counted.bytes === 0, 'the end of the upload');
+});
+
+it.each([
+  ['the frames of an upload', 8192, true],
+  ['small requests, one after another', 300, false],
+])('%s: bytes by the megabyte are bulk or not', async (_, size, isBulk) => {
+  const [socket, upstream] = duplexPair();
+  upstream.resume();
+  const { counted, receive } = streamTo(Promise.resolve(socket));
+  for (let sent = 0; sent < 2 * 1_048_576; sent += size) {
+    await settle();
+    receive(Buffer.alloc(size));
+  }
+  expect(counted.bulk > 0).toBe(isBulk);
 });
