@@ -4,7 +4,7 @@ import type {
   RequestDetail,
   RequestSummary,
 } from '../../agent/api/inspection/inspection-reports.ts';
-import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/request-text.ts';
+import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
 import { printable, printableLines } from '../../lib/terminal-text.ts';
 
 type Header = RequestDetail['request']['headers'][number];

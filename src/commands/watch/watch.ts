@@ -1,6 +1,6 @@
+import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
 import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
-import { curlCommand } from '../../agent/api/inspection/request-text.ts';
 import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';

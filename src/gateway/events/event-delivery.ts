@@ -6,8 +6,10 @@ import { withSignal } from '../../lib/time/deadline.ts';
 import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
 import type { EventDestinationRow, Target } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
+import { fileSink } from './event-file.ts';
 import type { EventSink } from './event-json.ts';
-import { fileSink, syslogSink, webhookSink } from './event-sinks.ts';
+import { syslogSink } from './syslog.ts';
+import { webhookSink } from './webhook-sink.ts';
 
 /** How often changes are looked for that commands have made. */
 const LOOK_MS = 1_000;

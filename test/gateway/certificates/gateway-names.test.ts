@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
 import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
-import { claimGatewayNames } from '../../../src/gateway/certificates/start-certificate-renewal.ts';
+import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import type { ManagedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';

@@ -1,7 +1,7 @@
 import { appendFileSync, readdirSync, readFileSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { fileSink } from '../../../src/gateway/events/event-sinks.ts';
+import { fileSink } from '../../../src/gateway/events/event-file.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { auditRow } from './audit-row.ts';
 

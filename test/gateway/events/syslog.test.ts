@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { hostname } from 'node:os';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
-import { syslogSink } from '../../../src/gateway/events/event-sinks.ts';
+import { syslogSink } from '../../../src/gateway/events/syslog.ts';
 import type { SyslogTarget } from '../../../src/gateway/store/events.ts';
 import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { publicAddress } from '../../../src/traffic-policy/public-request.ts';

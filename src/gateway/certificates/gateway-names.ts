@@ -1,0 +1,50 @@
+import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
+import { apiHost, connectHost, type DnsTargets, type DomainSettings, signInHost } from '../endpoints/domain-names.ts';
+import type { CertificatePolicy } from '../store/domains.ts';
+import type { Store } from '../store/store.ts';
+import { freshJob, withPolicy } from './renewal-schedule.ts';
+
+/**
+ * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and can
+ * only be validated with DNS.
+ */
+export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
+  if (choice === 'none') return [];
+  if (answersDns) return [`*.${baseDomain}`, baseDomain];
+  const forBrowsers = [apiHost(baseDomain), signInHost(baseDomain)];
+  return choice === 'all' ? [...forBrowsers, connectHost(baseDomain)] : forBrowsers;
+}
+
+/** The expected DNS records of the base domain and of its wildcard, which share one challenge name; null for other names. */
+export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSettings): DnsTargets | null {
+  if (domain !== baseDomain && domain !== `*.${baseDomain}`) return null;
+  return { cname_target: null, acme_challenge_cname_target: `gateway.${acmeZone}` };
+}
+
+/**
+ * Makes these names the ones that are renewed; a changed policy orders new certificates. Jobs under way continue: frequent
+ * restarts must not use up the rate limits of the certificate authority.
+ */
+export async function claimGatewayNames(
+  { database, ids, now, ownDomains, tlsCertificates }: Store,
+  names: readonly string[],
+  policy: CertificatePolicy,
+): Promise<void> {
+  const isAsBefore = ({ domain, policy: before }: { domain: string; policy: CertificatePolicy | null }) =>
+    names.includes(domain) && before?.authority === policy.authority;
+  const known = ownDomains.managed();
+  if (known.length === names.length && known.every(isAsBefore)) return;
+  await database.write(() => {
+    for (const row of known.filter(({ domain }) => !names.includes(domain))) {
+      ownDomains.delete(row.id);
+      tlsCertificates.discardManaged(row.certificate_id);
+    }
+    for (const domain of names) {
+      const row = ownDomains.byName(domain);
+      if (row && !isAsBefore(row)) ownDomains.update(withPolicy(row, policy, now()));
+      if (row) continue;
+      const common = { id: ids.next('rd'), created_at: now(), domain, certificate_id: null, renews_at: null };
+      ownDomains.insert({ ...common, policy, job: freshJob(now()), due_at: now() });
+    }
+  });
+}

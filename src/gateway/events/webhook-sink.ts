@@ -1,0 +1,37 @@
+import { createHmac } from 'node:crypto';
+import type { publicRequest } from '../../traffic-policy/public-request.ts';
+import type { WebhookTarget } from '../store/events.ts';
+import { type EventSink, eventJson } from './event-json.ts';
+
+/** Of a response, which nobody reads. */
+const MAX_RESPONSE = 64 * 1024;
+
+/** Sends each event as a request that is signed as in the specification of Standard Webhooks. */
+export function webhookSink({ url, signingSecret }: WebhookTarget, request: typeof publicRequest): EventSink {
+  const key = Buffer.from(signingSecret.replace(/^whsec_/, ''), 'base64');
+  return {
+    batch: 1,
+    async send(events, signal) {
+      for (const event of events) {
+        const body = eventJson(event);
+        const seconds = Math.floor(Date.now() / 1000);
+        const signature = createHmac('sha256', key).update(`${event.id}.${seconds}.${body}`).digest('base64');
+        const headers = {
+          'content-type': 'application/json',
+          'user-agent': 'device-agent-gateway',
+          'webhook-id': event.id,
+          'webhook-timestamp': String(seconds),
+          'webhook-signature': `v1,${signature}`,
+        };
+        const { status } = await request(
+          {
+            ...{ method: 'POST', url: new URL(url), headers: Object.entries(headers).flat() },
+            ...{ body: Buffer.from(body), maxBytes: MAX_RESPONSE },
+          },
+          signal,
+        );
+        if (status < 200 || status > 299) throw new Error(`the server responded with status ${status}`);
+      }
+    },
+  };
+}
