@@ -1,15 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import type { Client } from 'pg';
-import { messageOf, OperatorError } from '../../../lib/errors.ts';
-import { DatabaseAway } from '../sql/database-problems.ts';
+import { OperatorError } from '../../../lib/errors.ts';
+import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
 import type { Position, SharedRow } from './replica.ts';
 
 /** Oldest version of PostgreSQL, as its `server_version_num`. */
 const MIN_SERVER = 140_000;
-const CONNECT_MS = 3_000;
-/** Longest answer to one statement; the connection is given up then. */
-const QUERY_MS = 5_000;
-/** The same where the statement has everything in it. */
+/** Longest answer to a statement that has everything in it. */
 const WHOLE_MS = 120_000;
 /** Of the tables below: grows when an older program could not use them. */
 const FORMAT = 1;
@@ -77,9 +73,6 @@ export interface Node {
   readonly renewedAt: number;
 }
 
-/** @param answerMs milliseconds for the answer */
-type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
-
 async function nodesBy(ask: Ask): Promise<Node[]> {
   const rows = await ask<
     Pick<Node, 'id' | 'address' | 'alone' | 'draining' | 'build'> & { applied: string; silent: string; renewed: Date }
@@ -96,15 +89,14 @@ async function nodesBy(ask: Ask): Promise<Node[]> {
   }));
 }
 
-/** The shared database: PostgreSQL, by one connection that is made again when it breaks. */
+/** The shared database, in PostgreSQL. */
 export class Postgres {
-  #client: Client | null = null;
-  #connecting: Promise<Client> | null = null;
-  #turns: Promise<unknown> = Promise.resolve();
-  #closed = false;
+  readonly #connection: PostgresConnection;
 
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
-  constructor(private readonly url: string) {}
+  constructor(url: string) {
+    this.#connection = new PostgresConnection(url);
+  }
 
   /**
    * Creates the tables where they are missing.
@@ -196,7 +188,9 @@ export class Postgres {
     const [done] = await this.#query<{ version: string }>(
       `WITH next AS (
         UPDATE device_agent.cluster SET version = version + 1
-        WHERE version = $1 AND format <> ${ENDED} AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4) RETURNING version
+        WHERE version = $1 AND format <> ${ENDED}
+          AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4)
+        RETURNING version
       ), changed AS (
         INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
         FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
@@ -316,7 +310,7 @@ export class Postgres {
   }
 
   nodes(): Promise<Node[]> {
-    return this.#inTurn(nodesBy);
+    return this.#connection.inTurn(nodesBy);
   }
 
   /** The database's version, and how many milliseconds its clock is ahead of this machine's. */
@@ -329,18 +323,17 @@ export class Postgres {
     return { server: row?.server ?? '', clockAheadMs: Math.round(Number(row?.now) - now) };
   }
 
-  async close(): Promise<void> {
-    this.#closed = true;
-    await this.#client?.end().catch(() => {}); // broken already
+  close(): Promise<void> {
+    return this.#connection.close();
   }
 
   #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
-    return this.#inTurn((ask) => ask<Row>(text, values, answerMs));
+    return this.#connection.inTurn((ask) => ask<Row>(text, values, answerMs));
   }
 
   /** Changes who may use the database, while nobody else does. */
   #locked<T>(work: (ask: Ask, isEnded: boolean) => Promise<T>): Promise<T> {
-    return this.#inTurn(async (ask) => {
+    return this.#connection.inTurn(async (ask) => {
       // A lock that is taken in the same statement would come after what that has seen.
       await ask('BEGIN');
       try {
@@ -351,71 +344,4 @@ export class Postgres {
       }
     });
   }
-
-  /** Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it. */
-  async #inTurn<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
-    const client = await this.#connect();
-    const from = performance.now();
-    const turn = this.#turns.then(() => {
-      // The time in line counts: those behind a statement without an answer fail together with it.
-      const waitedMs = performance.now() - from;
-      return work((text, values = [], answerMs = QUERY_MS) => this.#ask(client, text, values, answerMs - waitedMs));
-    });
-    this.#turns = turn.catch(() => {});
-    return turn;
-  }
-
-  async #ask<Row>(client: Client, text: string, values: readonly unknown[], answerMs: number): Promise<Row[]> {
-    try {
-      // Without values, several statements may follow each other.
-      const query = { text, ...(values.length > 0 && { values: [...values] }), query_timeout: Math.max(1, answerMs) };
-      const { rows } = await client.query(query);
-      return rows as Row[];
-    } catch (error) {
-      if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
-      this.#drop(client);
-      throw new DatabaseAway(messageOf(error), error);
-    }
-  }
-
-  async #connect(): Promise<Client> {
-    if (this.#closed) throw new DatabaseAway('closed', null);
-    if (this.#client) return this.#client;
-    this.#connecting ??= this.#open().finally(() => {
-      this.#connecting = null;
-    });
-    return this.#connecting;
-  }
-
-  async #open(): Promise<Client> {
-    const { default: pg } = await import('pg');
-    const client = new pg.Client({
-      connectionString: this.url,
-      application_name: 'device-agent gateway',
-      connectionTimeoutMillis: CONNECT_MS,
-      keepAlive: true,
-    });
-    client.on('error', () => this.#drop(client));
-    client.on('end', () => this.#drop(client));
-    try {
-      await client.connect();
-    } catch (error) {
-      throw new DatabaseAway(messageOf(error), error);
-    }
-    this.#client = client;
-    return client;
-  }
-
-  #drop(client: Client): void {
-    if (this.#client !== client) return;
-    this.#client = null;
-    void client.end().catch(() => {}); // broken already
-  }
-}
-
-/** Whether PostgreSQL has understood a statement and refused it: another attempt would not help. */
-function isRefusal(error: unknown): boolean {
-  const { severity, code = '' } = error as { severity?: string; code?: string };
-  // Not while it starts or stops, has no connections left, or only reads after a failover.
-  return severity !== undefined && !/^(57P|08|53|25006)/.test(code);
 }
