@@ -132,8 +132,9 @@ async function startParts(start: GatewayStart) {
   const people = new PeopleProvider(store, signInHost(domains.baseDomain));
   const policies = createPolicies(start, people, activity);
   const restricted = new RestrictedAddresses(store, start.ipPolicies);
+  const { ports } = start.addresses;
   const isLeased = cluster && ((place: string) => cluster.rows.isLeased(place));
-  const cloudEndpoints = new OnlineCloudEndpoints({ ...start, policies, isLeased, ports: start.addresses.ports });
+  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased, log });
   await cloudEndpoints.settled();
   const edge = await startEdge(start, { policies, restricted });
   if (cluster) onStop(() => cluster.stop());
@@ -156,9 +157,11 @@ async function startParts(start: GatewayStart) {
   const shown = { people, activity, restricted, cloudEndpoints, sessions, sightings, place };
   const apiUrl = serveOwnServices(start, edge, { ...shown, wakeCertificateRenewal });
   const { httpPort, httpsPort } = edge;
-  const ports = { httpPort, httpsPort, sessionPort, dnsPort };
-  const issueAuthtoken = () => issueEmbeddedAuthtoken(store);
-  return { ...ports, sessionAddress: place.sessionAddress, apiUrl, endpoints, sessions, issueAuthtoken };
+  return {
+    ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions },
+    sessionAddress: place.sessionAddress,
+    issueAuthtoken: () => issueEmbeddedAuthtoken(store),
+  };
 }
 
 function placeOf({ options, ca, domains, addresses }: GatewayStart, sessionPort: number | null): GatewayPlace {

@@ -38,13 +38,13 @@ interface ServiceParts {
  * @returns the origin of the management API
  */
 export function serveOwnServices(start: GatewayStart, edge: Edge, parts: ServiceParts): string {
-  const { options, store, domains, addresses, cluster, counters, log } = start;
+  const { options, store, domains, addresses, ipPolicies, endpoints, cluster, counters, log } = start;
   const { people, restricted, cloudEndpoints, sessions, ...others } = parts;
   const { relays, services, serviceMessages, edgeIndex } = edge;
   const host = apiHost(domains.baseDomain);
   const baseUrl = options.apiUrl ?? urlOf({ protocol: 'https', host, port: addresses.ports.https });
   const refusesAgent = (remoteAddress: string) => restricted.refuses('agent', { remoteAddress });
-  const here = new LiveAgents(sessions, start.endpoints, refusesAgent, log);
+  const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
   const stored = () => [...edgeEndpoints(edgeIndex), ...cloudEndpoints.views()];
   const live = withStored(cluster?.start(here, sessions) ?? here, stored);
   const metricsHere = lazyMetrics({ store, live: here, counters });
@@ -53,7 +53,7 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
     relays.accept.answer = async (question) => (question === 'metrics' ? metricsHere() : JSON.stringify(counted()));
   }
   const dependencies: ManagementApiDependencies = {
-    ...start,
+    ...{ store, addresses, ipPolicies, counters, log },
     ...others,
     live,
     cloudEndpoints,
