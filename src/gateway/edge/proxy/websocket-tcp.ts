@@ -65,6 +65,8 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
 function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
   const { from, upgrade, onConnected, counters } = client;
   const { req, res, endpoint, policy } = request;
+  // It left while the policy ran: nothing would end the stream.
+  if (req.socket.destroyed) return;
   let upstream: Duplex;
   try {
     upstream = openUpstream(endpoint, from);
