@@ -70,7 +70,8 @@ export class SessionServer
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
-  readonly #handshakes = new Set<PendingHandshake>();
+  /** Those on the port for agents that have no TLS yet. */
+  readonly #unsecured = new Set<Socket>();
   readonly #sessions = new Set<AgentSession>();
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
@@ -99,6 +100,8 @@ export class SessionServer
     });
     this.#server = createServer((socket) => {
       noteArrival();
+      this.#unsecured.add(socket);
+      socket.once('close', () => this.#unsecured.delete(socket));
       identified(socket);
     });
   }
@@ -179,7 +182,7 @@ export class SessionServer
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const link of [...this.#connected]) link.end(new Error('the gateway is stopping'));
-    for (const { socket } of this.#handshakes) socket.destroy();
+    for (const socket of this.#unsecured) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -237,7 +240,6 @@ export class SessionServer
   async #secure(socket: Socket): Promise<void> {
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
-    this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let secured: TLSSocket | null;
@@ -256,7 +258,7 @@ export class SessionServer
       );
     } finally {
       clearTimeout(timer);
-      this.#handshakes.delete(handshake);
+      this.#unsecured.delete(socket);
       this.#handshaking.delete(handshake);
     }
     if (secured) this.accept(secured);
