@@ -93,9 +93,9 @@ export class EndpointBinder {
         this.#claims.check(owner, claim, extra.PoolingEnabled);
         this.#claims.checkPool(endpoint);
         hold(endpoint);
+        if (lease) this.#leases.set(endpoint, lease);
         this.options.endpoints.add(endpoint);
       });
-      if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();

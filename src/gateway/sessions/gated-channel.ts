@@ -28,7 +28,7 @@ export class Lane {
   readonly streams = new Set<GatedChannel>();
   readonly shares = new ClientShares<GatedChannel>();
   readonly traffic = new EndpointTraffic();
-  /** Called when no stream is left. */
+  /** Called when no stream is left, unless it is closed. */
   onEmpty = () => {};
 }
 

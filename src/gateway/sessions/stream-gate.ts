@@ -170,7 +170,7 @@ export class StreamGate implements GatedChannelObserver {
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
-    if (stream.lane.streams.size === 0) stream.lane.onEmpty();
+    if (stream.lane.streams.size === 0 && !stream.lane.closed) stream.lane.onEmpty();
   }
 
   /** Aborts the stream that has been silent for longest of those whose clients have ended their side; returns whether it did. */
