@@ -49,10 +49,7 @@ export interface FrameHandler {
   onGoAway(): void;
 }
 
-/**
- * Decodes the frames of one direction of a connection from chunks of any size. Payload is passed on uncopied as it
- * arrives, so a long frame needs no memory here.
- */
+/** Decodes frames from chunks of any size. Payload is passed on uncopied as it arrives, so a long frame needs no memory. */
 export class FrameDecoder {
   /** Bytes read of the current header, including the word after it in RST and WNDINC frames. */
   #seen = 0;

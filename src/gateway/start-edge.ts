@@ -39,11 +39,7 @@ interface EdgeParts extends Omit<Edge, 'httpPort' | 'httpsPort'> {
   domainCertificates: DomainCertificates;
 }
 
-/**
- * Opens the public ports. From now on, `start.addresses` has their numbers.
- *
- * @throws the system's error when it cannot listen on one
- */
+/** Opens the public ports, whose numbers `start.addresses` has from then on. @throws the system's error */
 export async function startEdge(
   start: GatewayStart,
   { policies, restricted }: Pick<EdgeParts, 'policies' | 'restricted'>,

@@ -55,10 +55,7 @@ function isWithin({ allowed, denied }: Ranges, text: string): boolean {
   return isIn(allowed) && !isIn(denied);
 }
 
-/**
- * Looks up the rules of IP policies; null when one of them does not exist. Rules are cached until the next write to the
- * database, so a change takes effect on the next request and all other requests cost nothing.
- */
+/** Looks up the rules of IP policies; null when one does not exist. They are cached until the next write to the database. */
 export function ipPolicyRules({
   database,
   ipPolicies,

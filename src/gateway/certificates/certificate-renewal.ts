@@ -34,11 +34,7 @@ interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
   wallClock?: () => number;
 }
 
-/**
- * Obtains and renews the certificates of names with a certificate management policy.
- *
- * All state is in the store (`due_at`, `job`), so that a restart continues where it stopped.
- */
+/** Obtains and renews certificates. All state is in the store (`due_at`, `job`): a restart continues where it stopped. */
 export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();

@@ -64,10 +64,7 @@ export class LocalCaIssuer implements CertificateIssuer {
     return { certificatePem: await this.ca.certify([domain], privateKeyPem), privateKeyPem };
   }
 
-  /**
-   * Generates one key at a time: on a small device an RSA key blocks one of the few worker threads for up to a minute, and
-   * they also write files and look up names.
-   */
+  /** One key at a time: RSA blocks one of the few worker threads, which files and DNS need, for a minute on small devices. */
   #makeKey(type: 'rsa' | 'ecdsa', signal: AbortSignal): Promise<string> {
     const key = this.#turn.then(() => {
       signal.throwIfAborted();

@@ -53,10 +53,8 @@ export class OnlineCloudEndpoints {
   }
 
   /**
-   * From now on, ports of public tcp endpoints are open while endpoints have them. What fails is tried again.
-   *
-   * @param opener null: the gateway has no ports for them
-   * @returns ends the attempts
+   * From now on, ports of public tcp endpoints are open while endpoints have them; what fails is tried again.
+   * @param opener null: the gateway has no ports for them @returns ends the attempts
    */
   openPorts(opener: PortOpener | null): () => void {
     this.#opener = opener;

@@ -86,11 +86,7 @@ export class Cluster {
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
   }
 
-  /**
-   * What passes connections on to other nodes.
-   *
-   * @param here see {@link ServedElsewhere} and {@link Relays}
-   */
+  /** What passes connections on to other nodes. @param here see {@link ServedElsewhere} and {@link Relays} */
   relays({ authority, isOurs, commonName, ...here }: RelaysHere): Relays {
     const { store, endpoints, shared, log } = this.options;
     const { rows, nodes: known, primary } = this;
@@ -166,11 +162,7 @@ export class Cluster {
     return [...this.rows.sessionsOf(credentialId)].some(({ node }) => this.nodes.state(node) !== 'gone');
   }
 
-  /**
-   * Begins to tell the others what is online here, and to act on what they change.
-   *
-   * @returns what is online at all nodes
-   */
+  /** Tells the others what is online here, and acts on what they change. @returns what is online at all nodes */
   start(here: LiveView & OnlineHere, sessions: Sessions): LiveView {
     const { store, endpoints, log } = this.options;
     const changed = () => this.leases.syncSoon();
@@ -194,12 +186,7 @@ export class Cluster {
     return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
   }
 
-  /**
-   * Prometheus text of one node.
-   *
-   * @param here that of this one
-   * @throws {ApiError} when no node has the address, or it does not answer
-   */
+  /** Prometheus text of a node; `here`: of this one. @throws {ApiError} when none has the address, or it does not answer */
   async metricsOf(address: string, relays: Pick<Relays, 'ask'>, here: () => Promise<string>): Promise<string> {
     const { nodes } = this;
     const node = nodes.all.find((each) => each.address === address);

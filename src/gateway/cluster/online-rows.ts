@@ -68,11 +68,7 @@ export class OnlineRows {
   readonly #labelled = new Set<OnlineRow>();
   readonly #nodes = new IndexOf<OnlineRow>();
 
-  /**
-   * @param self id of this node
-   * @param onChange called for rows of other nodes that have come, changed or gone
-   * @param onOwn called for rows of this node that were applied: others may have changed them
-   */
+  /** @param on `change`: rows of other nodes have come, changed or gone; `own`: others may have changed rows of this node */
   constructor(
     private readonly database: Database,
     private readonly self: string,

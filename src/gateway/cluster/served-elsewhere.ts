@@ -16,9 +16,7 @@ export interface ElsewhereOptions {
   nodes: Nodes;
   endpoints: Pick<EndpointRegistry, 'isAt'>;
   primary: Primary;
-  /**
-   * What the TLS edge with exactly this name or wildcard selects tunnels by, which every node serves; null: it needs none
-   */
+  /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
   edgeAt: (name: string) => { labels: Labels | null } | undefined;
   withLabels: (labels: Labels) => NodePlace | undefined;
   catchUp: () => Promise<void>;

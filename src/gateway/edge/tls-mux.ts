@@ -39,17 +39,9 @@ export interface TlsEdgeRoute {
 /** The TLS edges, as the public TLS port needs them. */
 export interface TlsEdgeRouter {
   hasName(name: string): boolean;
-  /**
-   * @param ports all numbers that hostports may name the port by, in order of precedence
-   * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
-   */
+  /** @param ports all numbers of the port, in order of precedence; `isHidden`: something else takes precedence for a name */
   routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsEdgeRoute;
-  /**
-   * Opens the further ports that hostports name.
-   *
-   * @param shared numbers of the shared port
-   * @param accept takes connections to a further port
-   */
+  /** Opens the further ports that hostports name; `shared`: numbers of the shared port. `accept` takes their connections. */
   openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void;
   closePorts(): void;
 }

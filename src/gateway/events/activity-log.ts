@@ -31,10 +31,7 @@ const MAX_TEXT = 1_000;
 
 type ActivityObject = Readonly<Record<string, unknown>>;
 
-/**
- * Events that are no changes, on their way to the store: they are written once a second, and only if a destination is
- * subscribed to them. Never more than a thousand are held.
- */
+/** Events that are no changes, on their way to the store: written once a second if wanted; a thousand at most. */
 export class ActivityLog implements Activity {
   #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;

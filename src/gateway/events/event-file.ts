@@ -14,9 +14,8 @@ const BATCH = 100;
 const NEWLINE = 0x0a;
 
 /**
- * Appends events as lines of JSON to a file, which only the gateway's user can read. An event is there once: lines that an
- * earlier gateway had written before it ended are not repeated.
- *
+ * Appends events as lines of JSON to a file, which only the gateway's user can read. Lines of an earlier gateway are not
+ * repeated.
  * @param maxBytes the size at which a new file is begun
  */
 export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BYTES): EventSink {

@@ -9,10 +9,7 @@ const MAX_TIMEOUT_MS = 600_000;
 /** Tolerated delay beyond what the agent itself tolerates. */
 const SLACK_MS = 1_000;
 
-/**
- * Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 neither says goodbye nor closes the socket,
- * it just falls silent. Returns a function that stops watching.
- */
+/** Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 just falls silent. Returns the stop. */
 export function watchHeartbeats(
   agreed: { interval: number; tolerance: number },
   connection: Heard,

@@ -110,11 +110,7 @@ export class SessionServer
     return this.#sessions;
   }
 
-  /**
-   * Starts the listener for agents, if a port is configured; returns the port.
-   *
-   * @throws the system's error when it cannot listen on the port
-   */
+  /** Starts the listener for agents, if a port is configured; returns the port. @throws the system's error */
   async start(): Promise<number | null> {
     const { host, port, log } = this.options;
     if (port === null) return null;

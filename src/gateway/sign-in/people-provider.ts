@@ -47,10 +47,7 @@ export class PeopleProvider implements GatewayPeople {
   readonly #requests: CookieSeal<SignInRequest>;
   readonly #codes: CookieSeal<Code>;
 
-  /**
-   * @param host of the gateway's page for sign-in
-   * @param wallClock milliseconds since 1970
-   */
+  /** @param host of the gateway's page for sign-in; `wallClock`: milliseconds since 1970 */
   constructor(
     private readonly store: PeopleStore,
     readonly host: string,

@@ -55,11 +55,9 @@ export type ChosenWay =
   | { readonly passkey: Pick<PasskeyRow, 'credential_id' | 'public_key' | 'counter' | 'name'> };
 
 /**
- * Uses a link up, inside a transaction: the password or passkey replaces all earlier ones of the person, and sign-ins by them
+ * Uses a link up, inside a transaction: the password or passkey replaces all earlier ones of the person, and their sign-ins
  * end.
- *
- * @param issuer of people's sign-ins
- * @returns the person; null when the link is wrong, expired or used
+ * @param issuer of people's sign-ins @returns the person; null when the link is wrong, expired or used
  */
 export function usePersonLink(store: Store, token: string, issuer: string, way: ChosenWay): PersonRow | null {
   const person = personOfLink(store, token);

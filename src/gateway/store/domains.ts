@@ -100,10 +100,7 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
     super(database, 'reserved_domains', domainColumns);
   }
 
-  /**
-   * The reserved domain that covers a hostname: its own, else the closest wildcard above it. Only an equal or wider wildcard
-   * covers a wildcard.
-   */
+  /** The reserved domain that covers a hostname: its own, else the closest wildcard; a wildcard's is equal or wider. */
   covering(host: string): ReservedDomainRow | null {
     return this.#covering(host)[0] ?? null;
   }

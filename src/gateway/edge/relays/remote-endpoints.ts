@@ -47,10 +47,7 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly forwardsTo = '';
   readonly traffic = new EndpointTraffic();
 
-  /**
-   * @param open opens a connection for a client
-   * @param writesForwarded see {@link GatewayEndpoint}
-   */
+  /** @param open opens a connection for a client; `writesForwarded`: see {@link GatewayEndpoint} */
   constructor(
     readonly protocol: EndpointProtocol,
     readonly host: string,

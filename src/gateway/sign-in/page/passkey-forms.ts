@@ -29,10 +29,7 @@ export class PasskeyForms {
   readonly #seal: CookieSeal<Ticket>;
   readonly #used = new BoundedMap<string, true>(MAX_USED);
 
-  /**
-   * @param host whose passkeys they are
-   * @param wallClock milliseconds since 1970
-   */
+  /** @param host whose passkeys they are; `wallClock`: milliseconds since 1970 */
   constructor(
     keyFor: (purpose: string) => string,
     private readonly host: string,

@@ -75,9 +75,7 @@ export class Replica {
   }
 
   /**
-   * Runs changes and undoes them.
-   *
-   * @returns the rows as they would have become
+   * Runs changes and undoes them. @returns the rows as they would have become
    * @throws what `work` throws; SQLITE_BUSY while another process writes
    */
   tryOut(work: () => void): SharedRow[] {
