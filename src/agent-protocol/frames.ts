@@ -219,7 +219,6 @@ function join(pieces: readonly Buffer[], from: number, to: number): Buffer {
 /** Bytes in the socket's buffer at which streams have to wait. */
 const OUTPUT_HIGH_WATER = 262_144;
 
-/** A stream that sends frames. */
 export interface Sender {
   readonly id: number;
   /** Whether it has so little to send that others need not wait for it. */

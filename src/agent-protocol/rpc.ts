@@ -54,7 +54,6 @@ export class TypedStream implements ChannelReceiver {
     if (at < payload.length) receiver.onData(payload.subarray(at));
   }
 
-  /** The stream ended before its type was complete. */
   onEnd(): void {
     this.channel.end();
   }

@@ -23,9 +23,7 @@ import { TlsEdges } from './tls-edges/tls-edges.ts';
 export interface Edge {
   httpPort: number;
   httpsPort: number;
-  /** Takes the connections of agents on the HTTPS port. */
   agents: AgentConnections;
-  /** The gateway's own services, by name. */
   services: Map<string, RequestListener>;
   serviceMessages: ExpressMessages;
   edgeIndex: TlsEdgeIndex;

@@ -21,7 +21,6 @@ const OWN_ADDRESSES: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 export class RestrictedAddresses {
   /** By type of restriction; null: every address may come in. */
   readonly #rangesOf: (type: string) => Ranges | null;
-  /** Of the endpoints' clients. */
   readonly refusesClient = (client: Remote): boolean => this.refuses('endpoints', client);
 
   constructor(

@@ -35,7 +35,6 @@ export function requireApiKey(
   };
 }
 
-/** Whether an IP restriction refuses who comes from an address. */
 export type RefusesAddress = (
   type: IpRestrictionType,
   remote: { readonly remoteAddress?: string | undefined },

@@ -54,7 +54,6 @@ async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, 
 /** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */
 export class LocalCaIssuer implements CertificateIssuer {
   readonly usesOurClock = true;
-  /** Settles when the last key has been generated. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly ca: Pick<LocalCa, 'certify'>) {}

@@ -120,7 +120,6 @@ export class CloudEndpoint implements OnlineEndpoint {
     return this.feed.watch(reader);
   }
 
-  /** As the management API shows it. */
   view(): LiveEndpoint {
     const { row } = this;
     return {

@@ -23,7 +23,6 @@ interface OnlineCloudEndpointsOptions {
 /** Whether its clients come to a port of its own, where they need no name. */
 const hasOwnPort = ({ protocol, internal }: CloudEndpoint): boolean => protocol === 'tcp' && !internal;
 
-/** How often a port is tried that could not be opened. */
 const RETRY_MS = 5_000;
 
 const NO_FRAME = { before: {}, after: {} };
@@ -36,7 +35,6 @@ export class OnlineCloudEndpoints {
   readonly #online = new Map<string, CloudEndpoint>();
   /** Those whose port is open, or being opened. */
   readonly #opened = new Set<CloudEndpoint>();
-  /** Those whose port could not be opened. */
   readonly #failing = new Set<CloudEndpoint>();
   /** Undefined before the gateway has one, or none. */
   #opener: PortOpener | null | undefined;

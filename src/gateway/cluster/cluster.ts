@@ -80,7 +80,6 @@ export class Cluster {
     this.primary = new Primary({ database, nodes: this.nodes, log });
   }
 
-  /** See `ServingEvents`. */
   update(nodes: readonly Node[], askedAt: number): void {
     this.nodes.update(nodes, askedAt, this.rows.nodes());
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
@@ -157,7 +156,6 @@ export class Cluster {
     };
   }
 
-  /** Whether an authtoken has a session at another node. */
   hasSession(credentialId: string): boolean {
     return [...this.rows.sessionsOf(credentialId)].some(({ node }) => this.nodes.state(node) !== 'gone');
   }
@@ -238,7 +236,6 @@ export class Cluster {
     if (this.primary.isSelf) await this.#forgetGone();
   }
 
-  /** What was online at nodes that are lost. */
   async #forgetGone(): Promise<void> {
     const { store, log } = this.options;
     const gone = () => [...this.rows.others].filter(({ node }) => this.nodes.state(node) === 'gone');

@@ -113,7 +113,6 @@ export class Nodes {
     return this.#known.get(id)?.draining === true;
   }
 
-  /** A node could not be reached. */
   failed(id: string): void {
     this.#failedAt.set(id, this.now());
   }

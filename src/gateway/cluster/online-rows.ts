@@ -4,7 +4,6 @@ import type { Database } from '../store/sql/database.ts';
 
 /** What is online at a node, as all nodes know it: an agent's session, or what it has bound. */
 export interface OnlineRow {
-  /** The node and the identifier. */
   readonly key: string;
   readonly node: string;
   /** Identifies the agent's process, or at least its session. */
@@ -20,7 +19,6 @@ export interface OnlineRow {
   readonly pooled: boolean;
   /** Whether its authtoken has it elsewhere now. It may still be served here: nobody else can have its address yet. */
   readonly taken: boolean;
-  /** As the management API shows it. */
   readonly view: LiveSession | LiveTunnel | Omit<LiveEndpoint, 'traffic'>;
 }
 
@@ -113,7 +111,6 @@ export class OnlineRows {
     return this.#own;
   }
 
-  /** Of another node. */
   of(node: string): Iterable<OnlineRow> {
     return this.#nodes.get(node);
   }
@@ -133,7 +130,6 @@ export class OnlineRows {
     return this.#where('place = ?', [place]).length > 0;
   }
 
-  /** A row as it is in this transaction. */
   get(key: string): OnlineRow | undefined {
     return this.#where('key = ?', [key])[0];
   }

@@ -109,7 +109,6 @@ export class ServedElsewhere implements OtherNodes {
 
 /** Keeps the ports of tcp endpoints open that are online at other nodes. */
 export class RelayedPorts {
-  /** Keys of rows by port. */
   readonly #rows = new Map<number, Set<string>>();
 
   constructor(

@@ -7,7 +7,6 @@ import type { Store } from '../store/store.ts';
 import { addedRules, changedRules, isEndOfTaken, isFree, nameProblem } from './device-names.ts';
 import { withEvent } from './enrolments.ts';
 
-/** What recording a change needs. */
 interface Change {
   by: string;
   tcpHost: string;

@@ -36,7 +36,6 @@ export interface TlsEdgeRoute {
   serve(client: HelloClient): Promise<boolean>;
 }
 
-/** The TLS edges, as the public TLS port needs them. */
 export interface TlsEdgeRouter {
   hasName(name: string): boolean;
   /** @param ports all numbers of the port, in order of precedence; `isHidden`: something else takes precedence for a name */
@@ -48,7 +47,6 @@ export interface TlsEdgeRouter {
 
 /** What connections are served with once their ClientHello has been read. */
 export interface TlsRouteParts {
-  /** Finds the endpoints that policies forward to. */
   internal: InternalLookupFor;
   handshakes: Handshakes;
   streams: StreamProxy;
@@ -67,9 +65,7 @@ export interface TlsMuxOptions extends TlsRouteParts {
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
-  /** Left out: there are no IP restrictions. */
   isRefused: RefusesClient | undefined;
-  /** Left out: this gateway is the only one. */
   relays: Relays | undefined;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;

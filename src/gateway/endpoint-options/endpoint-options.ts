@@ -66,7 +66,6 @@ const READ_ELSEWHERE: ReadonlySet<string> = new Set([
 
 interface BindContext {
   readonly protocol: EndpointProtocol;
-  /** The upstream as the agent reports it. */
   readonly forwardsTo: string;
   /** Comma-separated ids of IP policies that restrict the endpoint; mostly empty. */
   readonly ipPolicyRef: string;

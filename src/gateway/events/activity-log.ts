@@ -55,7 +55,6 @@ export class ActivityLog implements Activity {
     this.#writeSoon();
   }
 
-  /** Writes what is left. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     for (let left = Number.POSITIVE_INFINITY; this.#events.length < left; ) {

@@ -6,7 +6,6 @@ import { type EventSink, eventJson } from './event-json.ts';
 
 /** When a file has so many bytes, a new one is begun. */
 const MAX_BYTES = 16 * 1024 * 1024;
-/** Old files beside the current one. */
 const KEPT = 4;
 /** The end of a file in which its last line is looked for, first. */
 const TAIL_BYTES = 64 * 1024;

@@ -50,7 +50,6 @@ export class EdgeCounters {
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;
 
-  /** What the dashboard shows. */
   get totals() {
     const { responses, upstreamFailures, refusedByPolicy } = this;
     const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);

@@ -104,7 +104,6 @@ export class AgentSession implements ListenerOwner {
   readonly startedAt = new Date();
   readonly #listeners: SessionListeners;
   readonly #announced: Announced;
-  /** What all its links may hold together. */
   readonly #memory: MemoryBudget;
   readonly #largestWindow: number;
   readonly #requests: RequestsStreams;

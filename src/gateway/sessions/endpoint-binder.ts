@@ -46,7 +46,6 @@ export interface EndpointBinderOptions {
   policies: EndpointPolicies;
   addresses: AddressSettings;
   tcpPorts: TcpPortAllocator | null;
-  /** Left out: this gateway is the only one. */
   leases?: AddressLeases | null;
 }
 

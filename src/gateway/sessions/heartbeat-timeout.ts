@@ -1,4 +1,3 @@
-/** A connection to an agent. */
 interface Heard {
   /** When the last bytes arrived, in milliseconds of `performance.now()`; any frame counts. */
   readonly lastReadAt: number;

@@ -45,7 +45,6 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   port: number | null;
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
-  /** Omitted: this gateway is the only one. */
   leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
   node?: SessionNode | null | undefined;
   /** Omitted: a share of the machine's memory. */

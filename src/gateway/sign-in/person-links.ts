@@ -24,7 +24,6 @@ export function removePerson(store: Store, id: string, issuer: string): void {
 /** Hours for which a link is valid. */
 export const LINK_HOURS = 72;
 
-/** A link by which a person chooses how to sign in. */
 export interface PersonLink {
   /** Below the origin of the gateway's page for sign-in. */
   readonly path: string;
@@ -49,7 +48,6 @@ export function personOfLink({ people, personLinks, now }: Store, token: string)
   return link !== null && link.expires_at > now() ? people.get(link.person_id) : null;
 }
 
-/** How a person signs in from now on. */
 export type ChosenWay =
   | { readonly password_hash: Buffer }
   | { readonly passkey: Pick<PasskeyRow, 'credential_id' | 'public_key' | 'counter' | 'name'> };

@@ -13,7 +13,6 @@ export interface ProvisioningJob {
   msg: string;
   started_at: string;
   retries_at: string | null;
-  /** Failures so far. */
   attempts: number;
 }
 

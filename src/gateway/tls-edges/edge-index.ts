@@ -51,7 +51,6 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     return undefined;
   }
 
-  /** Whether an edge serves a name at any port. */
   hasName(name: string): boolean {
     return coveringNames(name).some((host) => this.#hosts.has(host));
   }

@@ -9,7 +9,6 @@ import { IssueError } from '../issuing/certificate-issuer.ts';
 
 type AcmeLibrary = typeof import('acme-client');
 
-/** A series of requests to a certificate authority with one deadline. */
 export interface Conversation {
   readonly acme: AcmeLibrary;
   readonly signal: AbortSignal;

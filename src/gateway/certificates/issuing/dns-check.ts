@@ -23,7 +23,6 @@ export interface NeededRecord {
 
 interface RecordFinding {
   inPlace: boolean;
-  /** In words. */
   found: string;
 }
 

@@ -25,7 +25,6 @@ export class RequestBody {
   readonly #buffered = new ByteBlocks();
   #readToEnd = false;
   #gaveUp = false;
-  /** Bytes counted in the memory of all. */
   #counted = 0;
   #memory: MemoryBudget | null = null;
   readonly #readMs: number;

@@ -3,7 +3,6 @@ import { connect, type Socket } from 'node:net';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/** Another gateway of the cluster. */
 export interface NodePlace {
   readonly id: string;
   /** Of its HTTPS port, as other nodes reach it. */

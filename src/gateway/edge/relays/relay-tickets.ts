@@ -15,7 +15,6 @@ export type NodeQuestion = 'counted' | 'metrics';
 export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | number;
 
 interface Ticket {
-  /** Id of the node that it is for. */
   to: string;
   /** When it was made, in Unix milliseconds. */
   at: number;
@@ -41,7 +40,6 @@ const MAX_NONCES = 200_000;
  * with a key that all nodes have, for one node, once, and for seconds only.
  */
 export class RelayTickets {
-  /** What their key is derived for. */
   static readonly PURPOSE = 'relay';
   readonly #used = new BoundedMap<string, true>(MAX_NONCES);
   readonly #began: number;

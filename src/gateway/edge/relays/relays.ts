@@ -58,7 +58,6 @@ export class Relays {
   };
   #reading = 0;
   readonly #relayed = new WeakMap<Socket, RelayedFor>();
-  /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
   /** Connections that are passed on: when their last answer came, and how much had been sent before. */

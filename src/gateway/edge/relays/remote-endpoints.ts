@@ -93,13 +93,11 @@ export interface RemoteEndpointsOptions {
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
   onFailure: OnFailure;
-  /** A name has had no request for long. */
   forget: (endpoint: RemoteEndpoint) => void;
 }
 
 /** What other nodes serve of the requests that are decrypted here. */
 export class RemoteEndpoints {
-  /** By node, scheme and name. */
   readonly #endpoints = new Map<string, RemoteEndpoint>();
   #authorities: SecureContext | undefined;
 

@@ -100,7 +100,6 @@ export class ResponseParser {
   head: ResponseHead | null = null;
   #events: ResponseEvents | null = null;
   readonly #block: HeaderBlock;
-  /** Made for the first chunked body. */
   #chunks: ChunkedDecoder | null = null;
   #state: State = 'idle';
   #bodyless = false;

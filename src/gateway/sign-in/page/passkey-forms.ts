@@ -9,7 +9,6 @@ const MAX_USED = 1_000;
 /** ES256, Ed25519, RS256. */
 export const ALGORITHMS = [-7, -8, -257];
 
-/** A form that the page's script fills in. */
 export interface PasskeyForm {
   readonly kind: 'create' | 'get';
   readonly action: string;

@@ -224,7 +224,6 @@ export class Postgres {
     return { rows: found.flatMap(({ tbl, key, row }) => (tbl === null ? [] : [{ tbl, key, row }])), position };
   }
 
-  /** Forgets old commits and deletions. */
   async forget(): Promise<void> {
     await this.#query(
       `WITH old AS (

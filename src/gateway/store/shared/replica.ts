@@ -125,7 +125,6 @@ export class Replica {
     return [...[...old.values()].map(({ tbl, key }) => ({ tbl, key, row: null })), ...changed];
   }
 
-  /** All rows of all tables. */
   rows(): SharedRow[] {
     return [...this.#tables.values()].flatMap((table) => {
       const sql = `SELECT ${keyOf(table)}, ${[...table.columns.keys()].join(', ')} FROM ${table.name} ORDER BY 1`;
