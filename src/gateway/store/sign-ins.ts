@@ -1,6 +1,6 @@
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { nullable, type RowOf, Table, text } from './sql/table.ts';
+import { nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 const userColumns = {
   id: text,
@@ -15,11 +15,7 @@ const userColumns = {
 export type ApplicationUserRow = RowOf<typeof userColumns>;
 
 /** People who have signed in at endpoints, as their identity provider calls them. */
-export class ApplicationUsers extends Table<typeof userColumns> {
-  constructor(database: Database) {
-    super(database, 'application_users', userColumns);
-  }
-
+export class ApplicationUsers extends tableOf('application_users', userColumns) {
   known(issuer: string, subject: string): ApplicationUserRow | null {
     return this.where('issuer = ? AND subject = ?', [issuer, subject])[0] ?? null;
   }
