@@ -27,7 +27,7 @@ export class ReportQueue {
 
   constructor(
     private readonly reader: ReportReader,
-    private readonly onClosed: (queue: ReportQueue) => void = () => {},
+    private readonly onClosed: (queue: ReportQueue) => void,
     private readonly maxBytes = MAX_WAITING,
   ) {}
 

@@ -178,7 +178,7 @@ export class SiteNames {
   }
 
   /** Whether a name at a site that is not free ends in `-<name>`; those of the device `except` do not count. */
-  hasEnding(site: string, name: string, except: string | null = null): boolean {
+  hasEnding(site: string, name: string, except: string | null): boolean {
     const end = `-${name}.${site}`;
     const sql = `SELECT 1 FROM site_names WHERE site = ? AND substr(hostname, -length(?)) = ?
       AND released_from IS NULL AND device_id IS NOT ? LIMIT 1`;

@@ -150,7 +150,7 @@ const deliveryColumns = {
   error: nullable(text),
 };
 
-export type EventDeliveryRow = RowOf<typeof deliveryColumns>;
+type EventDeliveryRow = RowOf<typeof deliveryColumns>;
 
 /** How far each destination is, by the id of the destination. Change it only inside {@link Database.write}. */
 export class EventDeliveries extends Table<typeof deliveryColumns> {

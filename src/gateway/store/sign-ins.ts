@@ -84,7 +84,7 @@ const endedColumns = {
 };
 
 /** Sign-ins at a host, those of one person of an identity provider, or one of theirs, end that began before the row. */
-export type EndedSignInsRow = RowOf<typeof endedColumns>;
+type EndedSignInsRow = RowOf<typeof endedColumns>;
 
 /** Sessions that browsers have signed out of, which clients can do often. */
 const MAX_SIGNED_OUT = 10_000;
