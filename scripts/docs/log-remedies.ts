@@ -122,6 +122,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'traffic policy of a cloud endpoint cannot be used':
     'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
+  'too many sessions to log: lines left out':
+    'look for an agent with this authtoken that connects again and again; `times` is how many sessions were left out',
   'traffic policy logs too much: lines left out': 'let the policy log less; `times` is how many lines were left out',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',

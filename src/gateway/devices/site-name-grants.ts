@@ -1,4 +1,5 @@
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { isPermitted as isAllowedBy } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
@@ -31,6 +32,7 @@ export class SiteNameGrants {
   /** Both are asked for every endpoint, of which an agent may bind hundreds in a row. */
   readonly #deviceOf: (credentialId: string) => DeviceRow | null;
   readonly #isSite: (domain: string) => boolean;
+  readonly #failures = new Repeats();
 
   constructor(private readonly deps: SiteNameGrantsDeps) {
     const { database, devices, siteNames } = deps.store;
@@ -135,7 +137,8 @@ export class SiteNameGrants {
         log.warn({ device: known.device_id, domain: hostname }, 'name of a device taken by another authtoken');
     } catch (error) {
       // The operator's agent comes online all the same; the next time, it is tried again.
-      log.error({ err: error, domain: hostname }, 'name not kept from devices');
+      const times = this.#failures.timesDue('name');
+      if (times !== null) log.error({ err: error, domain: hostname, times }, 'name not kept from devices');
     }
   }
 
