@@ -52,7 +52,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'agent listener failed': 'restart the gateway',
   'device waits for approval': 'approve it: `device-agent gateway devices approve <name>`',
   'enrolment refused': 'make a new code with `gateway invite`; many of them: somebody guesses codes',
-  'name not kept from devices': 'free space on the disk; the name is kept when it is bound the next time',
+  'name not kept from devices':
+    'a disk error: free space. Too many names: look for an agent that binds a new name each time, and free its names with `gateway names`. The name is kept when it is bound the next time',
   'name of a device taken by another authtoken':
     'if that was no intention, change the rules of the authtoken that uses it now',
   'event loop stalled': 'look for expensive policies and a busy machine',
