@@ -36,7 +36,6 @@ export class Primary {
     return id === null || id === nodes.self ? undefined : nodes.place(id);
   }
 
-  /** Does something while this node is the primary one. */
   whileSelf(job: PrimaryJob): void {
     this.#jobs.push(job);
     if (this.#isServing) this.#stops.push(job());

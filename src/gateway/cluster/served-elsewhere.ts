@@ -16,9 +16,7 @@ export interface ElsewhereOptions {
   nodes: Nodes;
   endpoints: Pick<EndpointRegistry, 'isAt'>;
   primary: Primary;
-  /**
-   * What the TLS edge with exactly this name or wildcard selects tunnels by, which every node serves; null: it needs none
-   */
+  /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
   edgeAt: (name: string) => { labels: Labels | null } | undefined;
   withLabels: (labels: Labels) => NodePlace | undefined;
   catchUp: () => Promise<void>;
@@ -111,7 +109,6 @@ export class ServedElsewhere implements OtherNodes {
 
 /** Keeps the ports of tcp endpoints open that are online at other nodes. */
 export class RelayedPorts {
-  /** Keys of rows by port. */
   readonly #rows = new Map<number, Set<string>>();
 
   constructor(

@@ -49,9 +49,8 @@ export class SiteNameGrants {
   }
 
   /**
-   * Decides about a name that an agent asks for; `isPermitted`: the rules of its authtoken allow the name.
-   *
-   * @returns why it cannot have it; `grantable`: it is a device that can, whatever its rules say; null: its rules decide
+   * Decides about a name that an agent asks for; `isPermitted`: whether the rules of its authtoken allow it.
+   * @returns why it cannot have it; `grantable`: its device can, whatever the rules say; null: the rules decide
    */
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
     return this.#judge(this.#deviceOf(credentialId), credentialId, hostname, isPermitted);
@@ -70,9 +69,7 @@ export class SiteNameGrants {
   }
 
   /**
-   * Keeps a name for the agent that has just bound it, before it learns so: a device gets a name that it can have; one that
-   * rules allow is kept from devices.
-   *
+   * Keeps a name for the agent that has just bound it: for its device, or, where rules allow it, from all devices.
    * @returns why a device cannot have it: another one was faster
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {

@@ -36,15 +36,12 @@ export interface EdgeServerOptions {
   /** The domain or wildcard of this gateway that a name belongs to, online or not; left out: it has no domains. */
   domainOf?: (name: string) => string | null;
   challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
-  /** Whether an IP restriction refuses a client; left out: there are none. */
   isRefused?: RefusesClient;
   /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
   services?: ReadonlyMap<string, RequestListener>;
   serviceMessages?: MessageClasses;
   agents?: AgentConnections;
-  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
   authorityPem?: (id: string) => string | null;
-  /** Creates the router of the TLS edges; left out: there are no edges. */
   tlsEdges?: (parts: TlsRouteParts) => TlsEdgeRouter;
   tlsLimits?: Partial<TlsLimits>;
   /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
@@ -58,7 +55,6 @@ export interface EdgeServerOptions {
   httpsPort: number;
   /** Left out: there are none in front of the gateway. */
   balancers?: LoadBalancers | null;
-  /** Left out: this gateway is the only one. */
   relays?: Relays | null;
   counters: EdgeCounters;
   log: Log;

@@ -24,12 +24,10 @@ export interface RoutingOptions {
   endpoints: EndpointDirectory;
   services?: ReadonlyMap<string, unknown>;
   challenges?: { http: HttpChallenges };
-  /** Left out: there are no IP restrictions. */
   isRefused?: RefusesClient;
   counters: EdgeCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
-  /** Left out: this gateway is the only one. */
   relays?: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
 }
 

@@ -36,27 +36,17 @@ export interface TlsEdgeRoute {
   serve(client: HelloClient): Promise<boolean>;
 }
 
-/** The TLS edges, as the public TLS port needs them. */
 export interface TlsEdgeRouter {
   hasName(name: string): boolean;
-  /**
-   * @param ports all numbers that hostports may name the port by, in order of precedence
-   * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
-   */
+  /** @param ports all numbers of the port, in order of precedence; `isHidden`: something else takes precedence for a name */
   routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsEdgeRoute;
-  /**
-   * Opens the further ports that hostports name.
-   *
-   * @param shared numbers of the shared port
-   * @param accept takes connections to a further port
-   */
+  /** Opens the further ports that hostports name; `shared`: numbers of the shared port. `accept` takes their connections. */
   openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void;
   closePorts(): void;
 }
 
 /** What connections are served with once their ClientHello has been read. */
 export interface TlsRouteParts {
-  /** Finds the endpoints that policies forward to. */
   internal: InternalLookupFor;
   handshakes: Handshakes;
   streams: StreamProxy;
@@ -75,9 +65,7 @@ export interface TlsMuxOptions extends TlsRouteParts {
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
-  /** Left out: there are no IP restrictions. */
   isRefused: RefusesClient | undefined;
-  /** Left out: this gateway is the only one. */
   relays: Relays | undefined;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;

@@ -46,8 +46,8 @@ export class TcpPortAllocator {
   constructor(private readonly options: TcpPortAllocatorOptions) {}
 
   /**
-   * @param wanted null for a port that was never used, or else the least recently used one
-   * @param ranges where that one is; empty for any of the gateway's
+   * @param wanted null for one that was never used, or else the least recently used one, in one of the `ranges`; empty: in
+   * any
    * @throws {RpcError} when no port or not this port is available
    */
   async claim(wanted: number | null, ranges: readonly PortRange[] = []): Promise<{ port: number; lease: PortLease }> {
@@ -123,11 +123,7 @@ export class TcpPortAllocator {
   }
 }
 
-/**
- * The ports of a range: first those that were never used, from any of them on, then those that were.
- *
- * @param used least recently used first
- */
+/** The ports of a range, those that were never used first, from any of them on. @param used least recently used first */
 export function portsInOrder(range: PortRange, used: readonly number[]): number[] {
   const known = new Set(used);
   const all = Array.from({ length: range.last - range.first + 1 }, (_, at) => range.first + at);

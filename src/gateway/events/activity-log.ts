@@ -59,10 +59,7 @@ class Sample {
   }
 }
 
-/**
- * Events that are no changes, on their way to the store: they are written once a second, and only if a destination is
- * subscribed to them. Never more than a thousand are held.
- */
+/** Events that are no changes, on their way to the store: written once a second if wanted; a thousand at most. */
 export class ActivityLog implements Activity {
   #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
@@ -89,7 +86,6 @@ export class ActivityLog implements Activity {
     this.#writeSoon();
   }
 
-  /** Writes what is left. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     for (let left = Number.POSITIVE_INFINITY; this.#events.length < left; ) {

@@ -28,11 +28,7 @@ export class OptionBytes {
 
   constructor(private readonly limit: number) {}
 
-  /**
-   * @param size bytes of the request, or of its compiled policy
-   * @returns a function that returns them
-   * @throws {RpcError} when the allowance is used up
-   */
+  /** @param size bytes of the request or its policy @returns gives them back @throws {RpcError} when they are too many */
   take(credentialId: string, size: number, overhead = ENDPOINT_BYTES): () => void {
     let bytes = size + overhead;
     const taken = this.#taken.get(credentialId) ?? 0;
@@ -57,10 +53,7 @@ const MIB = 1_048_576;
 const SHARE = 1 / 8;
 const [LEAST, MOST] = [64 * MIB, 512 * MIB];
 
-/**
- * The memory for data on its way through agent sessions. One authtoken can have half of it, and one session a quarter.
- * Beyond a limit, the stream that holds the most ends.
- */
+/** The memory for data in agent sessions: half for an authtoken, a quarter for a session. Beyond, the largest stream ends. */
 export class AgentMemory {
   readonly #whole: MemoryBudget;
 
@@ -93,10 +86,7 @@ export class LoggedSessions {
   }
 }
 
-/**
- * How many glitches agents may have. They belong to an authtoken at one network, so that reconnecting does not renew them;
- * agents elsewhere may have the same authtoken.
- */
+/** How many glitches agents may have: by authtoken and network, so that reconnecting does not renew them. */
 export class GlitchLimits {
   readonly #buckets = new TokenBuckets(GLITCHES);
 

@@ -24,20 +24,12 @@ const ANSWERED_MS = 2_000;
 const AUTH_LIMITS = { bytes: 8192, values: 256 };
 
 export interface SessionDirectory {
-  /**
-   * Adds a session that has just authenticated, and ends older ones of the same agent.
-   *
-   * @throws {RpcError} at the session limit
-   */
+  /** Adds a session that has just authenticated, and ends older ones of the agent. @throws {RpcError} at the limit */
   add(session: AgentSession, link: AgentLink): void;
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
   find(id: string, credentialId: string): AgentSession | undefined;
-  /**
-   * Makes the link the second one of a session.
-   *
-   * @throws {RpcError} at the limit on such links
-   */
+  /** Makes the link the second one of a session. @throws {RpcError} at the limit on such links */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;
 }

@@ -198,7 +198,6 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
     return bindingOf(this);
   }
 
-  /** As the management API shows it. */
   view(): LiveEndpoint {
     const { owner } = this;
     return {

@@ -108,7 +108,6 @@ export class AgentSession implements ListenerOwner {
   readonly #isLogged: boolean;
   readonly #listeners: SessionListeners;
   readonly #announced: Announced;
-  /** What all its links may hold together. */
   readonly #memory: MemoryBudget;
   readonly #largestWindow: number;
   readonly #requests: RequestsStreams;

@@ -32,7 +32,6 @@ import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 export interface AddressLeases {
   /**
    * The endpoint then has to go online, or not to; `settle` says that this is decided.
-   *
    * @throws {RpcError} when another gateway has its address
    */
   take(endpoint: LiveEndpoint): Promise<void>;
@@ -47,7 +46,6 @@ export interface EndpointBinderOptions {
   policies: EndpointPolicies;
   addresses: AddressSettings;
   tcpPorts: TcpPortAllocator | null;
-  /** Left out: this gateway is the only one. */
   leases?: AddressLeases | null;
 }
 
@@ -71,10 +69,7 @@ export class EndpointBinder {
     this.#claims = new EndpointClaims({ ...addresses, endpoints, tcpPorts });
   }
 
-  /**
-   * @param hold called synchronously before the endpoint goes online, so that it ends with its session
-   * @throws {RpcError} when the endpoint cannot be bound as requested
-   */
+  /** @param hold called synchronously before it goes online, so that it ends with its session @throws {RpcError} */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseMessage(BindOptions, request.Opts ?? {}, 'ERR_NGROK_301', 'the options of the endpoint are');
     const wanted = this.#withName(owner, request, wantedAddress(request, options, this.options.addresses));
@@ -93,9 +88,9 @@ export class EndpointBinder {
         this.#claims.check(owner, claim, extra.PoolingEnabled);
         this.#claims.checkPool(endpoint);
         hold(endpoint);
+        if (lease) this.#leases.set(endpoint, lease);
         this.options.endpoints.add(endpoint);
       });
-      if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();
@@ -135,10 +130,7 @@ export class EndpointBinder {
     return sibling ? { ...wanted, host: sibling.host } : wanted;
   }
 
-  /**
-   * @param chargeMemory called with the bytes of a new policy; throws when they are too many
-   * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
-   */
+  /** @param chargeMemory called with the bytes of a new policy; may throw @throws {RpcError} before anything is changed */
   async update(endpoint: BoundEndpoint, changes: PatchRequest, chargeMemory: (memory: number) => void): Promise<void> {
     const { Name, Description, Metadata, PoolingEnabled, TrafficPolicy } = changes;
     if ((PoolingEnabled ?? endpoint.pooled) !== endpoint.pooled) {

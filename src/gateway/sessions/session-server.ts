@@ -45,7 +45,6 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   port: number | null;
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
-  /** Omitted: this gateway is the only one. */
   leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
   node?: SessionNode | null | undefined;
   /** Omitted: a share of the machine's memory. */
@@ -71,7 +70,8 @@ export class SessionServer
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
-  readonly #handshakes = new Set<PendingHandshake>();
+  /** Those on the port for agents that have no TLS yet. */
+  readonly #unsecured = new Set<Socket>();
   readonly #sessions = new Set<AgentSession>();
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
@@ -101,6 +101,8 @@ export class SessionServer
     });
     this.#server = createServer((socket) => {
       noteArrival();
+      this.#unsecured.add(socket);
+      socket.once('close', () => this.#unsecured.delete(socket));
       identified(socket);
     });
   }
@@ -109,11 +111,7 @@ export class SessionServer
     return this.#sessions;
   }
 
-  /**
-   * Starts the listener for agents, if a port is configured; returns the port.
-   *
-   * @throws the system's error when it cannot listen on the port
-   */
+  /** Starts the listener for agents, if a port is configured; returns the port. @throws the system's error */
   async start(): Promise<number | null> {
     const { host, port, log } = this.options;
     if (port === null) return null;
@@ -182,7 +180,7 @@ export class SessionServer
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const link of [...this.#connected]) link.end(new Error('the gateway is stopping'));
-    for (const { socket } of this.#handshakes) socket.destroy();
+    for (const socket of this.#unsecured) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -240,7 +238,6 @@ export class SessionServer
   async #secure(socket: Socket): Promise<void> {
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
-    this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let secured: TLSSocket | null;
@@ -259,7 +256,7 @@ export class SessionServer
       );
     } finally {
       clearTimeout(timer);
-      this.#handshakes.delete(handshake);
+      this.#unsecured.delete(socket);
       this.#handshaking.delete(handshake);
     }
     if (secured) this.accept(secured);

@@ -30,11 +30,7 @@ const REPEATED_MS = 60_000;
 
 type LinksStore = Pick<Store, 'box' | 'credentials' | 'database' | 'now' | 'shareLinks'>;
 
-/**
- * Opens share links for policies. A change of a link takes effect on the next request.
- *
- * @returns a function of the id of who pays for the policy: an authtoken, a cloud endpoint or a TLS edge
- */
+/** Opens share links for policies. @returns a function of the payer: an authtoken, cloud endpoint or TLS edge */
 export function createShareLinks(
   store: LinksStore,
   log: Log,
@@ -123,10 +119,8 @@ export interface ShareLinksContext {
 }
 
 /**
- * Makes a link to an endpoint that is online.
- *
+ * Makes a link to an endpoint that is online. @returns its row, and the link, which is not stored
  * @param credentialId the authtoken that must have the endpoint; null: the operator asks, for an endpoint of anyone
- * @returns its row, and the link, which is not stored
  * @throws {ApiError} when nothing is online there, its policy takes no links, or its owner has too many
  */
 export async function makeShareLink(
@@ -174,11 +168,7 @@ export async function makeShareLink(
   return { row, link: `${urlOfHost(host, addresses)}/ngrok/share/${token}` };
 }
 
-/**
- * Deletes a link. Resolves when no gateway lets anybody in by it.
- *
- * @returns false when there is none
- */
+/** Deletes a link; resolves when no gateway lets anybody in by it. @returns false when there is none */
 export async function revokeShareLink(
   { store, live }: Pick<ShareLinksContext, 'store' | 'live'>,
   id: string,

@@ -148,11 +148,7 @@ export class AuditLog extends Table<typeof columns> {
     return Array.from({ length: count }, () => this.ids().next('evt', latest));
   }
 
-  /**
-   * The rows after one, oldest first.
-   *
-   * @param types of these types only; null: of all
-   */
+  /** The rows after one, oldest first. @param types of these types only; null: of all */
   after(id: string, types: readonly string[] | null, limit: number): AuditRow[] {
     if (types === null) return this.where('id > ? ORDER BY id LIMIT ?', [id, limit]);
     const sql = 'SELECT id FROM audit_log WHERE type = ? AND id > ? ORDER BY id LIMIT ?';

@@ -242,7 +242,6 @@ export class SiteNames {
     return true;
   }
 
-  /** Frees all names of a device. */
   freeAllOf(deviceId: string): void {
     this.database.changes.add('devices', deviceId);
     this.database.run('DELETE FROM site_names WHERE device_id = ? OR released_from = ?', [deviceId, deviceId]);

@@ -13,7 +13,6 @@ export interface ProvisioningJob {
   msg: string;
   started_at: string;
   retries_at: string | null;
-  /** Failures so far. */
   attempts: number;
 }
 
@@ -100,10 +99,7 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
     super(database, 'reserved_domains', domainColumns);
   }
 
-  /**
-   * The reserved domain that covers a hostname: its own, else the closest wildcard above it. Only an equal or wider wildcard
-   * covers a wildcard.
-   */
+  /** The reserved domain that covers a hostname: its own, else the closest wildcard; a wildcard's is equal or wider. */
   covering(host: string): ReservedDomainRow | null {
     return this.#covering(host)[0] ?? null;
   }

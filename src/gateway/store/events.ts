@@ -115,7 +115,6 @@ export const ACTIVITY_TYPES = [
 ] as const;
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
-/** Takes events that are no changes. */
 export interface Activity {
   /**
    * @param describe called only if somebody wants the event
@@ -144,7 +143,6 @@ export class ActivityEvents extends Table<typeof activityColumns> {
     return rows.map(({ object, ...row }) => ({ ...row, before: null, after: object, by: null, from_address: null }));
   }
 
-  /** Deletes the events before one. */
   forgetBefore(id: string): void {
     this.database.run('DELETE FROM activity_events WHERE id < ?', [id]);
   }

@@ -57,11 +57,7 @@ export class ApplicationSessions extends Table<typeof sessionColumns> {
     return this.where('id < ? AND expires_at > ? ORDER BY id DESC LIMIT ?', [before ?? '~', now, limit]);
   }
 
-  /**
-   * Adds a row, and deletes expired ones. Beyond the limit, the payer with the most loses its oldest one.
-   *
-   * @param limit rows in all
-   */
+  /** Adds a row, and deletes expired ones. Beyond `limit` rows in all, the payer with the most loses its oldest one. */
   add(row: ApplicationSessionRow, limit: number): void {
     const expired = this.where('expires_at <= ? ORDER BY expires_at LIMIT ?', [row.created_at, DELETED_AT_ONCE]);
     for (const { id } of expired) this.forget(id);
@@ -111,10 +107,9 @@ export class EndedSignIns extends Table<typeof endedColumns> {
   }
 
   /**
-   * Ends sign-ins, inside a transaction. Of each host, person and session, only the latest end is kept. Beyond the limit of
-   * sessions that browsers have signed out of, the payer with the most loses its oldest one.
-   *
-   * @param keepMs rows older than this are deleted: no session lasts as long
+   * Ends sign-ins, inside a transaction. Of each host, person and session, only the latest end is kept, for `keepMs`: no
+   * session lasts longer. Beyond the limit of sessions that browsers have signed out of, the payer with the most loses its
+   * oldest one.
    */
   end(row: EndedSignInsRow, keepMs: number, limit = MAX_SIGNED_OUT): void {
     const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();

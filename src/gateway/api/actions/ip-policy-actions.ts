@@ -89,7 +89,6 @@ export function ipRestrictionActions({ store, live, links }: ApiContext): Action
     },
   };
   const actions = storedActions(store.database, stored);
-  /** Ends sessions of agents that it no longer allows. */
   const inEffect = async <T>(answer: Promise<T>): Promise<T> => {
     const answered = await answer;
     await live.revoke({});

@@ -20,7 +20,6 @@ export interface Stored<R extends Resource, Row> {
     delete(id: string): unknown;
   };
   shown(row: Row): z.output<R['answer']>;
-  /** Writes a changed row; the default updates it. */
   update?(row: Row): void;
   /** Throws when an existing row cannot be deleted. */
   checkRemoval?(row: Row): void;

@@ -160,10 +160,7 @@ interface AdmittedEndpoint extends Admission {
   inside: ClientConnection | null;
 }
 
-/**
- * Takes HTTP connections through the phase on_tcp_connect. Over HTTP, the endpoint is known only with a request, so the
- * phase runs with a connection's first request for each endpoint.
- */
+/** Takes HTTP connections through on_tcp_connect with the first request for each endpoint: before, it is not known. */
 export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
   readonly #admitted = new WeakMap<Socket, AdmittedEndpoint>();

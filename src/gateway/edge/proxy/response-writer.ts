@@ -129,10 +129,7 @@ export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySin
   return passingOn(eventStream(request, response), sink, res);
 }
 
-/**
- * A stream that compresses what is written to it and sends it as the body of a response. It takes no more when the
- * processor time for compression is used up, until some is left again.
- */
+/** A stream that compresses a response's body. It takes no more while the processor time for compression is used up. */
 export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes }: Compression): Transform {
   const encoder = ENCODERS[encoding]();
   const compress = encoder._transform;

@@ -47,10 +47,7 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly forwardsTo = '';
   readonly traffic = new EndpointTraffic();
 
-  /**
-   * @param open opens a connection for a client
-   * @param writesForwarded see {@link GatewayEndpoint}
-   */
+  /** @param open opens a connection for a client; `writesForwarded`: see {@link GatewayEndpoint} */
   constructor(
     readonly protocol: EndpointProtocol,
     readonly host: string,
@@ -96,13 +93,11 @@ export interface RemoteEndpointsOptions {
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
   onFailure: OnFailure;
-  /** A name has had no request for long. */
   forget: (endpoint: RemoteEndpoint) => void;
 }
 
 /** What other nodes serve of the requests that are decrypted here. */
 export class RemoteEndpoints {
-  /** By node, scheme and name. */
   readonly #endpoints = new Map<string, RemoteEndpoint>();
   #authorities: SecureContext | undefined;
 

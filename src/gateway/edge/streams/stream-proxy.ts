@@ -13,7 +13,6 @@ import { meetsClientDemands } from '../tls/handshakes.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 
 export interface StreamProxyOptions {
-  /** Finds the endpoints that policies forward to; left out: there are none. */
   internal?: InternalLookupFor;
   /** Milliseconds without a byte in either direction after which a connection is closed. */
   idleTimeout?: number | undefined;

@@ -17,13 +17,10 @@ export interface TcpListenersOptions {
   endpoints: Pick<EndpointDirectory, 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
   };
-  /** Finds the endpoints that policies forward to. */
   internal: InternalLookupFor;
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
-  /** Whether an IP restriction refuses a client. */
   isRefused: RefusesClient;
-  /** Left out: this gateway is the only one. */
   relays?: Relays | null;
   balancers: LoadBalancers | null;
   counters: EdgeCounters;

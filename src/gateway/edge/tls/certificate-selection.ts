@@ -37,10 +37,7 @@ export class CertificateSelection {
     await this.#default.leafFor('');
   }
 
-  /**
-   * @param name lower case; empty when the client named none
-   * @throws when a certificate cannot be issued
-   */
+  /** @param name lower case; empty when the client named none @throws when a certificate cannot be issued */
   async pairFor(name: string): Promise<CertifiedKey> {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
@@ -92,10 +89,7 @@ interface Entry {
   renewAt: number;
 }
 
-/**
- * The local CA's certificates by hostname, each issued on first use. Each name has its own certificate: many clients
- * reject a wildcard directly below a top-level name, for example localhost.
- */
+/** The local CA's certificates by hostname, issued on first use. One each: many clients reject wildcards like *.localhost. */
 export class CertificateCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
   readonly #now: () => number;

@@ -26,9 +26,7 @@ export class PostgresConnection {
 
   /**
    * Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it.
-   *
-   * @throws {DatabaseAway} when it cannot be reached, or does not answer in time
-   * @throws {OperatorError} when it refuses a statement
+   * @throws {DatabaseAway} without an answer in time @throws {OperatorError} when it refuses a statement
    */
   async inTurn<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
     const client = await this.#connect();

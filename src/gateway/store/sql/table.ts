@@ -94,7 +94,6 @@ export class Table<Columns extends Identified> {
     if (this.database.notesChanges) this.#note(null, row);
   }
 
-  /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
     const before = this.database.notesChanges ? this.get(row.id) : null;
     this.database.changes.add(this.name, row.id);

@@ -14,10 +14,7 @@ import { ConnectionMemory, type MemoryHolder } from '../client-memory.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 
-/**
- * Streams that the client resets. Each may have cost a request to an upstream, which rapid reset attacks exploit
- * (CVE-2023-44487). Leaving a page with many images resets about a hundred.
- */
+/** Streams that the client resets, as in rapid reset attacks (CVE-2023-44487). Leaving a page resets about a hundred. */
 const RESETS = { burst: 200, perMs: 0.02 };
 
 /** PING and SETTINGS frames; gRPC sends a PING per round trip to measure bandwidth. */
