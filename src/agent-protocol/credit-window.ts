@@ -5,7 +5,7 @@ const LEAST_SAMPLE_MS = 20;
 const FASTER = 1.25;
 const PATIENCE = 3;
 
-export interface CreditBounds {
+interface CreditBounds {
   /** Credit of a stream that is not bulk, in bytes. */
   least: number;
   /** Credit until the stream has its speed, at least; in bytes. */

@@ -81,7 +81,7 @@ export interface RpcFeed {
   receiver: ChannelReceiver;
 }
 
-export type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer | RpcFeed>;
+type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer | RpcFeed>;
 
 /**
  * Answers the request on an RPC stream that the peer opened: one JSON object in, one out, then FIN. It always answers:

@@ -4,7 +4,7 @@ import type { IpRule, PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { Store } from '../store/store.ts';
 
 /** The other side of a connection; sockets are. */
-export interface Remote {
+interface Remote {
   readonly remoteAddress?: string | undefined;
 }
 

@@ -10,7 +10,7 @@ import type { Nodes } from './nodes.ts';
 const FACT = 'primary_node';
 
 /** What only one node does: it is started, and stopped by what that returns. */
-export type PrimaryJob = () => () => Promise<void>;
+type PrimaryJob = () => () => Promise<void>;
 
 /**
  * Chooses the one node that serves the management API and obtains certificates. It stays until it is silent; then another one

@@ -16,11 +16,7 @@ export function isFree(name: string, inUse: readonly string[]): boolean {
 }
 
 /** The wanted name, with a number if it is not free; `isEnd`: whether a name directly below the site ends in `-<name>` */
-export function freeName(
-  wanted: string,
-  inUse: readonly string[],
-  isEnd: (name: string) => boolean = () => false,
-): string {
+export function freeName(wanted: string, inUse: readonly string[], isEnd: (name: string) => boolean): string {
   const taken = takenBy(inUse);
   if (isFreeAmong(wanted, taken) && !isEnd(wanted)) return wanted;
   for (let number = 2; ; number += 1) {

@@ -20,7 +20,7 @@ import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
 import type { Relays } from './relays/relays.ts';
 
-export interface RoutingOptions {
+interface RoutingOptions {
   endpoints: EndpointDirectory;
   services?: ReadonlyMap<string, unknown>;
   challenges?: { http: HttpChallenges };

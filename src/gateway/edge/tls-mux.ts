@@ -52,7 +52,7 @@ export interface TlsRouteParts {
   streams: StreamProxy;
 }
 
-export interface TlsMuxOptions extends TlsRouteParts {
+interface TlsMuxOptions extends TlsRouteParts {
   endpoints: EndpointDirectory;
   /** Null: the gateway has no edges. */
   edges: TlsEdgeRoute | null;

@@ -6,13 +6,13 @@ import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoi
 import type { EndpointRegistry } from './endpoint-registry.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
-export interface EndpointClaimsOptions extends AddressSettings {
+interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
   tcpPorts: TcpPortAllocator | null;
 }
 
 /** An address that was free or can be shared; a tcp address comes with its open port. */
-export interface Claim {
+interface Claim {
   readonly address: EndpointAddress;
   readonly lease: PortLease | null;
   /** Whether the agent asked for this name. One that the gateway chose is nobody's afterwards. */

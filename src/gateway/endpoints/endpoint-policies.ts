@@ -30,7 +30,7 @@ const LINE_BYTES = 256;
 const ENCODER_SHARE = 1 / 8;
 const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 
-export interface EndpointPoliciesOptions {
+interface EndpointPoliciesOptions {
   ipPolicies: PolicyPorts['ipPolicies'];
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */

@@ -174,11 +174,3 @@ export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint
   command: (...sent) => agents.command(...sent),
   revoke: (revoked) => agents.revoke(revoked),
 });
-
-export const nothingOnline: LiveView = {
-  sessions: () => [],
-  tunnels: () => [],
-  endpoints: () => [],
-  command: () => false,
-  revoke: async () => {},
-};

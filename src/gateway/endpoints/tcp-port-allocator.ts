@@ -25,7 +25,7 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
-export interface TcpPortAllocatorOptions {
+interface TcpPortAllocatorOptions {
   range: PortRange;
   opener: PortOpener;
   memory: PortMemory;
@@ -50,7 +50,7 @@ export class TcpPortAllocator {
    * any
    * @throws {RpcError} when no port or not this port is available
    */
-  async claim(wanted: number | null, ranges: readonly PortRange[] = []): Promise<{ port: number; lease: PortLease }> {
+  async claim(wanted: number | null, ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
     const claimed =
       wanted === null ? await this.#choose(ranges) : { port: wanted, lease: await this.#openWanted(wanted) };
     const { memory, log } = this.options;

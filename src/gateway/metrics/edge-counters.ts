@@ -5,7 +5,7 @@ export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
 /** A request that an endpoint's policy or an IP restriction has refused. */
-export interface RefusedRequest {
+interface RefusedRequest {
   readonly url: string;
   readonly req: {
     readonly method?: string | undefined;
@@ -18,7 +18,7 @@ export interface RefusedRequest {
 }
 
 /** A connection that was refused before a request, or without any. */
-export interface DeniedConnection {
+interface DeniedConnection {
   readonly url: string;
   readonly client: { readonly remoteAddress?: string | undefined };
 }

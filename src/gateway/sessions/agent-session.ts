@@ -82,7 +82,7 @@ export interface SessionLink {
 
 type Announced = Omit<AuthRequest['Extra'], 'authtoken'>;
 
-export interface AgentIdentity {
+interface AgentIdentity {
   /** `ts_…`, the protocol's `ClientId`; agents keep it when they reconnect. */
   id: string;
   credential: Credential;

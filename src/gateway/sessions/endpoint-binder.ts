@@ -40,7 +40,7 @@ export interface AddressLeases {
   isIdOfOther(id: string, credentialId: string): boolean;
 }
 
-export interface EndpointBinderOptions {
+interface EndpointBinderOptions {
   endpoints: EndpointRegistry;
   ids: IdSource;
   policies: EndpointPolicies;
@@ -53,7 +53,7 @@ const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
 
 /** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
-export interface Bound {
+interface Bound {
   endpoint: BoundEndpoint;
   answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string; TunnelID: string } };
   /** Whether the agent asked for its name, which has to be kept before the agent gets the answer. */

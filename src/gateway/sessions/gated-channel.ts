@@ -6,7 +6,7 @@ import { turnTime } from '../../lib/time/loop-turn.ts';
 import { EndpointTraffic } from '../endpoints/endpoint.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
-export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
+type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
 
 export interface GatedChannelObserver {
   /** The agent has consumed `total` bytes. Not called in the stage `answered`. */

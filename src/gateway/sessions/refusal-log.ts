@@ -5,7 +5,7 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 
 /** The agent that was refused; before it has authenticated, only its address is known. */
-export interface RefusedAgent {
+interface RefusedAgent {
   address: string;
   /** `ts_…` */
   session?: string;

@@ -40,7 +40,7 @@ const ABANDONED_MS = 10_000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
-export interface GateUser {
+interface GateUser {
   /** The link for the next stream: the one with the least bytes on their way. */
   link(): Connection;
   /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */

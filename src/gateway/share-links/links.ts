@@ -31,19 +31,14 @@ const REPEATED_MS = 60_000;
 type LinksStore = Pick<Store, 'box' | 'credentials' | 'database' | 'now' | 'shareLinks'>;
 
 /** Opens share links for policies. @returns a function of the payer: an authtoken, cloud endpoint or TLS edge */
-export function createShareLinks(
-  store: LinksStore,
-  log: Log,
-  wallClock = Date.now,
-  clock = systemClock,
-): (payer: string) => ShareLinksPort {
+export function createShareLinks(store: LinksStore, log: Log): (payer: string) => ShareLinksPort {
   const cookies = new CookieSeal<string>(
     'share link',
     (purpose) => store.box.keyFor(purpose),
     REMEMBERED_COOKIES,
-    wallClock,
+    Date.now,
   );
-  const attempts = new RequestRate(ATTEMPTS, () => clock.now());
+  const attempts = new RequestRate(ATTEMPTS, () => systemClock.now());
   const openings = new BoundedMap<string, { at: number; link: Promise<ShareLink | null> }>(MAX_OPENINGS);
 
   return (payer) => {
@@ -83,14 +78,14 @@ export function createShareLinks(
       async open(token, host, browser, clientIp) {
         const key = browser === '' ? null : `${token} ${browser}`;
         const before = key === null ? undefined : openings.get(key);
-        if (before !== undefined && clock.now() - before.at < REPEATED_MS) {
+        if (before !== undefined && systemClock.now() - before.at < REPEATED_MS) {
           // It may have been revoked since.
           return withToken(token, host) === null ? null : before.link;
         }
         if (usable(token, host) === null) return null;
         const link = use(token, host, clientIp);
         if (key === null) return link;
-        openings.set(key, { at: clock.now(), link });
+        openings.set(key, { at: systemClock.now(), link });
         // It was not used: the next attempt may succeed.
         link.catch(() => openings.delete(key));
         return link;
@@ -112,7 +107,7 @@ function shown({ id, expires_at }: ShareLinkRow): ShareLink {
 /** Links that one owner of endpoints can have at a time. */
 const MAX_LINKS = 1_000;
 
-export interface ShareLinksContext {
+interface ShareLinksContext {
   store: Store;
   live: Pick<LiveView, 'endpoints' | 'revoke'>;
   addresses: AddressSettings;
@@ -193,11 +188,7 @@ export function endpointOwner({
 }
 
 /** The endpoint that serves a host, preferring one that takes links; null when there is none, or not of the authtoken. */
-export function endpointAt(
-  host: string,
-  live: Pick<LiveView, 'endpoints'>,
-  credentialId: string | null,
-): LiveEndpoint | null {
+function endpointAt(host: string, live: Pick<LiveView, 'endpoints'>, credentialId: string | null): LiveEndpoint | null {
   const names = coveringNames(host);
   const covering = new Set(names);
   const serving = live

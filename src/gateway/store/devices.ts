@@ -9,7 +9,7 @@ import {
   json,
   nullable,
   type RowOf,
-  Table,
+  tableOf,
   text,
 } from './sql/table.ts';
 
@@ -56,11 +56,7 @@ export type Sighting = Pick<DeviceRow, 'online' | 'last_seen_at' | 'last_ip' | '
 /** Row of `facts` with the time until which devices were certainly online that are marked as such. */
 const SEEN_UNTIL = 'devices_seen_until';
 
-export class Devices extends Table<typeof deviceColumns> {
-  constructor(database: Database) {
-    super(database, 'devices', deviceColumns);
-  }
-
+export class Devices extends tableOf('devices', deviceColumns) {
   byInstallation(hash: Buffer): DeviceRow | null {
     return this.where('install_hash = ?', [hash])[0] ?? null;
   }
@@ -124,11 +120,7 @@ const keyColumns = {
 export type EnrolmentKeyRow = RowOf<typeof keyColumns>;
 
 /** Keys with which devices join a site; only the hashes of their secrets are stored. */
-export class EnrolmentKeys extends Table<typeof keyColumns> {
-  constructor(database: Database) {
-    super(database, 'enrolment_keys', keyColumns);
-  }
-
+export class EnrolmentKeys extends tableOf('enrolment_keys', keyColumns) {
   newestOf(site: string): EnrolmentKeyRow | null {
     return this.where('site = ? ORDER BY id DESC LIMIT 1', [site])[0] ?? null;
   }
@@ -194,7 +186,7 @@ export class SiteNames {
   }
 
   /** Whether a name at a site that is not free ends in `-<name>`; those of the device `except` do not count. */
-  hasEnding(site: string, name: string, except: string | null = null): boolean {
+  hasEnding(site: string, name: string, except: string | null): boolean {
     const end = `-${name}.${site}`;
     const sql = `SELECT 1 FROM site_names WHERE site = ? AND substr(hostname, -length(?)) = ?
       AND released_from IS NULL AND device_id IS NOT ? LIMIT 1`;

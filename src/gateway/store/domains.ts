@@ -26,7 +26,7 @@ const STATE = `CASE
   WHEN policy IS NULL THEN 'uploaded'
   ELSE 'ready' END`;
 
-export const managedColumns = {
+const managedColumns = {
   id: text,
   created_at: text,
   domain: text,
@@ -40,7 +40,7 @@ export const managedColumns = {
 export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
 /** A table of names with their certificates and provisioning jobs. */
-export class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
+class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
   /** The number of names in each state; states without names are left out. */
   certificateStates(): { state: CertificateState; names: number }[] {
     return this.database.all(`SELECT ${STATE} AS state, COUNT(*) AS names FROM ${this.name} GROUP BY state`);

@@ -1,6 +1,6 @@
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { nullable, type RowOf, Table, text } from './sql/table.ts';
+import { nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 const userColumns = {
   id: text,
@@ -15,11 +15,7 @@ const userColumns = {
 export type ApplicationUserRow = RowOf<typeof userColumns>;
 
 /** People who have signed in at endpoints, as their identity provider calls them. */
-export class ApplicationUsers extends Table<typeof userColumns> {
-  constructor(database: Database) {
-    super(database, 'application_users', userColumns);
-  }
-
+export class ApplicationUsers extends tableOf('application_users', userColumns) {
   known(issuer: string, subject: string): ApplicationUserRow | null {
     return this.where('issuer = ? AND subject = ?', [issuer, subject])[0] ?? null;
   }
@@ -88,7 +84,7 @@ const endedColumns = {
 };
 
 /** Sign-ins at a host, those of one person of an identity provider, or one of theirs, end that began before the row. */
-export type EndedSignInsRow = RowOf<typeof endedColumns>;
+type EndedSignInsRow = RowOf<typeof endedColumns>;
 
 /** Sessions that browsers have signed out of, which clients can do often. */
 const MAX_SIGNED_OUT = 10_000;

@@ -13,7 +13,7 @@ const BACKDATING = DAY;
 /** Earlier, the clock is wrong: a device without a clock battery starts in 1970, and gets the time minutes later or never. */
 const EARLIEST_PLAUSIBLE = Date.parse('2025-01-01T00:00:00Z');
 
-export interface Validity {
+interface Validity {
   notBefore: Date;
   notAfter: Date;
 }

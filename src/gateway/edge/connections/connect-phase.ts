@@ -57,7 +57,7 @@ export function internalLookup({
     endpoints.internal(protocol, host, port) ?? relays?.internalFor(client, { protocol, host, port });
 }
 
-export type ConnectResult =
+type ConnectResult =
   | { readonly kind: 'upstream' }
   | { readonly kind: 'rejected' }
   | { readonly kind: 'internal'; readonly url: string; readonly target: GatewayEndpoint };
@@ -81,7 +81,7 @@ export function runConnectPhase(
 }
 
 /** A record of the rules that act on a connection, for those who watch the endpoint; undefined when nobody does. */
-export function recordFor(connection: ClientConnection, { feed }: GatewayEndpoint): RuleRecord | undefined {
+function recordFor(connection: ClientConnection, { feed }: GatewayEndpoint): RuleRecord | undefined {
   if (feed !== null) connection.record = new RuleRecord();
   return connection.record;
 }

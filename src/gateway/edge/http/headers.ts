@@ -103,7 +103,7 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   ERROR_CODE_HEADER,
 ]);
 
-export interface Forwarded {
+interface Forwarded {
   address: string;
   protocol: 'http' | 'https';
 }

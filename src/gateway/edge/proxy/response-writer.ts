@@ -7,7 +7,7 @@ import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { eventStream } from './event-stream.ts';
 
-export interface BodySink extends Pick<ClientResponse, 'write'> {
+interface BodySink extends Pick<ClientResponse, 'write'> {
   end(last?: Buffer): unknown;
   once(event: 'drain', listener: () => void): unknown;
 }
@@ -30,7 +30,7 @@ export class ResponseWriter {
   constructor(
     private readonly res: ClientResponse,
     private connection: UpstreamLink | null,
-    private readonly sink: BodySink = res,
+    private readonly sink: BodySink,
   ) {}
 
   /** Schedules the head, with the part of the body that arrives in this turn. */

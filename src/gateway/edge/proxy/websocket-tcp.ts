@@ -25,7 +25,7 @@ const SUBPROTOCOL = 'binary';
 
 const SWITCHING_PROTOCOLS = 101;
 
-export interface ConvertedClient {
+interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;
   onConnected: OnConnected;

@@ -19,7 +19,7 @@ import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
 /** Answers other nodes, and takes connections that they have passed on. */
-export interface RelayedConnections {
+interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
   answer(question: NodeQuestion): Promise<string>;

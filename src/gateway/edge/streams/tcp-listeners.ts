@@ -12,7 +12,7 @@ import type { Relays } from '../relays/relays.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
-export interface TcpListenersOptions {
+interface TcpListenersOptions {
   host: string;
   endpoints: Pick<EndpointDirectory, 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;

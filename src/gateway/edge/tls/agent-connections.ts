@@ -1,6 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 
-export interface AgentServer {
+interface AgentServer {
   accept(secured: TLSSocket): void;
 }
 

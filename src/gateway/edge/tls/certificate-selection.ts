@@ -4,7 +4,7 @@ import type { DomainCertificates } from '../../certificates/domain-certificates.
 import type { CertifiedKey, Leaf } from '../../certificates/local-ca/certificate-files.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 
-export interface CertificateSelectionOptions {
+interface CertificateSelectionOptions {
   ca: LocalCa;
   /** Certificates of reserved domains; they take precedence over those of the local CA. */
   domains?: Pick<DomainCertificates, 'pairFor'> | undefined;

@@ -20,7 +20,7 @@ export interface HelloClient {
   handshakeDone(): void;
 }
 
-export interface HandshakeOptions {
+interface HandshakeOptions {
   /** Application protocols to offer; left out: no negotiation. */
   protocols?: string[];
   demands?: HandshakeDemands;

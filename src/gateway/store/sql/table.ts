@@ -133,6 +133,14 @@ export class Table<Columns extends Identified> {
   }
 }
 
+/** The table with this name and columns, for a class with queries of its own. */
+export const tableOf = <Columns extends Identified>(name: string, columns: Columns) =>
+  class extends Table<Columns> {
+    constructor(database: Database) {
+      super(database, name, columns);
+    }
+  };
+
 /** A row with new values in some of its columns; absent and undefined columns keep theirs. */
 export function changed<Row extends object>(row: Row, changes: { [Name in keyof Row]?: Row[Name] | undefined }): Row {
   const result = { ...row };

@@ -31,7 +31,7 @@ const STREAM_BYTES = 8192;
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
 
-export interface Http2ClientOptions {
+interface Http2ClientOptions {
   limits: HttpLimits;
   memory: MemoryBudget;
   handler: HttpHandler;
