@@ -207,6 +207,7 @@ export class Cluster {
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
+    this.#ports?.stop();
     await this.primary.stop();
     await this.leases.stop();
   }

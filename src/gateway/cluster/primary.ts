@@ -20,6 +20,7 @@ export class Primary {
   readonly #jobs: PrimaryJob[] = [];
   readonly #stops: (() => Promise<void>)[] = [];
   #isServing = false;
+  #isStopped = false;
   readonly #failures = new Repeats();
 
   constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {}
@@ -48,14 +49,20 @@ export class Primary {
       if (times !== null && !(error instanceof DatabaseAway))
         this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
     });
-    if (this.isSelf === this.#isServing) return;
+    if (this.#isStopped || this.isSelf === this.#isServing) return;
     this.#isServing = !this.#isServing;
     this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
     if (this.#isServing) for (const job of this.#jobs) this.#stops.push(job());
-    else await this.stop();
+    else await this.#endJobs();
   }
 
+  /** Ends its jobs for good, also while it becomes the primary node. */
   async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#endJobs();
+  }
+
+  async #endJobs(): Promise<void> {
     await Promise.all(this.#stops.splice(0).map((stop) => stop()));
   }
 

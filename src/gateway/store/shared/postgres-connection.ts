@@ -77,6 +77,10 @@ export class PostgresConnection {
     } catch (error) {
       throw new DatabaseAway(messageOf(error), error);
     }
+    if (this.#closed) {
+      void client.end().catch(() => {}); // broken already
+      throw new DatabaseAway('closed', null);
+    }
     this.#client = client;
     return client;
   }
