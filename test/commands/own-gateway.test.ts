@@ -95,18 +95,6 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
     expect(await (await post('cam.siteb.example.com')).json()).toMatchObject({ error_code: 'ERR_NGROK_316' });
   });
 
-  it('setup finds everything when it runs again', async () => {
-    const { code, stdout } = await setup('--no-wait');
-    expect(code).toBe(0);
-    expect(stdout).toMatch(/^domain +\*\.sitea\.example\.com \(rd_\w+\) found$/m);
-    expect(stdout).toMatch(/^bot user +site A \(bot_\w+\) found$/m);
-    expect(stdout).toMatch(/^authtoken +cr_\w+ exists from an earlier run/m);
-    // Generating a 4096-bit key is slow.
-    await expect
-      .poll(async () => JSON.parse((await setup('--no-wait', '--json')).stdout).certificate, { timeout: 25_000 })
-      .toBe('ready');
-  });
-
   it('setup names the setting to change when the gateway’s CA is unknown', async () => {
     const { code, stderr } = await deviceAgent(
       ['setup', '--domain', 'a.example.com', '--bot', 'b'],

@@ -181,12 +181,6 @@ it('tunnels start --policy reads YAML', async () => {
   expect((await tunnels('show', 'yaml')).stdout).toContain('"type":"deny"');
 });
 
-it('tunnels start --policy sends the policy of a file', async () => {
-  writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
-  expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);
-  expect((await tunnels('show', 'denied')).stdout).toContain('"type":"deny"');
-});
-
 it('tunnels start exits with 2 for an unusable policy file', async () => {
   writeFileSync(join(folder, 'broken.json'), '{');
   for (const file of ['broken.json', 'missing.json']) {
