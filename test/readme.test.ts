@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../src/gateway/store/sql/database.ts';
 import { AgentProcess, CLI } from './support/agent-process.ts';
 import { NO_CURL, unless } from './support/requirements.ts';
-import { makeFolder } from './support/temporary-folder.ts';
+import { sharedFolder } from './support/temporary-folder.ts';
 
 const run = promisify(execFile);
 
@@ -80,7 +80,7 @@ describe('README', () => {
 /** The page's commands as they are printed, on the free ports of this run. */
 // A page's commands run in its order.
 describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () => {
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let agent: AgentProcess;
   let upstream: Server;
   let ports: Record<string, string>;
@@ -116,7 +116,6 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
   afterAll(async () => {
     await agent.end();
     upstream.close();
-    removeFolder();
   });
 
   it('POST /tunnels answers what the page shows', async () => {
@@ -194,7 +193,7 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
 /** Gateway, laptop and device have a folder each. */
 describe('docs/gateway.md and docs/management-client.md', { shuffle: false, ...unless(NO_CURL) }, () => {
   const [, trial, , createKey, setup, look, backup] = GATEWAY.commands();
-  const [root, removeRoot] = makeFolder();
+  const root = sharedFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });
@@ -231,7 +230,6 @@ describe('docs/gateway.md and docs/management-client.md', { shuffle: false, ...u
   afterAll(async () => {
     await device?.end();
     await gateway.end();
-    removeRoot();
   });
 
   it('setup prepares the site and prints the settings that the page shows', async () => {

@@ -10,13 +10,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 const LARGE = Buffer.alloc(32 * 1_048_576, 'a large upload ');
 const sha256 = (data: Buffer) => createHash('sha256').update(data).digest('hex');
 
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 let device: Device;
 let upstream: Server;
 let port: number;
@@ -59,7 +59,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await device.agent.end();
   closing(upstream);
-  removeFolder();
 });
 
 /** A tunnel to the upstream, online when this resolves. */
@@ -174,11 +173,10 @@ describe('a tunnel', () => {
     await tunnel('secure.localhost', `https://localhost:${securePort}`);
     expect((await device.get('secure.localhost')).body).toContain('the service, asked by https');
 
-    const [strictFolder, removeStrict] = makeFolder();
+    const strictFolder = temporaryFolder();
     const strict = await Device.start(strictFolder);
     onTestFinished(async () => {
       await strict.agent.end();
-      removeStrict();
     });
     expect(
       (await strict.post({ domain: 'secure.localhost', forwards_to: `https://localhost:${securePort}` })).status,

@@ -6,7 +6,7 @@ import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -38,8 +38,7 @@ async function startAgent(folder = newFolder()) {
 }
 
 function newFolder(): string {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   return folder;
 }
 

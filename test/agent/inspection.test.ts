@@ -19,7 +19,7 @@ import type {
 } from '../../src/agent/api/inspection/inspection-reports.ts';
 import { CLI, deviceAgent } from '../support/agent-process.ts';
 import { CONNECTORS } from '../support/connectors.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { Device } from './device.ts';
 
@@ -50,7 +50,7 @@ afterAll(() => {
 
 describe.each(CONNECTORS)('with the connector %s', (connector) => {
   const HOST = 'cam.localhost';
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let device: Device;
   beforeAll(async () => {
     device = await Device.start(folder, { AGENT_CONNECTOR: connector });
@@ -59,7 +59,6 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
   });
   afterAll(async () => {
     await device.agent.end();
-    removeFolder();
   });
 
   const call = async <T>(path: string, method = 'GET', body?: object, tunnel = 'cam'): Promise<T> => {

@@ -5,14 +5,14 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { freePorts } from '../support/free-ports.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 /** Greets, as SSH does. */
 let service: Server;
 let device: Device;
 let settings: Record<string, string>;
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 beforeAll(async () => {
   service = createServer((socket: Socket) => socket.on('error', () => {}).end('SSH-2.0-device\r\n'));
   service.listen(0, '127.0.0.1');
@@ -24,7 +24,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await device.agent.end();
   service.close();
-  removeFolder();
 });
 
 const servicePort = () => (service.address() as AddressInfo).port;

@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 /** Gateway, operator and device run as separate processes that share only what the commands print. */
 describe('a standalone gateway, from the first start to a tunnel', { shuffle: false }, () => {
-  const [root, removeRoot] = makeFolder();
+  const root = sharedFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });
@@ -42,7 +42,6 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
     await device?.end();
     await gateway.end();
     upstream.close();
-    removeRoot();
   });
 
   it('logs at the first start how to create an API key', async () => {

@@ -1,31 +1,23 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { takenPort } from '../support/loopback.ts';
 import { NO_DEV_FULL, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
 
 let folder: string;
-let remove: () => void;
 beforeEach(() => {
-  [folder, remove] = makeFolder();
+  folder = temporaryFolder();
 });
-afterEach(() => remove());
 
 function write(path: string, text: string): void {
   mkdirSync(join(folder, 'data'), { recursive: true, mode: 0o700 });
   writeFileSync(join(folder, path), text);
-}
-
-function temporary(): string {
-  const [path, removeIt] = makeFolder();
-  onTestFinished(removeIt);
-  return path;
 }
 
 async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
@@ -84,7 +76,7 @@ describe('an agent that cannot start prints one line', () => {
   });
 
   it('when the embedded gateway’s database does not support this machine; an agent with a remote gateway starts', async () => {
-    const gateway = await GatewayProcess.start(temporary());
+    const gateway = await GatewayProcess.start(temporaryFolder());
     onTestFinished(() => gateway.kill());
     write(
       'no-engine.cjs',

@@ -11,7 +11,7 @@ import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 import { storeCertificate } from '../support/stored-certificates.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 let server: ManagementServer;
 let dns: DnsServer;
@@ -175,8 +175,7 @@ describe('device-agent setup', () => {
   });
 
   it('the CLI prints errors in one line', async () => {
-    const [folder, remove] = makeFolder();
-    onTestFinished(remove);
+    const folder = temporaryFolder();
     const env = {
       MANAGEMENT_API_URL: server.url,
       MANAGEMENT_API_KEY: server.apiKey,

@@ -14,7 +14,7 @@ import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import type { Crew } from './fleet-agents.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { PublicClient } from './public-client.ts';
@@ -107,8 +107,7 @@ describe('200 agents after an outage of their gateway', () => {
 });
 
 it(`${AGENTS} agents are all back within a minute of a gateway that was killed`, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');

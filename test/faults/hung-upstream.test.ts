@@ -9,7 +9,7 @@ import { CHOSEN_CONNECTOR } from '../support/connectors.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { rounds } from './rounds.ts';
 
@@ -26,7 +26,7 @@ const MAX_HELD = 10_000;
 const MAX_FILES = 2_500;
 const OWN = 'agent.localhost';
 
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 const held = new Set<Socket>();
 /** Agrees to upgrades, begins responses, and never ends a connection. */
 const hung = createServer({ allowHalfOpen: true }, (socket) => {
@@ -64,7 +64,6 @@ afterAll(async () => {
   await device.agent.end();
   for (const socket of held) socket.destroy();
   for (const server of [hung, honest]) server.close();
-  removeFolder();
 });
 
 async function isServed(host: string): Promise<boolean> {

@@ -12,7 +12,7 @@ import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { type ProcessResources, processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
@@ -99,8 +99,7 @@ class Day {
   ) {}
 
   static async begin(): Promise<Day> {
-    const [folder, remove] = makeFolder();
-    onTestFinished(remove);
+    const folder = temporaryFolder();
     const gateway = await GatewayProcess.start(folder, preload(COLLECTOR));
     onTestFinished(() => gateway.kill());
     const proxy = await FlakyProxy.start(gateway.sessionAddress);

@@ -9,7 +9,7 @@ import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { rounds } from './rounds.ts';
@@ -24,8 +24,7 @@ it(`${CLIENTS} clients that read a kilobyte a second take little memory and hind
   timeout: 60_000 + CLIENTS * 2_000,
   ...unless(NO_LINUX),
 }, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const upstream = await startUpstream();

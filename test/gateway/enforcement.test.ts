@@ -1,8 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
@@ -11,6 +8,7 @@ import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Changes through the management API over HTTPS, and their effect on SDK agents. */
 let upstream: Server;
@@ -361,8 +359,7 @@ it('an agent that cannot restart on request is disconnected instead', async () =
 });
 
 it('a restart of the gateway keeps domains, authtokens and API keys', async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-  onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+  const dataDir = temporaryFolder();
   const first = await startTestGateway({ dataDir });
   client = await managementClientOf(first);
   const key = await client.apiKeys.create({});

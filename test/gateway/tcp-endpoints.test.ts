@@ -1,14 +1,12 @@
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { SilentLink } from './sessions/session-gateway.ts';
 
 const code = (errorCode: string) => expect.objectContaining({ errorCode });
@@ -145,8 +143,7 @@ describe('the port of a tcp endpoint', () => {
   });
 
   it('is available again after a restart of the gateway, and not assigned to others meanwhile', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+    const dataDir = temporaryFolder();
     const tcpPorts = await freePorts(3);
     const first = await startTestGateway({ dataDir, tcpPorts });
     const listener = await (await agentSession(first).connect()).tcpEndpoint().listen(false);

@@ -1,11 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer as createPlain, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { type ProxyRules, parseProxy } from '../../src/lib/network/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
@@ -13,6 +10,7 @@ import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
 import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 
 const BOT = {
   id: 'bot_1',
@@ -22,13 +20,11 @@ const BOT = {
   created_at: '2025-01-01T00:00:00Z',
 };
 
-let folder: string;
+const folder = sharedFolder();
 let ca: LocalCa;
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'trusting-'));
   ca = await openLocalCa(folder, silentLog);
 });
-afterAll(() => rm(folder, { recursive: true }));
 
 /** Starts an API at a name that only the client resolves, with a certificate of the test's CA. */
 async function serve(answer: RequestListener): Promise<string> {
@@ -80,8 +76,7 @@ describe('a client with its own CA', () => {
   });
 
   it('rejects a certificate of another CA before it sends a request', async () => {
-    const other = await mkdtemp(join(tmpdir(), 'trusting-'));
-    onTestFinished(() => rm(other, { recursive: true }));
+    const other = temporaryFolder();
     let asked = false;
     const url = await serve(() => {
       asked = true;

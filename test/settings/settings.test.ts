@@ -1,19 +1,18 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { OperatorError } from '../../src/lib/errors.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
 import { loadManagementSettings } from '../../src/settings/management-settings.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const { cert: certificate } = await selfSigned();
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'settings-'));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const load = (env: Record<string, string> = {}) => loadSettings(env, folder);
 const loadGateway = (env: Record<string, string>) => loadGatewayServerSettings(env, folder);

@@ -11,7 +11,7 @@ import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../suppor
 import { startHttpService } from '../support/http-service.ts';
 import { freePort } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 describe("the device's page", unless(NO_CHROMIUM), () => {
@@ -19,7 +19,7 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
   let agent: AgentProcess;
   let url: string;
   let remote: string;
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
 
   beforeAll(async () => {
     [browser, agent] = [await launchBrowser(), AgentProcess.start(folder)];
@@ -33,7 +33,6 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
   afterAll(async () => {
     await browser.close();
     await agent.end();
-    removeFolder();
   });
 
   const call = (method: string, path: string, body?: object) =>

@@ -1,11 +1,8 @@
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { request } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { createServer as createTlsServer } from 'node:tls';
 import { listeners } from '@ngrok/ngrok';
@@ -24,6 +21,7 @@ import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
 let gateway: TestGateway;
@@ -208,8 +206,7 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('reconnects to a gateway that was restarted', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    cleanUp.push(() => rm(dataDir, { recursive: true }));
+    const dataDir = temporaryFolder();
     const { first: sessionPort } = await freePorts(1);
     const first = await startTestGateway({ dataDir, sessionPort });
     let authtoken = first.authtoken;
@@ -279,8 +276,7 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('refuses a gateway with a certificate of another CA, and names the certificate', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'ca-'));
-    cleanUp.push(() => rm(dataDir, { recursive: true }));
+    const dataDir = temporaryFolder();
     const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
     await agent.start();
     await expect

@@ -1,9 +1,8 @@
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { createServer as createHttpServer, type Server as HttpServer, type RequestListener } from 'node:http';
 import { createServer as createTcpServer, type Server as TcpServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -21,6 +20,7 @@ import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';
+import { sharedFolder } from '../../support/temporary-folder.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.77.${process.pid % 250}`;
@@ -45,7 +45,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   let challengeDns: ChallengeDns;
   let web: HttpServer;
   let front: TcpServer;
-  let folder: string;
+  const folder = sharedFolder();
   let answerWeb: RequestListener;
   const http = new HttpChallenges();
   const tlsAlpn = new TlsAlpnChallenges();
@@ -70,13 +70,11 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
     });
     await Promise.all([listen(web, 80), listen(front, 443)]);
     ca = await AcmeServer.start(CA, RESOLVER);
-    folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
   });
 
   afterAll(async () => {
     web.closeAllConnections();
     await Promise.all([ca.stop(), challengeDns.stop(), resolver.stop(), close(web), close(front)]);
-    rmSync(folder, { recursive: true });
   });
 
   beforeEach(() => {

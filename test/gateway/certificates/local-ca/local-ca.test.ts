@@ -1,26 +1,25 @@
 import { spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { LocalCaIssuer } from '../../../../src/gateway/certificates/choose-issuer.ts';
 import { type LocalCa, openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { CertificateCache } from '../../../../src/gateway/edge/tls/certificate-selection.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
 import { programMissing, unless } from '../../../support/requirements.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 let dir: string;
 
-beforeEach(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'local-ca-'));
+beforeEach(() => {
+  dir = temporaryFolder();
 });
-afterEach(() => rm(dir, { recursive: true }));
 
 describe('openLocalCa', () => {
   it('creates a CA once, logs it and opens it again; only its owner can read the key', async () => {
@@ -49,9 +48,8 @@ describe('openLocalCa', () => {
   });
 
   it('refuses a certificate that does not match the key', async () => {
-    const other = await mkdtemp(join(tmpdir(), 'local-ca-'));
+    const other = temporaryFolder();
     const { caPem } = await openLocalCa(other, silentLog);
-    await rm(other, { recursive: true });
     await openLocalCa(dir, silentLog);
     await writeFile(join(dir, 'ca.pem'), caPem);
     await expect(openLocalCa(dir, silentLog)).rejects.toThrow('does not match the key');
