@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../src/gateway/store/sql/database.ts';
 import { AgentProcess, CLI } from './support/agent-process.ts';
+import { listening } from './support/loopback.ts';
 import { NO_CURL, unless } from './support/requirements.ts';
 import { sharedFolder } from './support/temporary-folder.ts';
 
@@ -103,7 +104,7 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
 
   beforeAll(async () => {
     upstream = createServer((_req, res) => res.end('the upstream'));
-    await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+    await listening(upstream);
     agent = AgentProcess.start(folder);
     const api = await agent.ready();
     const own = new URL(String((await agent.logged('remote API online')).url));

@@ -1,14 +1,14 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { CONNECTORS } from '../support/connectors.ts';
+import { listening } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 it.each(CONNECTORS)('an agent with LOG_REQUESTS logs a line for each request of a tunnel (%s)', async (connector) => {
-  const upstream = createServer((_req, res) => res.writeHead(201).end('hello')).listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  const upstream = createServer((_req, res) => res.writeHead(201).end('hello'));
+  await listening(upstream);
   const folder = temporaryFolder();
   const device = await Device.start(folder, { LOG_REQUESTS: 'true', AGENT_CONNECTOR: connector });
   onTestFinished(async () => {

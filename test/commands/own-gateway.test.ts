@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
+import { listening } from '../support/loopback.ts';
 import { sharedFolder } from '../support/temporary-folder.ts';
 
 /** Gateway, operator and device run as separate processes that share only what the commands print. */
@@ -35,7 +36,7 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
 
   beforeAll(async () => {
     upstream = createServer((_req, res) => res.end('the camera'));
-    await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+    await listening(upstream);
     await startGateway();
   });
   afterAll(async () => {

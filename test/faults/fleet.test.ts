@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -10,6 +9,7 @@ import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts'
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
@@ -110,9 +110,8 @@ it(`${AGENTS} agents are all back within a minute of a gateway that was killed`,
   const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
-  const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
-  onTestFinished(() => void upstream.close());
-  await once(upstream, 'listening');
+  const upstream = createServer((req, res) => res.end(req.headers.host));
+  await serving(upstream);
 
   const client = new PublicClient(() => gateway);
   onTestFinished(() => client.close());

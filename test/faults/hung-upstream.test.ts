@@ -6,6 +6,7 @@ import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Device } from '../agent/device.ts';
 import { CHOSEN_CONNECTOR } from '../support/connectors.ts';
+import { listening } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
@@ -48,8 +49,7 @@ let device: Device;
 
 beforeAll(async () => {
   for (const server of [hung, honest]) {
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listening(server);
   }
   // As its service runs it: on a large machine, V8 would let garbage grow for longer.
   const NODE_OPTIONS = '--max-semi-space-size=1 --v8-pool-size=1 --max-old-space-size=256';

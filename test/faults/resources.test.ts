@@ -1,7 +1,5 @@
-import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { Agent, get } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
@@ -9,6 +7,7 @@ import { AgentProcess } from '../support/agent-process.ts';
 import { quantile } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { type ProcessResources, processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
@@ -104,10 +103,7 @@ class Day {
     onTestFinished(() => gateway.kill());
     const proxy = await FlakyProxy.start(gateway.sessionAddress);
     onTestFinished(() => proxy.close());
-    const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
-    onTestFinished(() => void upstream.close().closeAllConnections());
-    await once(upstream, 'listening');
-    const { port } = upstream.address() as AddressInfo;
+    const port = await serving(createServer((req, res) => res.end(req.headers.host)));
     const hosts = Array.from({ length: TUNNELS }, (_, i) => `day-${i}.localhost`);
     const device = `${folder}/device`;
     const url = (domain: string) => `https://${domain}:${gateway.httpsPort}`;

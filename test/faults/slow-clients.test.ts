@@ -6,6 +6,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
@@ -74,9 +75,7 @@ async function startUpstream(): Promise<{ port: number; hasToWait: () => Promise
     if (request.url === '/file') response.end(FILE);
     else sendEndlessly(response);
   });
-  server.listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close().closeAllConnections());
-  await once(server, 'listening');
+  await serving(server);
   let before = -1;
   const waits = () => {
     const isStill = sent === before;

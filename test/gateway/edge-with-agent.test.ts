@@ -8,6 +8,7 @@ import { collect, THROUGH_WRONG_NODE } from '../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
 import { askHttp2, openHttp2 } from '../support/http2-client.ts';
+import { listening } from '../support/loopback.ts';
 
 const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
 const HUGE = THROUGH_WRONG_NODE ? Buffer.alloc(256 * 1_048_576, 'payload ') : LARGE;
@@ -31,8 +32,7 @@ beforeAll(async () => {
   new WebSocketServer({ server: upstream }).on('connection', (socket) => {
     socket.on('message', (data) => socket.send(data));
   });
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
 });
 afterAll(async () => {
   await session.close();
@@ -100,9 +100,8 @@ it('shows an aborted response as incomplete', async () => {
 });
 
 it('answers with its own error when the upstream is unreachable, also to HEAD', async () => {
-  const closed = createServer().listen(0, '127.0.0.1');
-  await once(closed, 'listening');
-  const { port } = closed.address() as AddressInfo;
+  const closed = createServer();
+  const port = await listening(closed);
   closed.close();
   await once(closed, 'close');
   await tunnel('dead.localhost', port);

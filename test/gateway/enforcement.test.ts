@@ -7,6 +7,7 @@ import { ManagementClient } from '../../src/management/client.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { listening } from '../support/loopback.ts';
 import { recordingLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -14,7 +15,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 let upstream: Server;
 beforeAll(async () => {
   upstream = createServer((_req, res) => res.end('from the device'));
-  await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+  await listening(upstream);
 });
 afterAll(() => upstream.close());
 

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
@@ -10,6 +10,7 @@ import { readKeyPair } from '../../src/gateway/certificates/certificate-upload.t
 import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { serving } from '../support/loopback.ts';
 import { Frame, frame, PREFACE, RawHttp2, requestsTo, setting } from '../support/raw-http2.ts';
 import { recordingLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -24,13 +25,7 @@ async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
 }
 
 async function upstream(listener: RequestListener): Promise<number> {
-  const server = createServer(listener);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return (server.address() as AddressInfo).port;
+  return serving(createServer(listener));
 }
 
 async function bind(gateway: TestGateway, domain: string, port: number) {

@@ -6,6 +6,7 @@ import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { listening } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { SilentLink } from './sessions/session-gateway.ts';
 
@@ -26,8 +27,8 @@ async function greeter(greeting = 'hello'): Promise<number> {
     socket.on('error', () => {});
     socket.write(greeting);
     socket.pipe(socket);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  await listening(server);
   onTestFinished(() => {
     server.close();
     for (const socket of sockets) socket.destroy();

@@ -1,13 +1,13 @@
 import { createServer as createPlain, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { type ProxyRules, parseProxy } from '../../src/lib/network/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
 import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';
+import { serving } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
@@ -28,13 +28,8 @@ beforeAll(async () => {
 
 /** Starts an API at a name that only the client resolves, with a certificate of the test's CA. */
 async function serve(answer: RequestListener): Promise<string> {
-  const server = createServer(await ca.issue(['api.localhost']), answer);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `https://api.localhost:${(server.address() as AddressInfo).port}`;
+  const port = await serving(createServer(await ca.issue(['api.localhost']), answer));
+  return `https://api.localhost:${port}`;
 }
 
 const clientOf = (baseUrl: string, pem = ca.caPem) =>
@@ -121,9 +116,7 @@ describe('a client behind a proxy', () => {
 
   it('uses the http proxy for an API without TLS', async () => {
     const server = createPlain((_req, res) => res.writeHead(204).end());
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void server.close());
-    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const address = `127.0.0.1:${await serving(server)}`;
     const proxy = await TestProxy.http();
     const rules = { ...all('http://127.0.0.1:1'), http: parseProxy(proxy.address) };
     await expect(behind(`http://${address}`, rules).botUsers.delete('bot_1')).resolves.toBeUndefined();

@@ -13,6 +13,7 @@ import { type AgentUpstream, StreamsExhausted } from '../../../src/gateway/endpo
 import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { makeDataDir } from '../../support/gateway.ts';
+import { listening } from '../../support/loopback.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { closeOf } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';
@@ -112,8 +113,7 @@ describe('a session of the SDK', () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { connections: 40 } });
     const hung = createServer({ allowHalfOpen: true }, (socket) => void sockets.push(socket.resume()));
     const sockets: Socket[] = [];
-    hung.listen(0, '127.0.0.1');
-    await once(hung, 'listening');
+    await listening(hung);
     onTestFinished(() => {
       for (const socket of sockets) socket.destroy();
       hung.close();

@@ -2,7 +2,6 @@ import { spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
 import { beforeEach, describe, expect, it } from 'vitest';
@@ -10,6 +9,7 @@ import { LocalCaIssuer } from '../../../../src/gateway/certificates/choose-issue
 import { type LocalCa, openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { CertificateCache } from '../../../../src/gateway/edge/tls/certificate-selection.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
+import { listening } from '../../../support/loopback.ts';
 import { programMissing, unless } from '../../../support/requirements.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
@@ -227,9 +227,8 @@ function counting(ca: LocalCa): LocalCa & { issued: string[] } {
 /** Connects as a client that only trusts this CA; resolves to the verified name. */
 async function handshake(ca: LocalCa, name: string, trusted = ca.caPem): Promise<string> {
   const { cert, key } = await ca.issue([name]);
-  const server = createServer({ cert, key }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const server = createServer({ cert, key });
+  const port = await listening(server);
   const socket = connect({ host: '127.0.0.1', port, servername: name, ca: trusted });
   try {
     await once(socket, 'secureConnect');
