@@ -1,12 +1,12 @@
-import { once } from 'node:events';
 import { createSecureServer, createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2';
-import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { createServer as createTcpServer } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
+import { serving } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -38,16 +38,12 @@ async function startAgent(folder = newFolder()) {
 }
 
 function newFolder(): string {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   return folder;
 }
 
 async function listen(server: Http2Server | ReturnType<typeof createTcpServer>): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  return (server.address() as AddressInfo).port;
+  return serving(server);
 }
 
 const get = async (host: string) => (await getPublic(gateway, `https://${host}`)).body;

@@ -7,7 +7,7 @@ import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
-import { freePort, takenPort, webPort } from '../support/loopback.ts';
+import { freePort, serving, takenPort, webPort } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -169,9 +169,7 @@ describe('when another server answers at the gateway’s address', () => {
     const ca = await openLocalCa(folder, silentLog);
     const { cert, key } = await ca.issue(['portal.hotel.example']);
     const server = createTls({ cert, key }, (socket) => socket.destroy());
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-    onTestFinished(() => void server.close());
-    const address = `127.0.0.1:${(server.address() as { port: number }).port}`;
+    const address = `127.0.0.1:${await serving(server)}`;
     const [unknown] = await reach({ NGROK_SERVER_ADDR: address });
     expect(unknown).toEqual(
       failure(/CN=portal\.hotel\.example.*this is not the gateway/, /^a captive portal.*NGROK_CA_CERT/),

@@ -1,11 +1,11 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import type { AgentProcess } from '../support/agent-process.ts';
 import { quantile, seconds } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
+import { listening } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { Network, NO_NETWORKS } from '../support/network.ts';
 import { processResources } from '../support/process-resources.ts';
@@ -245,9 +245,8 @@ describe.concurrent('the agent recovers automatically', () => {
     it(`from behind a captive portal that ${kind}, and names it`, { timeout: 240_000 }, () =>
       Scene.play({ tunnels: TUNNELS }, async (scene) => {
         const agent = await scene.startServing();
-        const portal = (await open()).listen(0, '127.0.0.1');
-        await once(portal, 'listening');
-        const { port } = portal.address() as AddressInfo;
+        const portal = await open();
+        const port = await listening(portal);
         const [lines, knocks] = [agent.lines.length, scene.proxy.accepted];
         scene.proxy.divert(() => `127.0.0.1:${port}`);
         const { reason } = await agent.logged(TRYING, lines);

@@ -6,10 +6,11 @@ import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { rounds } from './rounds.ts';
@@ -24,8 +25,7 @@ it(`${CLIENTS} clients that read a kilobyte a second take little memory and hind
   timeout: 60_000 + CLIENTS * 2_000,
   ...unless(NO_LINUX),
 }, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const upstream = await startUpstream();
@@ -75,9 +75,7 @@ async function startUpstream(): Promise<{ port: number; hasToWait: () => Promise
     if (request.url === '/file') response.end(FILE);
     else sendEndlessly(response);
   });
-  server.listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close().closeAllConnections());
-  await once(server, 'listening');
+  await serving(server);
   let before = -1;
   const waits = () => {
     const isStill = sent === before;

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const FILE = 'tunnels.yaml';
 const denying = `
@@ -11,8 +11,7 @@ const denying = `
             - type: deny`;
 
 function setUp() {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   let env: Record<string, string> = { AGENT_PORT: '1' };
   const write = (text: string) => writeFileSync(join(folder, FILE), text);
   const apply = (...options: string[]) => deviceAgent(['tunnels', 'apply', FILE, ...options], folder, env);

@@ -11,7 +11,7 @@ import {
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../../support/agent-process.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 // Each test runs the program many times.
 vi.setConfig({ testTimeout: 180_000 });
@@ -42,8 +42,7 @@ interface Stored {
 }
 
 function setUp() {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const write = (name: string, content: unknown) => writeFileSync(join(folder, name), JSON.stringify(content));
   const onDisk = (): Stored[] => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels;
   const brief = () => onDisk().map(({ domain, forwards_to, policy }) => [domain, forwards_to, policy]);
