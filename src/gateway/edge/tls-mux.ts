@@ -54,19 +54,17 @@ export interface TlsRouteParts {
 
 interface TlsMuxOptions extends TlsRouteParts {
   endpoints: EndpointDirectory;
-  /** Null: the gateway has no edges. */
-  edges: TlsEdgeRoute | null;
+  edges: TlsEdgeRoute;
   http: HttpClients;
   connections: ClientConnections;
   allowsHttp2: boolean;
-  /** Left out: no validations are answered. */
-  challenges: Pick<TlsAlpnChallenges, 'context'> | undefined;
-  agents: AgentConnections | undefined;
+  challenges: Pick<TlsAlpnChallenges, 'context'>;
+  agents: AgentConnections;
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
-  isRefused: RefusesClient | undefined;
-  relays: Relays | undefined;
+  isRefused: RefusesClient;
+  relays: Relays | null;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: EdgeCounters;
@@ -151,7 +149,7 @@ export class TlsMux {
     const answer = relays?.answerTo(socket);
     if (answer) return void (await this.options.handshakes.secure(client))?.end(await answer());
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents?.name === hostName) return this.#serveAgent(client, agents);
+    if (!only && agents.name === hostName) return this.#serveAgent(client);
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
@@ -162,7 +160,7 @@ export class TlsMux {
     const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
     if (socket.destroyed) return;
     if (elsewhere) return this.#passOn(client, elsewhere);
-    if (await (only ?? edges)?.serve(client)) return;
+    if (await (only ?? edges).serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
@@ -193,13 +191,14 @@ export class TlsMux {
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
   #answerValidation({ socket, hello }: HelloClient): boolean {
-    const context = isValidation(hello) ? this.options.challenges?.context(hello.serverName) : undefined;
+    const context = isValidation(hello) ? this.options.challenges.context(hello.serverName) : undefined;
     if (context !== undefined) answerTlsAlpn(socket, context);
     return context !== undefined;
   }
 
-  async #serveAgent(client: HelloClient, agents: AgentConnections): Promise<void> {
-    const secured = await this.options.handshakes.secure(client);
+  async #serveAgent(client: HelloClient): Promise<void> {
+    const { handshakes, agents } = this.options;
+    const secured = await handshakes.secure(client);
     if (secured) agents.accept(secured);
   }
 
@@ -207,7 +206,7 @@ export class TlsMux {
   async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
     const { internal, handshakes, relays, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
-    if (this.options.isRefused?.(socket)) return streams.deny(socket, endpoint);
+    if (this.options.isRefused(socket)) return streams.deny(socket, endpoint);
     const startedAt = Date.now();
     const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     const to = findDestination(endpoint, connection, internal(socket));
@@ -239,7 +238,7 @@ export class TlsMux {
   }
 
   async #serveHttps(client: HelloClient): Promise<void> {
-    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams, agents } = this.options;
+    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams } = this.options;
     const { socket, hostName, hello } = client;
     const isService = services.has(hostName);
     const endpoint = isService ? undefined : endpoints.peek('https', hostName);
@@ -250,12 +249,12 @@ export class TlsMux {
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
     const secured = await handshakes.secure(client, { protocols, ...(plan.demands && { demands: plan.demands }) });
     if (secured === null) return;
-    if (agents && hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan, agents);
+    if (hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan);
     else this.#serveHttp(socket, secured, plan);
   }
 
-  #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan, agents: AgentConnections): void {
-    const { slots } = this.options;
+  #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
+    const { agents, slots } = this.options;
     slots.setEvictable(socket, true);
     secured.once('readable', () => slots.protect(socket));
     agents.detect(secured, () => this.#serveHttp(socket, secured, plan));

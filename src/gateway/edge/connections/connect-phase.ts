@@ -51,7 +51,7 @@ export function internalLookup({
   relays,
 }: {
   endpoints: Pick<EndpointDirectory, 'internal'>;
-  relays?: { internalFor(client: Socket, address: InternalAddress): GatewayEndpoint | undefined } | null;
+  relays: { internalFor(client: Socket, address: InternalAddress): GatewayEndpoint | undefined } | null;
 }): InternalLookupFor {
   return (client) => (protocol, host, port) =>
     endpoints.internal(protocol, host, port) ?? relays?.internalFor(client, { protocol, host, port });

@@ -20,7 +20,7 @@ interface TcpListenersOptions {
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
   isRefused: RefusesClient;
-  relays?: Relays | null;
+  relays: Relays | null;
   balancers: LoadBalancers | null;
   counters: EdgeCounters;
   log: Log;

@@ -7,7 +7,7 @@ import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 interface CertificateSelectionOptions {
   ca: LocalCa;
   /** Certificates of reserved domains; they take precedence over those of the local CA. */
-  domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
+  domains: Pick<DomainCertificates, 'pairFor'>;
   defaultNames: readonly string[];
   /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
   servedAs: (name: string) => string | null;
@@ -64,7 +64,7 @@ export class CertificateSelection {
   #domainPair(name: string): CertifiedKey | null {
     const { domains, log } = this.options;
     try {
-      return domains?.pairFor(name) ?? null;
+      return domains.pairFor(name);
     } catch (err) {
       log.error({ err, name }, 'domain certificate lookup failed');
       return null;

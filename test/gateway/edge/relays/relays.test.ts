@@ -9,7 +9,7 @@ import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { parseProxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
-import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
+import { Directory, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
@@ -33,16 +33,10 @@ async function circle(count: number) {
       log,
     });
     const node = new EdgeServer({
-      ...{
-        endpoints: new Directory(),
-        ca,
-        host: '127.0.0.1',
-        httpPort: 0,
-        httpsPort: 0,
-        counters: counters[at] ?? new EdgeCounters(),
-        log,
-      },
-      relays,
+      ...withoutParts(),
+      endpoints: new Directory(),
+      ...{ ca, host: '127.0.0.1', httpPort: 0, httpsPort: 0, log, relays },
+      counters: counters[at] ?? new EdgeCounters(),
     });
     onTestFinished(() => node.stop());
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });

@@ -12,6 +12,7 @@ function testListeners(): TcpListeners {
     internal: () => () => undefined,
     connections: 10,
     isRefused: () => false,
+    relays: null,
     balancers: null,
     counters: new EdgeCounters(),
     log: silentLog,
