@@ -18,12 +18,11 @@ async function setUp() {
     await gateway.close();
   });
   const start = (env: Record<string, string>): AgentProcess => {
-    const agent = AgentProcess.start(folder, {
+    const agent = AgentProcess.inTest(folder, {
       NGROK_AUTHTOKEN: gateway.authtoken,
       NGROK_SERVER_ADDR: gateway.sessionAddress,
       ...env,
     });
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
     return agent;
   };
   return { folder, gateway, start };

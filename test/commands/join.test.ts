@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { PortRange } from '../../src/lib/network/port-range.ts';
 import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
@@ -33,8 +33,7 @@ function folder(): string {
 
 /** Starts `device-agent join` in a folder, where it becomes the agent. */
 function start(place: string, args: string[], env: Record<string, string> = {}): AgentProcess {
-  const device = AgentProcess.start(place, { AGENT_CONNECTOR: '', ...env }, args);
-  onTestFinished(async () => void (await device.end('SIGKILL')));
+  const device = AgentProcess.inTest(place, { AGENT_CONNECTOR: '', ...env }, args);
   return device;
 }
 

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
+import { agentSettings } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { takenPort } from '../support/loopback.ts';
 import { NO_DEV_FULL, unless } from '../support/requirements.ts';
@@ -21,8 +22,7 @@ function write(path: string, text: string): void {
 }
 
 async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
-  const agent = AgentProcess.start(folder, env);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, env);
   await agent.ready();
   return agent;
 }
@@ -94,9 +94,7 @@ describe('an agent that cannot start prints one line', () => {
     }
     await start({
       ...without,
-      NGROK_AUTHTOKEN: gateway.authtoken,
-      NGROK_SERVER_ADDR: gateway.sessionAddress,
-      NGROK_CA_CERT: gateway.caFile,
+      ...agentSettings(gateway),
     });
   });
 
@@ -141,8 +139,7 @@ it.each([
 ])('run starts and stops normally when its log (%s) goes to %s', unless(NO_DEV_FULL), async (format, _to, script) => {
   const { first: port } = await freePorts(1);
   const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
-  const agent = AgentProcess.start(folder, env, [], ['sh', '-c', script]);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, env, [], ['sh', '-c', script]);
   const isReady = async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok;
   await vi.waitFor(async () => expect(await isReady()).toBe(true), { timeout: 20_000 });
   expect(await agent.end()).toBe(0);

@@ -8,6 +8,7 @@ import type { GatewaySession } from '../../src/agent/connectors/gateway-link.ts'
 import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
 import { AgentProcess } from '../support/agent-process.ts';
+import { agentSettings } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
@@ -126,9 +127,7 @@ it(`${AGENTS} agents are all back within a minute of a gateway that was killed`,
     return device;
   });
   const env = {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
+    ...agentSettings(gateway),
     AGENT_PORT: '0',
     DEFAULT_POLICIES: fileURLToPath(new URL('../../defaults/policies.json', import.meta.url)),
   };

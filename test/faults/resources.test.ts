@@ -111,13 +111,12 @@ class Day {
       device,
       hosts.map((domain) => ({ domain, forwards_to: `localhost:${port}`, url: url(domain) })),
     );
-    const agent = AgentProcess.start(device, {
+    const agent = AgentProcess.inTest(device, {
       NGROK_AUTHTOKEN: gateway.authtoken,
       NGROK_SERVER_ADDR: proxy.address,
       NGROK_CA_CERT: gateway.caFile,
       ...preload(COLLECTOR + NO_BACKOFF),
     });
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
     return new Day(gateway, proxy, agent, await agent.ready(), hosts);
   }
 

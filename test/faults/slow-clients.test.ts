@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { connect } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
-import { getPublic } from '../support/gateway.ts';
+import { agentSettings, getPublic } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
@@ -32,12 +32,7 @@ it(`${CLIENTS} clients that read a kilobyte a second take little memory and hind
   const device = `${folder}/device`;
   const url = `https://${HOST}:${gateway.httpsPort}`;
   persistTunnels(device, [{ domain: HOST, forwards_to: `127.0.0.1:${upstream.port}`, url }]);
-  const agent = AgentProcess.start(device, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
-  });
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(device, agentSettings(gateway));
   await agent.logged('tunnels online');
 
   const resident = () => ({

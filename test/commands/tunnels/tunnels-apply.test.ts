@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -20,8 +20,7 @@ function setUp() {
     return tunnels.map((tunnel: Record<string, unknown>) => [tunnel.domain, tunnel.forwards_to, tunnel.policy]);
   };
   const start = async (more: Record<string, string> = {}) => {
-    const agent = AgentProcess.start(folder, more);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const agent = AgentProcess.inTest(folder, more);
     env = { AGENT_PORT: new URL(await agent.ready()).port };
     return agent;
   };

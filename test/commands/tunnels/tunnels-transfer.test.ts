@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../../support/agent-process.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -51,8 +51,7 @@ function setUp() {
     deviceAgent(['tunnels', ...args], folder, { AGENT_PORT: '1', ...env });
   const makeData = () => mkdirSync(join(folder, 'data'));
   const start = () => {
-    const agent = AgentProcess.start(folder);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const agent = AgentProcess.inTest(folder);
     return agent;
   };
   return { folder, write, onDisk, brief, tunnels, start, makeData };

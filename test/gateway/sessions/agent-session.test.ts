@@ -16,7 +16,7 @@ import { makeDataDir } from '../../support/gateway.ts';
 import { listening } from '../../support/loopback.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { closeOf } from '../../support/until.ts';
-import { auth, rawAgent } from './raw-agent.ts';
+import { auth, rawAgent, rawSession } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
 /** Waits until an endpoint goes offline. */
@@ -461,18 +461,14 @@ describe('a hostile or broken agent', () => {
   });
 
   it('that sends an unknown request after authentication gets an answer', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     expect((await agent.call(11, {})).Error).toMatch(/ERR_NGROK_332$/);
     expect((await agent.call(2, { Id: 'ep_unknown' })).Error).toBeUndefined();
     expect((await agent.call(0, auth(gateway))).Error).toMatch(/ERR_NGROK_109$/);
   });
 
   it('cannot unbind endpoints of another session', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     await agent.call(1, { Id: 'ep_1', Proto: 'https', Opts: { Domain: 'x.localhost' } });
     const other = await rawAgent(gateway);
     await other.call(0, auth(gateway));
@@ -499,9 +495,7 @@ describe('a hostile or broken agent', () => {
   });
 
   it('cannot bind two endpoints with one id, even concurrently, and leaves none behind', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     const bind = (host: string) => agent.call(1, { Id: 'ep_1', Proto: 'https', Opts: { Domain: host } });
     const answers = await Promise.all([bind('x.localhost'), bind('y.localhost')]);
     expect(answers[0]).toMatchObject({ Id: 'ep_1', URL: 'https://x.localhost:8443' });
@@ -511,9 +505,7 @@ describe('a hostile or broken agent', () => {
   });
 
   it('cannot exceed the endpoint limit, including endpoints being bound', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { limits: { endpoints: 2 } });
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { agent } = await rawSession({ limits: { endpoints: 2 } });
     const policy = { TrafficPolicy: '{"on_http_request":[{"actions":[{"type":"deny"}]}]}' };
     const answers = await Promise.all([1, 2, 3].map(() => agent.call(1, { Proto: 'https', Opts: policy })));
     expect(answers.filter(({ Error: error }) => error === undefined)).toHaveLength(2);
