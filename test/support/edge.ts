@@ -23,6 +23,7 @@ import {
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import type { Missing } from './requirements.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 
@@ -90,6 +91,8 @@ export class Directory extends EventEmitter {
 
 /** Whether clients reach the edges of all tests through another node of a cluster, which passes their connections on. */
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
+/** Of tests about what the edge does before it knows the host: that happens at the other node. */
+export const NO_DIRECT_CLIENTS: Missing = THROUGH_WRONG_NODE ? 'clients reach the edge through another gateway' : null;
 const OWNER = 'owner';
 
 /** Other nodes of which one, if any, serves every name. */

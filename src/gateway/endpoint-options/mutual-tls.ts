@@ -4,7 +4,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hyphenated } from '../../lib/http/header-fields.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
+import { type PreparedAction, policyError } from '../../traffic-policy/steps.ts';
 
 const MAX_AUTHORITIES = 50;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
@@ -50,13 +50,11 @@ function problemOf(pem: string): string | null {
 }
 
 /** The connection was opened for another name (RFC 9110, 7.4), and its handshake did not request the certificate. */
-const MISDIRECTED: PolicyError = {
-  kind: 'error',
-  status: 421,
-  code: 'ERR_NGROK_3004',
-  message: 'This endpoint requires a client certificate, and this connection was opened without one.',
-  headers: [],
-};
+const MISDIRECTED = policyError(
+  421,
+  'ERR_NGROK_3004',
+  'This endpoint requires a client certificate, and this connection was opened without one.',
+);
 
 const HEADERS = {
   commonName: 'ngrok-mtls-subject-cn',

@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */
@@ -39,6 +40,7 @@ export const NO_TCP_PORT = 'ERR_NGROK_18021';
 const MAX_ATTEMPTS = 50;
 
 export class TcpPortAllocator {
+  readonly #failures = new Repeats();
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
   constructor(private readonly options: TcpPortAllocatorOptions) {}
@@ -54,7 +56,8 @@ export class TcpPortAllocator {
     const { memory, log } = this.options;
     memory.remember(claimed.port).catch((error: unknown) => {
       // The endpoint works; only a later allocation may choose its port too early.
-      log.warn({ port: claimed.port, reason: messageOf(error) }, 'tcp port not recorded');
+      const times = this.#failures.timesDue('port');
+      if (times !== null) log.warn({ port: claimed.port, reason: messageOf(error), times }, 'tcp port not recorded');
     });
     return claimed;
   }

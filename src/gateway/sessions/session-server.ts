@@ -12,7 +12,7 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
-import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
+import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionNode } from './agent-session.ts';
 import type { AddressLeases } from './endpoint-binder.ts';
@@ -66,6 +66,7 @@ export class SessionServer
   readonly #turns = new RequestTurns();
   readonly #loginTurns = new RequestTurns(systemClock, LOGIN_BURST_MS);
   readonly #glitches = new GlitchLimits();
+  readonly #logged: LoggedSessions;
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
@@ -90,6 +91,7 @@ export class SessionServer
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
+    this.#logged = new LoggedSessions(options.log);
     this.#memory = options.memory ?? new AgentMemory();
     const identified = LoadBalancers.before(options.balancers, (socket) => {
       this.#secure(socket).catch((error: unknown) => {
@@ -139,6 +141,7 @@ export class SessionServer
       turns: this.#turns,
       loginTurns: this.#loginTurns,
       glitches: this.#glitches,
+      logged: this.#logged,
       memory: this.#memory,
     });
     this.#connected.add(link);

@@ -112,8 +112,11 @@ export const ACTIVITY_TYPES = [
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
 export interface Activity {
-  /** @param describe called only if somebody wants the event */
-  note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>): void;
+  /**
+   * @param describe called only if somebody wants the event
+   * @param owner whose events of the type are limited, since they can be repeated at will; left out: no limit
+   */
+  note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>, owner?: string): void;
 }
 
 const activityColumns = { id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() };

@@ -7,13 +7,11 @@ import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createLog, LogOutput } from '../../../src/lib/log/log.ts';
 import { LogTail } from '../../../src/lib/log/log-tail.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 let folder: string;
 beforeEach(() => {
-  const [path, remove] = makeFolder();
-  folder = path;
-  return remove;
+  folder = temporaryFolder();
 });
 
 /** A non-blocking pipe with a buffer of 64 KiB. */
@@ -107,7 +105,7 @@ it.each(['json', 'pretty'] as const)('the tail of a %s log has its warnings and 
   log.warn({ reason: 'timeout', token: 'hunter2' }, 'three');
   log.child({ part: 'gateway' }, { level: 'warn' }).error('four');
   expect(written).toHaveLength(4);
-  expect(tail.since()).toMatchObject([
+  expect(tail.lines).toMatchObject([
     { level: 'warn', msg: 'three', fields: { reason: 'timeout', token: '[masked]' } },
     { level: 'error', msg: 'four', fields: { part: 'gateway' } },
   ]);
