@@ -146,7 +146,7 @@ class NgrokSession implements GatewaySession {
     const opened = connectionsTo(gatewayPort, log).map(({ inode }) => inode);
     own = new Set(opened.filter((inode) => !earlier.has(inode)));
     watchdog.untilSilent(this.#over.signal).then(
-      () => this.#end('the gateway no longer answers heartbeats'),
+      (reason) => this.#end(reason),
       () => {}, // aborted: the session is over already
     );
   }
