@@ -41,7 +41,10 @@ function main(args: readonly string[]): number {
     for (const [connector, tests] of Object.entries(TESTS)) {
       const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings, TEST_CONNECTOR: connector };
       const vitest = join('node_modules', 'vitest', 'vitest.mjs');
-      const what = ['run', WORKERS, ONCE, ...(passed.length > 0 ? passed : tests)];
+      const own = passed.filter((arg) => !isOfOthers(arg, tests));
+      // All of it was run with another connector.
+      if (own.length < passed.length && !own.some((arg) => arg.startsWith('test/'))) continue;
+      const what = ['run', WORKERS, ONCE, ...(own.length > 0 ? own : tests)];
       const { status } = spawnSync(process.execPath, [vitest, ...what], { env, stdio: 'inherit' });
       if (status !== 0) {
         if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);
@@ -53,6 +56,11 @@ function main(args: readonly string[]): number {
   } finally {
     rmSync(folder, { recursive: true });
   }
+}
+
+/** Whether an argument names a test that is run with other connectors only. */
+function isOfOthers(arg: string, own: readonly string[]): boolean {
+  return Object.values(TESTS).some((tests) => tests.some((test) => !own.includes(test) && arg.startsWith(test)));
 }
 
 function writeReport(lines: string, ms: number): void {

@@ -140,6 +140,10 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('uninstall keeps the data, and --purge removes it', async () => {
+    await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
+    expect((await machine.deviceAgent('service', 'install')).code).toBe(0);
+    await machine.run('systemctl', 'restart', 'device-agent');
+    await reports('reports: online, 127.0.0.1:');
     expect((await machine.deviceAgent('service', 'uninstall')).code).toBe(0);
     expect((await status()).code).toBe(4);
     expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');

@@ -21,6 +21,7 @@ import {
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import type { Missing } from './requirements.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 
@@ -88,6 +89,8 @@ export class Directory extends EventEmitter {
 
 /** Whether clients reach the edges of all tests through another node of a cluster, which passes their connections on. */
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
+/** Requirement of tests of what the node does that clients reach first. */
+export const ONLY_DIRECT: Missing = THROUGH_WRONG_NODE ? 'about connections that no other node passes on' : null;
 const OWNER = 'owner';
 
 /** Other nodes of which one, if any, serves every name. */
