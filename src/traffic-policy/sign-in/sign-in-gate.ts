@@ -373,8 +373,9 @@ function isNavigation({ method, headers }: PolicyRequest): boolean {
   const mode = firstValue(headers, 'sec-fetch-mode');
   if (mode !== undefined) return mode === 'navigate';
   return (
-    firstValue(headers, 'sec-websocket-key') === undefined &&
-    firstValue(headers, 'accept')?.startsWith('text/event-stream') !== true
+    ['sec-websocket-key', 'x-requested-with'].every((name) => firstValue(headers, name) === undefined) &&
+    // Programs that ask for JSON would take the page at the end of the redirects for their answer.
+    /html|^\*\/\*/.test(firstValue(headers, 'accept') ?? '*/*')
   );
 }
 

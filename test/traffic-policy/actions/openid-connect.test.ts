@@ -155,6 +155,8 @@ describe('openid-connect', () => {
     ['a form', { method: 'POST' }],
     ['a WebSocket', { headers: { 'sec-websocket-key': 'a' } }],
     ['an event stream', { headers: { accept: 'text/event-stream' } }],
+    ['a program that asks for JSON', { headers: { accept: 'application/json, text/plain, */*' } }],
+    ['a script of an old browser', { headers: { accept: '*/*', 'x-requested-with': 'XMLHttpRequest' } }],
   ])('answers %s with 401, which cannot follow to the provider', async (_, request) => {
     const page = await setUp().browser.visit(`${CAM}/`, request);
     expect([page.status, codeOf(page)]).toEqual([401, 'ERR_NGROK_3150']);
