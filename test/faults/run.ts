@@ -57,11 +57,6 @@ function main(args: readonly string[]): number {
   }
 }
 
-/** Whether an argument names a test that is run with other connectors only. */
-function isOfOthers(arg: string, own: readonly string[]): boolean {
-  return Object.values(TESTS).some((tests) => tests.some((test) => !own.includes(test) && arg.startsWith(test)));
-}
-
 function writeReport(lines: string, ms: number): void {
   const findings = lines
     .split('\n')
