@@ -45,18 +45,6 @@ describe('the embedded gateway', () => {
     expect(own).toMatchObject({ host: 'agent.localhost', tunnel_session: { id: session?.id } });
   });
 
-  it('refuses domains that are not reserved, and accepts them once they are', async () => {
-    const post = async () => {
-      const body = JSON.stringify({ protocol: 'http', forwards_to: '1', domain: 'cam.example.com' });
-      const headers = { 'content-type': 'application/json' };
-      const answer = await fetch(`${await agent.api()}/tunnels`, { method: 'POST', headers, body });
-      return (await answer.json()) as object;
-    };
-    expect(await post()).toMatchObject({ error_code: 'ERR_NGROK_319' });
-    await client.reservedDomains.create({ domain: '*.example.com' });
-    expect(await post()).toMatchObject({ domain: 'cam.example.com' });
-  });
-
   it('counts what the SDK carries past the agent', async () => {
     const upstream = await startHttpService((_, res) => void res.end('hello'));
     onTestFinished(() => upstream.close());

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import type { InspectionReport, RequestSummary } from '../../src/agent/api/inspection/inspection-reports.ts';
@@ -6,7 +5,6 @@ import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic, startTestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';
-import { selfSigned } from '../support/self-signed.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -44,30 +42,6 @@ it('the agent works with a separate gateway, without the embedded one', async ()
   expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['mine.localhost']);
   expect(JSON.stringify(agent.lines)).not.toContain(gateway.authtoken);
   expect(await agent.end()).toBe(0);
-});
-
-it('the agent refuses a gateway with a certificate of another CA, and names the certificate', async () => {
-  const { folder, start } = await setUp();
-  writeFileSync(join(folder, 'other.pem'), (await selfSigned()).cert);
-  const agent = start({ NGROK_CA_CERT: 'other.pem' });
-  const api = await agent.api();
-  await vi.waitFor(async () => {
-    expect((await status(api)).session).toMatchObject({
-      state: 'connecting',
-      last_error: {
-        message: expect.stringMatching(
-          /tls handshake error.*certificate presented at its address: CN=.*set NGROK_CA_CERT to a copy/,
-        ),
-      },
-    });
-  }, 20_000);
-  const refused = await fetch(`${api}/tunnels`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: '{"protocol":"http","forwards_to":8001}',
-  });
-  expect(refused.status).toBe(503);
-  expect(((await refused.json()) as { msg: string }).msg).toContain('tls handshake error');
 });
 
 it('the agent trusts the system’s CAs, directly and through a proxy', async () => {

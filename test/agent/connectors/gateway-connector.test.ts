@@ -281,7 +281,7 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
     await agent.start();
     await expect
       .poll(() => agent.status.lastError?.message)
-      .toMatch(/tls handshake error.* \(certificate presented .*CN=/);
+      .toMatch(/tls handshake error.* \(certificate presented .*CN=.*set NGROK_CA_CERT to a copy/);
     expect(agent.status.state).toBe('connecting');
   });
 

@@ -183,21 +183,6 @@ describe('internal endpoints', () => {
 });
 
 describe('tls endpoints', () => {
-  it('pass TLS through, or terminate it at the edge with the certificate of the agent', async () => {
-    const gateway = await SessionGateway.start();
-    const session = await connect(gateway);
-    const { cert, key } = await selfSigned();
-    const raw = await session.tlsEndpoint().domain('raw.localhost').listen(false);
-    const ended = await session
-      .tlsEndpoint()
-      .domain('cam.localhost')
-      .termination(Buffer.from(cert), Buffer.from(key))
-      .listen(false);
-    expect([raw.url(), ended.url()]).toEqual(['tls://raw.localhost:8443', 'tls://cam.localhost:8443']);
-    expect(gateway.endpoints.lookup('tls', 'raw.localhost')?.tls).toBeNull();
-    expect(gateway.endpoints.lookup('tls', 'cam.localhost')?.tls).toMatchObject({ certificate: cert, privateKey: key });
-  });
-
   it('are refused with an invalid certificate or a key that does not match', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway);
@@ -235,16 +220,6 @@ describe('labelled tunnels', () => {
     expect(await ask(gateway.endpoints.withLabels({ app: 'cam' }))).toContain('from the group');
     link.cut();
     await expect.poll(() => gateway.endpoints.labeled()).toEqual([]);
-  });
-
-  it('need ACL rules that allow every label', async () => {
-    const gateway = await SessionGateway.start();
-    const session = await connect(gateway, ['bind:app=cam', 'bind:site=*']);
-    await session.labeledListener().label('app', 'cam').label('site', 'a').listen(false);
-    const other = session.labeledListener().label('app', 'cam').label('owner', 'me');
-    await expect(other.listen(false)).rejects.toEqual(code('ERR_NGROK_399'));
-    const nameOnly = await connect(gateway, ['bind:*.localhost']);
-    await expect(nameOnly.labeledListener().label('app', 'cam').listen(false)).rejects.toEqual(code('ERR_NGROK_399'));
   });
 
   it('are refused without a label', async () => {

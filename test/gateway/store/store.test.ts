@@ -1,11 +1,8 @@
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
-import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
-import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -22,7 +19,6 @@ function reopen(): void {
   store.database.close();
   store = openGatewayStore({ dataDir, encryptionKey: null });
 }
-const DOMAINS = { baseDomain: 'gw.test', cnameZone: 'c.gw.test', acmeZone: 'a.gw.test' };
 
 it('ids keep growing after a restart with the clock set back', async () => {
   store.database.close();
@@ -76,20 +72,5 @@ describe('the encryption key', () => {
     const bad = () => openGatewayStore({ dataDir, encryptionKey: 'c2VjcmV0' });
     expect(bad).toThrow(/32 bytes in base64/);
     expect(bad).not.toThrow(/c2VjcmV0/);
-  });
-});
-
-describe("the embedded agent's authtoken", () => {
-  it('is replaced at every start and keeps its bot user', async () => {
-    const first = await issueEmbeddedAuthtoken(store);
-    reopen();
-    const second = await issueEmbeddedAuthtoken(store);
-    const access = new AuthtokenAcl(store, DOMAINS);
-    expect(credentialOf(first, store)).toMatchObject({ code: 107 });
-    const credential = credentialOf(second, store);
-    if ('code' in credential) throw new Error(credential.text);
-    expect(access.authorize(credential.id, { kind: 'hostname', hostname: 'cam.gw.test' })).toBeNull();
-    expect(store.botUsers.page(null, 10)).toHaveLength(1);
-    expect(store.credentials.page(null, 10)).toHaveLength(1);
   });
 });
