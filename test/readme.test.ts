@@ -7,8 +7,9 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../src/gateway/store/sql/database.ts';
 import { AgentProcess, CLI } from './support/agent-process.ts';
+import { listening } from './support/loopback.ts';
 import { NO_CURL, unless } from './support/requirements.ts';
-import { makeFolder } from './support/temporary-folder.ts';
+import { sharedFolder } from './support/temporary-folder.ts';
 
 const run = promisify(execFile);
 
@@ -80,7 +81,7 @@ describe('README', () => {
 /** The page's commands as they are printed, on the free ports of this run. */
 // A page's commands run in its order.
 describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () => {
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let agent: AgentProcess;
   let upstream: Server;
   let ports: Record<string, string>;
@@ -103,7 +104,7 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
 
   beforeAll(async () => {
     upstream = createServer((_req, res) => res.end('the upstream'));
-    await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+    await listening(upstream);
     agent = AgentProcess.start(folder);
     const api = await agent.ready();
     const own = new URL(String((await agent.logged('remote API online')).url));
@@ -116,7 +117,6 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
   afterAll(async () => {
     await agent.end();
     upstream.close();
-    removeFolder();
   });
 
   it('POST /tunnels answers what the page shows', async () => {
@@ -194,7 +194,7 @@ describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () =
 /** Gateway, laptop and device have a folder each. */
 describe('docs/gateway.md and docs/management-client.md', { shuffle: false, ...unless(NO_CURL) }, () => {
   const [, trial, , createKey, setup, look, backup] = GATEWAY.commands();
-  const [root, removeRoot] = makeFolder();
+  const root = sharedFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });
@@ -231,7 +231,6 @@ describe('docs/gateway.md and docs/management-client.md', { shuffle: false, ...u
   afterAll(async () => {
     await device?.end();
     await gateway.end();
-    removeRoot();
   });
 
   it('setup prepares the site and prints the settings that the page shows', async () => {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { lookup } from 'node:dns/promises';
 import { type EventEmitter, once } from 'node:events';
-import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { Agent, createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -10,13 +10,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 const LARGE = Buffer.alloc(32 * 1_048_576, 'a large upload ');
 const sha256 = (data: Buffer) => createHash('sha256').update(data).digest('hex');
 
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 let device: Device;
 let upstream: Server;
 let port: number;
@@ -59,7 +59,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await device.agent.end();
   closing(upstream);
-  removeFolder();
 });
 
 /** A tunnel to the upstream, online when this resolves. */
@@ -84,26 +83,6 @@ describe('POST /tunnels', () => {
     const { status, headers, body } = await device.get('first.localhost');
     expect([status, body]).toEqual([200, `the service, asked by https for first.localhost:${device.httpsPort}`]);
     expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff', 'x-served-by': 'device-agent' });
-  });
-
-  it('leaves no endpoint, tunnel or claimed domain when the tunnel cannot be saved', async () => {
-    const obstacle = join(folder, 'data', 'tunnels.json.tmp');
-    mkdirSync(obstacle);
-    onTestFinished(() => rmSync(obstacle, { recursive: true, force: true }));
-    const failed = await refusal(device.post({ domain: 'unsaved.localhost', forwards_to: port }));
-    expect(failed).toMatchObject({ status_code: 500, error_code: 'ERR_AGENT_NOT_PERSISTED' });
-    expect(await device.knowsNothingOf('unsaved.localhost')).toBe(true);
-    expect((await device.tunnels()).map(({ domain }) => domain)).not.toContain('unsaved.localhost');
-    rmSync(obstacle, { recursive: true, force: true });
-    await tunnel('unsaved.localhost');
-    expect((await device.get('unsaved.localhost')).status).toBe(200);
-  });
-
-  it('succeeds for one of several concurrent requests for a domain', async () => {
-    const posts = Array.from({ length: 10 }, () => device.post({ domain: 'wanted.localhost', forwards_to: port }));
-    const answers = (await Promise.all(posts)).map(({ status }) => status).sort();
-    expect(answers).toEqual([200, ...Array.from({ length: 9 }, () => 409)]);
-    expect((await device.get('wanted.localhost')).status).toBe(200);
   });
 
   it('refuses the agent’s own domain', async () => {
@@ -194,11 +173,10 @@ describe('a tunnel', () => {
     await tunnel('secure.localhost', `https://localhost:${securePort}`);
     expect((await device.get('secure.localhost')).body).toContain('the service, asked by https');
 
-    const [strictFolder, removeStrict] = makeFolder();
+    const strictFolder = temporaryFolder();
     const strict = await Device.start(strictFolder);
     onTestFinished(async () => {
       await strict.agent.end();
-      removeStrict();
     });
     expect(
       (await strict.post({ domain: 'secure.localhost', forwards_to: `https://localhost:${securePort}` })).status,

@@ -4,11 +4,11 @@ import { ManagementClient } from '../../src/management/client.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 /** The embedded gateway equals the standalone one, including accounts and API. */
 describe('the embedded gateway', () => {
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let agent: AgentProcess;
   let apiKey: string | undefined;
   let client: ManagementClient;
@@ -31,7 +31,6 @@ describe('the embedded gateway', () => {
   });
   afterAll(async () => {
     await agent.end();
-    removeFolder();
   });
 
   it('creates a bot user and an authtoken at the first start, which the agent uses', async () => {

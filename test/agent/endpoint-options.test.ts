@@ -1,12 +1,12 @@
-import { once } from 'node:events';
-import { createSecureServer, createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2';
-import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { createSecureServer, createServer, type ServerHttp2Stream } from 'node:http2';
+import { createServer as createTcpServer } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
-import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSettings, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
+import { serving } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -15,14 +15,11 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 /** An agent in a folder of its own, or in that of an earlier one. */
-async function startAgent(folder = newFolder()) {
-  const agent = AgentProcess.start(folder, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
+async function startAgent(folder = temporaryFolder()) {
+  const agent = AgentProcess.inTest(folder, {
+    ...agentSettings(gateway),
     AGENT_VERIFY_UPSTREAM_TLS: 'false',
   });
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
   const api = await agent.ready();
   const open = async (body: object): Promise<Record<string, unknown>> => {
     const answer = await fetch(`${api}/tunnels`, {
@@ -37,26 +34,13 @@ async function startAgent(folder = newFolder()) {
   return { agent, api, folder, open };
 }
 
-function newFolder(): string {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
-  return folder;
-}
-
-async function listen(server: Http2Server | ReturnType<typeof createTcpServer>): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  return (server.address() as AddressInfo).port;
-}
-
 const get = async (host: string) => (await getPublic(gateway, `https://${host}`)).body;
 
 it('an upstream that speaks only HTTP/2 answers, in plain text and through TLS', async () => {
   const { api, open } = await startAgent();
   const answer = (stream: ServerHttp2Stream) => stream.end(`h2 ${stream.session?.encrypted}`);
-  const plain = await listen(createServer().on('stream', answer));
-  const secure = await listen(createSecureServer(await selfSigned()).on('stream', answer));
+  const plain = await serving(createServer().on('stream', answer));
+  const secure = await serving(createSecureServer(await selfSigned()).on('stream', answer));
   await open({ forwards_to: plain, domain: 'plain.localhost', app_protocol: 'http2' });
   await open({ forwards_to: `https://localhost:${secure}`, domain: 'secure.localhost', app_protocol: 'http2' });
   expect([await get('plain.localhost'), await get('secure.localhost')]).toEqual(['h2 false', 'h2 true']);
@@ -66,7 +50,7 @@ it('an upstream that speaks only HTTP/2 answers, in plain text and through TLS',
 
 it('connections to the upstream start with a PROXY header, also after a restart of the agent', async () => {
   const first = await startAgent();
-  const port = await listen(
+  const port = await serving(
     createTcpServer((socket) => {
       socket
         .on('error', () => {})

@@ -19,7 +19,8 @@ import type {
 } from '../../src/agent/api/inspection/inspection-reports.ts';
 import { CLI, deviceAgent } from '../support/agent-process.ts';
 import { CONNECTORS } from '../support/connectors.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { listening, serving } from '../support/loopback.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { Device } from './device.ts';
 
@@ -40,8 +41,7 @@ webSockets.on('connection', (socket) =>
   socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })),
 );
 beforeAll(async () => {
-  service.listen(0, '127.0.0.1');
-  await once(service, 'listening');
+  await listening(service);
 });
 afterAll(() => {
   service.closeAllConnections();
@@ -50,7 +50,7 @@ afterAll(() => {
 
 describe.each(CONNECTORS)('with the connector %s', (connector) => {
   const HOST = 'cam.localhost';
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let device: Device;
   beforeAll(async () => {
     device = await Device.start(folder, { AGENT_CONNECTOR: connector });
@@ -59,7 +59,6 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
   });
   afterAll(async () => {
     await device.agent.end();
-    removeFolder();
   });
 
   const call = async <T>(path: string, method = 'GET', body?: object, tunnel = 'cam'): Promise<T> => {
@@ -160,12 +159,7 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
       socket.write(`HTTP/1.1 101 Switching Protocols\r\n${head.join('\r\n')}\r\n\r\n`);
       socket.on('error', () => {}).resume();
     });
-    await once(sink.listen(0, '127.0.0.1'), 'listening');
-    onTestFinished(() => {
-      sink.closeAllConnections();
-      sink.close();
-    });
-    const { port } = sink.address() as AddressInfo;
+    const port = await serving(sink);
     for (const domain of ['flooded.localhost', 'honest.localhost']) await device.post({ forwards_to: port, domain });
     await call('inspection', 'PUT', {}, 'flooded');
     /** Milliseconds of the slowest answer of the other tunnel, in so many milliseconds. */

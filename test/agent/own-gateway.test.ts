@@ -8,23 +8,21 @@ import { getPublic, startTestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { silentLog } from '../support/silent-log.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** A separate gateway, and an agent that only has its address. */
 async function setUp() {
-  const [folder, remove] = makeFolder();
+  const folder = temporaryFolder();
   const gateway = await startTestGateway();
   onTestFinished(async () => {
     await gateway.close();
-    remove();
   });
   const start = (env: Record<string, string>): AgentProcess => {
-    const agent = AgentProcess.start(folder, {
+    const agent = AgentProcess.inTest(folder, {
       NGROK_AUTHTOKEN: gateway.authtoken,
       NGROK_SERVER_ADDR: gateway.sessionAddress,
       ...env,
     });
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
     return agent;
   };
   return { folder, gateway, start };
@@ -101,8 +99,7 @@ it('the agent reaches its gateway through an https proxy', async () => {
   await vi.waitFor(async () => {
     expect((await status(api)).session.last_error?.message).toMatch(/proxy https:.* cannot connect .*certificate/);
   }, 20_000);
-  const [other, remove] = makeFolder();
-  onTestFinished(remove);
+  const other = temporaryFolder();
   const trusting = start({ ...env, NODE_EXTRA_CA_CERTS: gateway.caFile, DATA_DIR: other });
   await trusting.ready();
   expect(proxy.asked).toContain(gateway.sessionAddress);

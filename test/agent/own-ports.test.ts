@@ -1,13 +1,12 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 it('no tunnel can forward to a port of the embedded gateway', async () => {
-  const [folder, remove] = makeFolder();
+  const folder = temporaryFolder();
   const device = await Device.start(folder);
   onTestFinished(async () => {
     await device.agent.end();
-    remove();
   });
   const { addresses, session } = (await (await fetch(`${device.api}/status`)).json()) as {
     addresses: Record<string, string>;

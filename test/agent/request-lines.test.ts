@@ -1,20 +1,19 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { CONNECTORS } from '../support/connectors.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { listening } from '../support/loopback.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 it.each(CONNECTORS)('an agent with LOG_REQUESTS logs a line for each request of a tunnel (%s)', async (connector) => {
-  const upstream = createServer((_req, res) => res.writeHead(201).end('hello')).listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
-  const [folder, remove] = makeFolder();
+  const upstream = createServer((_req, res) => res.writeHead(201).end('hello'));
+  await listening(upstream);
+  const folder = temporaryFolder();
   const device = await Device.start(folder, { LOG_REQUESTS: 'true', AGENT_CONNECTOR: connector });
   onTestFinished(async () => {
     await device.agent.end();
     upstream.close();
-    remove();
   });
   const { port } = upstream.address() as AddressInfo;
   const created = await device.post({ forwards_to: port, domain: 'cam.localhost' });

@@ -6,7 +6,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const KEY = privateKey.export({ type: 'pkcs8', format: 'pem' });
@@ -23,7 +23,7 @@ const tunnel = {
 
 /** An agent whose gateway is still starting: it waits for the key of its CA, which `giveKey` writes into a pipe. */
 async function starting() {
-  const [folder, remove] = makeFolder();
+  const folder = temporaryFolder();
   mkdirSync(join(folder, 'data', 'gateway'), { recursive: true, mode: 0o700 });
   writeFileSync(join(folder, 'data', 'tunnels.json'), JSON.stringify({ version: 1, tunnels: [tunnel] }));
   const pipe = join(folder, 'data', 'gateway', 'ca-key.pem');
@@ -31,7 +31,6 @@ async function starting() {
   const agent = AgentProcess.start(folder);
   onTestFinished(async () => {
     await agent.end('SIGKILL');
-    remove();
   });
   const api = await agent.api();
   const get = async (path: string) => {
@@ -91,11 +90,10 @@ it('an API that other machines can reach is logged as unencrypted, one on loopba
     ['0.0.0.0', 1],
     ['127.0.0.1', 0],
   ] as const) {
-    const [folder, remove] = makeFolder();
+    const folder = temporaryFolder();
     const agent = AgentProcess.start(folder, { AGENT_HOST: host });
     onTestFinished(async () => {
       await agent.end('SIGKILL');
-      remove();
     });
     await agent.logged('session online');
     expect(agent.lines.filter(({ level, msg }) => level === 'warn' && msg === warning)).toHaveLength(count);

@@ -2,21 +2,21 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePorts } from '../support/free-ports.ts';
+import { listening, serving } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 /** Greets, as SSH does. */
 let service: Server;
 let device: Device;
 let settings: Record<string, string>;
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 beforeAll(async () => {
   service = createServer((socket: Socket) => socket.on('error', () => {}).end('SSH-2.0-device\r\n'));
-  service.listen(0, '127.0.0.1');
-  await once(service, 'listening');
+  await listening(service);
   const { first, last } = await freePorts(8);
   settings = { GATEWAY_TCP_PORTS: `${first}-${last}` };
   device = await Device.start(folder, settings);
@@ -24,7 +24,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await device.agent.end();
   service.close();
-  removeFolder();
 });
 
 const servicePort = () => (service.address() as AddressInfo).port;
@@ -65,10 +64,7 @@ it('a tcp tunnel can request a port, and releases it when deleted', async () => 
 
 it('a tls tunnel passes the clients’ TLS to the upstream, also after a restart of the agent', async () => {
   const { cert, key } = await selfSigned();
-  const secured = createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret'));
-  await once(secured.listen(0, '127.0.0.1'), 'listening');
-  onTestFinished(() => void secured.close());
-  const { port } = secured.address() as AddressInfo;
+  const port = await serving(createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret')));
   const answer = await device.post({ protocol: 'tls', forwards_to: port, domain: 'vault.localhost' });
   expect(await answer.json()).toMatchObject({ url: `tls://vault.localhost:${device.httpsPort}`, protocol: 'tls' });
   const ask = async () => {

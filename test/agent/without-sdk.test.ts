@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
-import { getPublic, startTestGateway } from '../support/gateway.ts';
+import { agentSettings, getPublic, startTestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -20,9 +20,7 @@ it('an agent for whose platform the SDK has no binary uses the native connector,
   const upstream = await startHttpService((_, res) => void res.end('from the board'));
   const agent = AgentProcess.start(folder, {
     ...env,
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
+    ...agentSettings(gateway),
   });
   onTestFinished(async () => {
     await agent.end('SIGKILL');

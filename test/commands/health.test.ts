@@ -1,11 +1,10 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it('health exits with 0 when the agent is alive, else with 3', async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const agent = AgentProcess.start(folder);
   const env = { AGENT_PORT: new URL(await agent.api()).port };
   expect(await deviceAgent(['health'], folder, env)).toEqual({ code: 0, stdout: 'alive\n', stderr: '' });
@@ -18,8 +17,7 @@ it('health exits with 0 when the agent is alive, else with 3', async () => {
 });
 
 it('gateway health exits with 0 when the gateway is alive, else with 3', async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const env = { GATEWAY_HTTPS_PORT: String(gateway.httpsPort), GATEWAY_HOST: '0.0.0.0' };

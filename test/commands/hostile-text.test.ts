@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { buildProgram } from '../../src/commands/program.ts';
 import { messageOf } from '../../src/lib/errors.ts';
 import { printableError } from '../../src/lib/terminal-text.ts';
+import { listening } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Sets the title, clears the screen, hides text, turns it around, and pretends to be a line of the command. */
@@ -85,7 +86,7 @@ beforeEach(async () => {
     if (isRefusing) return void res.writeHead(400).end(JSON.stringify(REFUSAL));
     res.end(JSON.stringify(url === '/tunnels' && method === 'POST' ? TUNNEL : answerTo(url)));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  await listening(server);
   vi.stubEnv('AGENT_PORT', String((server.address() as AddressInfo).port));
   vi.stubEnv('DATA_DIR', temporaryFolder());
   vi.stubEnv('AGENT_API_TOKEN', 'a-token-of-my-own');

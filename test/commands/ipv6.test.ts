@@ -1,15 +1,14 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { NO_IPV6, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 describe('an agent whose API listens on the IPv6 loopback address', unless(NO_IPV6), () => {
   it('answers the command line, and doctor finds no problems', async () => {
-    const [folder, remove] = makeFolder();
+    const folder = temporaryFolder();
     const agent = AgentProcess.start(folder, { AGENT_HOST: '::1' });
     onTestFinished(async () => {
       await agent.end('SIGKILL');
-      remove();
     });
     const { origin, port } = new URL(await agent.ready());
     expect(origin).toBe(`http://[::1]:${port}`);

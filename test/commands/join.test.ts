@@ -1,16 +1,16 @@
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { PortRange } from '../../src/lib/network/port-range.ts';
 import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { serving } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
@@ -33,8 +33,7 @@ function folder(): string {
 
 /** Starts `device-agent join` in a folder, where it becomes the agent. */
 function start(place: string, args: string[], env: Record<string, string> = {}): AgentProcess {
-  const device = AgentProcess.start(place, { AGENT_CONNECTOR: '', ...env }, args);
-  onTestFinished(async () => void (await device.end('SIGKILL')));
+  const device = AgentProcess.inTest(place, { AGENT_CONNECTOR: '', ...env }, args);
   return device;
 }
 
@@ -42,10 +41,7 @@ const joinAs = (place: string, code: string, name: string) =>
   start(place, ['join', code, '--name', name, '--no-service']);
 
 async function upstream(answer: string): Promise<number> {
-  const server = createServer((_req, res) => res.end(answer));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => void server.close());
-  return (server.address() as AddressInfo).port;
+  return serving(createServer((_req, res) => res.end(answer)));
 }
 
 async function startTunnel(

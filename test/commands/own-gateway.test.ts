@@ -5,11 +5,12 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { listening } from '../support/loopback.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 /** Gateway, operator and device run as separate processes that share only what the commands print. */
 describe('a standalone gateway, from the first start to a tunnel', { shuffle: false }, () => {
-  const [root, removeRoot] = makeFolder();
+  const root = sharedFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });
@@ -35,14 +36,13 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
 
   beforeAll(async () => {
     upstream = createServer((_req, res) => res.end('the camera'));
-    await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+    await listening(upstream);
     await startGateway();
   });
   afterAll(async () => {
     await device?.end();
     await gateway.end();
     upstream.close();
-    removeRoot();
   });
 
   it('logs at the first start how to create an API key', async () => {
@@ -93,18 +93,6 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
     expect(await visit('cam.sitea.example.com')).toMatchObject({ status: 200, body: 'the camera' });
     // The authtoken may not bind another site's domain.
     expect(await (await post('cam.siteb.example.com')).json()).toMatchObject({ error_code: 'ERR_NGROK_316' });
-  });
-
-  it('setup finds everything when it runs again', async () => {
-    const { code, stdout } = await setup('--no-wait');
-    expect(code).toBe(0);
-    expect(stdout).toMatch(/^domain +\*\.sitea\.example\.com \(rd_\w+\) found$/m);
-    expect(stdout).toMatch(/^bot user +site A \(bot_\w+\) found$/m);
-    expect(stdout).toMatch(/^authtoken +cr_\w+ exists from an earlier run/m);
-    // Generating a 4096-bit key is slow.
-    await expect
-      .poll(async () => JSON.parse((await setup('--no-wait', '--json')).stdout).certificate, { timeout: 25_000 })
-      .toBe('ready');
   });
 
   it('setup names the setting to change when the gateway’s CA is unknown', async () => {

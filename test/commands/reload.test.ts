@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 
 const DONE = 'settings reloaded';
 const REFUSED = 'settings reload failed; keeping the previous ones';
@@ -23,7 +23,7 @@ const policies = (value: string, expression = 'true') =>
   });
 
 describe('an agent that reloads its settings (SIGHUP)', () => {
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
   let agent: AgentProcess;
   let api: string;
   let upstream: Server;
@@ -82,7 +82,6 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
   afterAll(async () => {
     await agent.end();
     upstream.close();
-    removeFolder();
   });
 
   it('logs unrecognised settings in .env at the start', async () => {
@@ -151,8 +150,7 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
 });
 
 it('SIGHUP during the start reloads the settings after the start', async () => {
-  const [folder, removeFolder] = makeFolder();
-  onTestFinished(removeFolder);
+  const folder = temporaryFolder();
   const pipe = join(folder, 'policies.json');
   execFileSync('mkfifo', [pipe]);
   const agent = AgentProcess.start(folder, { DEFAULT_POLICIES: pipe });

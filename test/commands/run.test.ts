@@ -1,36 +1,28 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
+import { agentSettings } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { takenPort } from '../support/loopback.ts';
 import { NO_DEV_FULL, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
 
 let folder: string;
-let remove: () => void;
 beforeEach(() => {
-  [folder, remove] = makeFolder();
+  folder = temporaryFolder();
 });
-afterEach(() => remove());
 
 function write(path: string, text: string): void {
   mkdirSync(join(folder, 'data'), { recursive: true, mode: 0o700 });
   writeFileSync(join(folder, path), text);
 }
 
-function temporary(): string {
-  const [path, removeIt] = makeFolder();
-  onTestFinished(removeIt);
-  return path;
-}
-
 async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
-  const agent = AgentProcess.start(folder, env);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, env);
   await agent.ready();
   return agent;
 }
@@ -84,7 +76,7 @@ describe('an agent that cannot start prints one line', () => {
   });
 
   it('when the embedded gateway’s database does not support this machine; an agent with a remote gateway starts', async () => {
-    const gateway = await GatewayProcess.start(temporary());
+    const gateway = await GatewayProcess.start(temporaryFolder());
     onTestFinished(() => gateway.kill());
     write(
       'no-engine.cjs',
@@ -102,9 +94,7 @@ describe('an agent that cannot start prints one line', () => {
     }
     await start({
       ...without,
-      NGROK_AUTHTOKEN: gateway.authtoken,
-      NGROK_SERVER_ADDR: gateway.sessionAddress,
-      NGROK_CA_CERT: gateway.caFile,
+      ...agentSettings(gateway),
     });
   });
 
@@ -116,49 +106,22 @@ describe('an agent that cannot start prints one line', () => {
     expect(stderr).toContain('line 3');
     expect(code).not.toBe(0);
   });
-
-  it('when the default policies are not valid', async () => {
-    write('policies.json', '{"inbound": [{"actions": [{"type": "teleport"}]}]}');
-    const { code, stderr } = await run({ DEFAULT_POLICIES: 'policies.json' });
-    expect(stderr).toContain(join(folder, 'policies.json'));
-    expect(stderr).toContain('inbound');
-    expect(code).not.toBe(0);
-  });
-
-  it('when a newer version wrote the tunnels, and does not change the file', async () => {
-    const newer = '{"version":2,"tunnels":{}}';
-    write('data/tunnels.json', newer);
-    const { code, stderr } = await run();
-    expect(stderr).toMatch(oneLine);
-    expect(stderr).toContain('newer version');
-    expect(code).toBe(1);
-    expect(readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8')).toBe(newer);
-  });
 });
 
-describe('invalid settings end the agent with exit code 2', () => {
-  it('with every variable, its value and the allowed values', async () => {
-    const { code, stderr } = await run({ AGENT_PORT: '70000', LOG_LEVEL: 'loud' });
-    expect(code).toBe(2);
-    expect(stderr).toContain('AGENT_PORT="70000"');
-    expect(stderr).toContain('65535');
-    expect(stderr).toContain('LOG_LEVEL="loud"');
-    expect(stderr).not.toContain('    at ');
-  });
-
-  it('and do not show secrets', async () => {
-    const { code, stderr } = await run({ NGROK_AUTHTOKEN: 'secret token' });
-    expect(code).toBe(2);
-    expect(stderr).toContain('NGROK_AUTHTOKEN');
-    expect(stderr).not.toContain('secret');
-  });
-
-  it('also when they are in .env', async () => {
-    write('.env', 'AGENT_DOMAIN=not_a_name\n');
-    const { code, stderr } = await run();
-    expect(code).toBe(2);
-    expect(stderr).toContain('AGENT_DOMAIN="not_a_name"');
-  });
+it('invalid settings end the agent with exit code 2, and every variable, its value unless secret, and the allowed values', async () => {
+  write('.env', 'AGENT_DOMAIN=not_a_name\n');
+  const { code, stderr } = await run({ AGENT_PORT: '70000', LOG_LEVEL: 'loud', NGROK_AUTHTOKEN: 'secret token' });
+  expect(code).toBe(2);
+  for (const part of [
+    'AGENT_PORT="70000"',
+    '65535',
+    'LOG_LEVEL="loud"',
+    'AGENT_DOMAIN="not_a_name"',
+    'NGROK_AUTHTOKEN',
+  ])
+    expect(stderr).toContain(part);
+  expect(stderr).not.toContain('secret');
+  expect(stderr).not.toContain('    at ');
 });
 
 /** Runs a program in a terminal; SIGTERM first fills the terminal. Exits with the program's exit code. */
@@ -176,8 +139,7 @@ it.each([
 ])('run starts and stops normally when its log (%s) goes to %s', unless(NO_DEV_FULL), async (format, _to, script) => {
   const { first: port } = await freePorts(1);
   const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
-  const agent = AgentProcess.start(folder, env, [], ['sh', '-c', script]);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, env, [], ['sh', '-c', script]);
   const isReady = async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok;
   await vi.waitFor(async () => expect(await isReady()).toBe(true), { timeout: 20_000 });
   expect(await agent.end()).toBe(0);
@@ -193,13 +155,6 @@ describe('damaged tunnel files', () => {
     const kept = readdirSync(join(folder, 'data')).filter((name) => name.includes('damaged'));
     expect(kept.map((name) => readFileSync(join(folder, 'data', name), 'utf8'))).toEqual([torn]);
     expect(agent.lines.find(({ level }) => level === 'error')).toMatchObject({ msg: 'damaged file set aside' });
-  });
-
-  it('are kept under another name, and without a copy the agent starts without tunnels', async () => {
-    write('data/tunnels.json', '\0'.repeat(100));
-    const agent = await start();
-    expect(await domains(await agent.api())).toEqual([]);
-    expect(readdirSync(join(folder, 'data')).filter((name) => name.includes('damaged'))).toHaveLength(1);
   });
 });
 

@@ -1,17 +1,16 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { Command } from 'commander';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addSetupCommand, gatewayOf, tcpAddresses } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { CLOUD_API } from '../../src/management/transport.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
+import { serving } from '../support/loopback.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 import { storeCertificate } from '../support/stored-certificates.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 let server: ManagementServer;
 let dns: DnsServer;
@@ -167,16 +166,12 @@ describe('device-agent setup', () => {
 
   it('a 404 names MANAGEMENT_API_URL', async () => {
     const other = createServer((_request, response) => response.writeHead(404).end('not found'));
-    other.listen(0, '127.0.0.1');
-    onTestFinished(() => void other.close());
-    await once(other, 'listening');
-    const apiUrl = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+    const apiUrl = `http://127.0.0.1:${await serving(other)}`;
     await expect(setup(['--no-wait'], { apiUrl })).rejects.toThrow(/404; check that MANAGEMENT_API_URL/);
   });
 
   it('the CLI prints errors in one line', async () => {
-    const [folder, remove] = makeFolder();
-    onTestFinished(remove);
+    const folder = temporaryFolder();
     const env = {
       MANAGEMENT_API_URL: server.url,
       MANAGEMENT_API_KEY: server.apiKey,

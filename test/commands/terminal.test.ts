@@ -21,8 +21,7 @@ it('the SDK prints nothing on the terminal when a session is lost, but the agent
     TERM: 'xterm',
   };
   const folder = temporaryFolder();
-  const agent = AgentProcess.start(folder, env, [], IN_TERMINAL);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, env, [], IN_TERMINAL);
   let shown = '';
   agent.child.stdout?.on('data', (bytes) => {
     shown += String(bytes);

@@ -1,21 +1,20 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { TrafficTotals } from '../../src/agent/upstreams/traffic-counters.ts';
 import { GatewayMetrics } from '../../src/gateway/api/gateway-metrics.ts';
-import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { nothingOnline } from '../support/nothing-online.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 const page = readFileSync('docs/operations.md', 'utf8');
-const dataDir = mkdtempSync(join(tmpdir(), 'operations-'));
+const dataDir = sharedFolder();
 const store = openGatewayStore({ dataDir, encryptionKey: null });
 afterAll(() => {
   store.database.close();
-  rmSync(dataDir, { recursive: true });
 });
 
 const agent = new Metrics({

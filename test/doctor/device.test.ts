@@ -9,7 +9,7 @@ import { AGENT_SERVICE, serviceEnvironment } from '../../src/service/service.ts'
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { CLI } from '../support/agent-process.ts';
 import { Disk, NO_MOUNT } from '../support/disk.ts';
-import { freePort, takenPort } from '../support/loopback.ts';
+import { freePort, serving, takenPort } from '../support/loopback.ts';
 import { NO_ROOT, unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { examine, keepTunnels } from './examination.ts';
@@ -248,9 +248,7 @@ describe('check of the clock', () => {
 
   it('compares the clock with the Date header of a server', async () => {
     const server = createHttp((_request, response) => response.end());
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void server.close());
-    const dateFrom = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
+    const dateFrom = `http://127.0.0.1:${await serving(server)}`;
     const folder = temporaryFolder();
     expect((await examine(folder, {}, { dateFrom }))('clock')).toEqual([success(/within a minute of http/)]);
     const fast = await examine(folder, {}, { dateFrom, now: () => Date.now() + 3_600_000 });
@@ -265,8 +263,7 @@ describe('check of the upstreams', () => {
     const folder = temporaryFolder();
     const [other, down] = [await takenPort(), await freePort()];
     const web = createHttp((_request, response) => response.end());
-    await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void web.close());
+    await serving(web);
     const plain = web.address() as { port: number };
     const socket = join(folder, 'app.sock');
     const app = createHttp((_request, response) => response.end());

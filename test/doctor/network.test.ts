@@ -6,8 +6,8 @@ import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
-import { freePort, takenPort, webPort } from '../support/loopback.ts';
+import { agentSession, agentSettings, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { freePort, serving, takenPort, webPort } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -19,11 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const remote = (): Record<string, string> => ({
-  NGROK_AUTHTOKEN: gateway.authtoken,
-  NGROK_SERVER_ADDR: gateway.sessionAddress,
-  NGROK_CA_CERT: gateway.caFile,
-});
+const remote = (): Record<string, string> => agentSettings(gateway);
 const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
   status: 'failed',
   detail: expect.stringMatching(detail),
@@ -66,8 +62,7 @@ describe('with a correct gateway', () => {
     expect(found('gateway')).toEqual([success(/answers as CN=/)]);
     expect(found('acl')).toEqual([success(/^1 domain allowed/)]);
     expect(found('upstreams')).toEqual([success(/^1 answers/)]);
-    const agent = AgentProcess.start(folder, env);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const agent = AgentProcess.inTest(folder, env);
     await agent.ready();
   });
 
@@ -169,9 +164,7 @@ describe('when another server answers at the gateway’s address', () => {
     const ca = await openLocalCa(folder, silentLog);
     const { cert, key } = await ca.issue(['portal.hotel.example']);
     const server = createTls({ cert, key }, (socket) => socket.destroy());
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-    onTestFinished(() => void server.close());
-    const address = `127.0.0.1:${(server.address() as { port: number }).port}`;
+    const address = `127.0.0.1:${await serving(server)}`;
     const [unknown] = await reach({ NGROK_SERVER_ADDR: address });
     expect(unknown).toEqual(
       failure(/CN=portal\.hotel\.example.*this is not the gateway/, /^a captive portal.*NGROK_CA_CERT/),
@@ -225,12 +218,10 @@ it('a clock outside the certificate’s validity fails', async () => {
 
 it('a second agent with the same AGENT_DOMAIN is not ready, and doctor says what to change', async () => {
   const settings = { ...remote(), AGENT_DOMAIN: 'same.agent.localhost' };
-  const first = AgentProcess.start(temporaryFolder(), settings);
-  onTestFinished(async () => void (await first.end('SIGKILL')));
+  const first = AgentProcess.inTest(temporaryFolder(), settings);
   await first.ready();
   const folder = temporaryFolder();
-  const second = AgentProcess.start(folder, settings);
-  onTestFinished(async () => void (await second.end('SIGKILL')));
+  const second = AgentProcess.inTest(folder, settings);
   const api = await second.api();
   await vi.waitFor(async () => {
     const { details } = (await (await fetch(`${api}/readyz`)).json()) as { details?: object };
@@ -250,8 +241,7 @@ it('a running agent stays unchanged, and its state is reported', async () => {
     { domain: 'c.run.localhost', forwards_to: '8.8.8.8:53' },
   ]);
   const settings = { ...remote(), NGROK_AUTHTOKEN: issued.token };
-  const agent = AgentProcess.start(folder, settings);
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, settings);
   await agent.logged('some tunnels are not online');
   const env = { ...settings, AGENT_PORT: new URL(await agent.api()).port };
   const before = gateway.endpoints.list();

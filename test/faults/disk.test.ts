@@ -9,7 +9,7 @@ import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
 import { Disk, FailingDisk, NO_FAILING_DISK, NO_MOUNT } from '../support/disk.ts';
 import { measured } from '../support/measured.ts';
 import { firstOf, NO_ROOT, programMissing, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 async function startDevice(folder: string): Promise<Device> {
   const device = await Device.start(folder);
@@ -195,8 +195,7 @@ it('a file of another user is an error that says what to do, and nothing changes
   timeout: 300_000,
   ...unless(NO_OTHER_USER),
 }, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const { device } = await Furnished.start(folder);
   expect(await device.agent.end()).toBe(0);
   const paths = ['', ...(readdirSync(folder, { recursive: true }) as string[])].map((path) => join(folder, path));

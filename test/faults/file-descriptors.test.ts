@@ -4,11 +4,10 @@ import { expect, it, onTestFinished } from 'vitest';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it('a gateway that runs out of file descriptors logs it, although Node reports nothing', unless(NO_LINUX), async () => {
-  const [folder, removeFolder] = makeFolder();
-  onTestFinished(removeFolder);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const { pid } = gateway.process.child;

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -9,12 +8,14 @@ import type { GatewaySession } from '../../src/agent/connectors/gateway-link.ts'
 import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
 import { AgentProcess } from '../support/agent-process.ts';
+import { agentSettings } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import type { Crew } from './fleet-agents.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { PublicClient } from './public-client.ts';
@@ -107,13 +108,11 @@ describe('200 agents after an outage of their gateway', () => {
 });
 
 it(`${AGENTS} agents are all back within a minute of a gateway that was killed`, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
-  const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
-  onTestFinished(() => void upstream.close());
-  await once(upstream, 'listening');
+  const upstream = createServer((req, res) => res.end(req.headers.host));
+  await serving(upstream);
 
   const client = new PublicClient(() => gateway);
   onTestFinished(() => client.close());
@@ -128,9 +127,7 @@ it(`${AGENTS} agents are all back within a minute of a gateway that was killed`,
     return device;
   });
   const env = {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
+    ...agentSettings(gateway),
     AGENT_PORT: '0',
     DEFAULT_POLICIES: fileURLToPath(new URL('../../defaults/policies.json', import.meta.url)),
   };

@@ -6,10 +6,11 @@ import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Device } from '../agent/device.ts';
 import { CHOSEN_CONNECTOR } from '../support/connectors.ts';
+import { listening } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { rounds } from './rounds.ts';
 
@@ -26,7 +27,7 @@ const MAX_HELD = 10_000;
 const MAX_FILES = 2_500;
 const OWN = 'agent.localhost';
 
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 const held = new Set<Socket>();
 /** Agrees to upgrades, begins responses, and never ends a connection. */
 const hung = createServer({ allowHalfOpen: true }, (socket) => {
@@ -48,8 +49,7 @@ let device: Device;
 
 beforeAll(async () => {
   for (const server of [hung, honest]) {
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listening(server);
   }
   // As its service runs it: on a large machine, V8 would let garbage grow for longer.
   const NODE_OPTIONS = '--max-semi-space-size=1 --v8-pool-size=1 --max-old-space-size=256';
@@ -64,7 +64,6 @@ afterAll(async () => {
   await device.agent.end();
   for (const socket of held) socket.destroy();
   for (const server of [hung, honest]) server.close();
-  removeFolder();
 });
 
 async function isServed(host: string): Promise<boolean> {

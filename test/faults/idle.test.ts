@@ -9,7 +9,7 @@ import { CONNECTORS } from '../support/connectors.ts';
 import { startTestGateway } from '../support/gateway.ts';
 import { measured } from '../support/measured.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { rounds } from './rounds.ts';
@@ -66,7 +66,7 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
   const { authtoken, sessionAddress, caFile } = gateway;
   const env = { NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: sessionAddress, NGROK_CA_CERT: caFile };
   const agents = CONNECTORS.map((connector) => {
-    const [folder, remove] = makeFolder();
+    const folder = temporaryFolder();
     const numbered = Array.from({ length: TUNNELS }, (_, at) => ({
       domain: `${connector}-${at + 1}.localhost`,
       forwards_to: `127.0.0.${at + 1}:${port}`,
@@ -75,7 +75,7 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
       folder,
       numbered.map((tunnel) => ({ ...tunnel, url: `https://${tunnel.domain}:${gateway.httpsPort}` })),
     );
-    return { connector, remove, agent: AgentProcess.start(folder, { ...env, AGENT_CONNECTOR: connector }) };
+    return { connector, agent: AgentProcess.start(folder, { ...env, AGENT_CONNECTOR: connector }) };
   });
   try {
     for (const { agent } of agents) await agent.ready();
@@ -98,10 +98,7 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
     // Both agents did what they have to.
     expect(checks - checked).toBeGreaterThanOrEqual(TUNNELS / 4);
   } finally {
-    for (const { agent, remove } of agents) {
-      await agent.end();
-      remove();
-    }
+    for (const { agent } of agents) await agent.end();
     upstreams.close();
     await gateway.close();
   }
@@ -111,7 +108,7 @@ it(`an agent with 20 tunnels and its own gateway writes nothing to the disk in $
   timeout: 120_000 + SECONDS * 1_000,
   ...unless(NO_LINUX),
 }, async () => {
-  const [folder, remove] = makeFolder();
+  const folder = temporaryFolder();
   const agent = AgentProcess.start(folder);
   try {
     const api = await agent.ready();
@@ -128,6 +125,5 @@ it(`an agent with 20 tunnels and its own gateway writes nothing to the disk in $
     expect(snapshot(folder)).not.toEqual(before);
   } finally {
     await agent.end();
-    remove();
   }
 });

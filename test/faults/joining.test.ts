@@ -10,7 +10,7 @@ import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts'
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import type { Crew } from './fleet-agents.ts';
 import { rounds } from './rounds.ts';
@@ -21,8 +21,7 @@ const CREW = fileURLToPath(new URL('../../build/faults/fleet-agents.js', import.
 const LIMIT_MS = 5 * 60_000;
 
 it(`${AGENTS} agents join with one code within five minutes, although gateway and agents are killed meanwhile`, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   let secret = '';
   const body = EnrolmentKeyCreate.parse({ site: '*.site.localhost', max_uses: AGENTS });
   const gateway = await GatewayProcess.start(

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { rounds } from './rounds.ts';
 
 const ROUNDS = rounds({ short: 6, full: 200 });
@@ -14,7 +14,7 @@ const NAMES = Array.from({ length: 24 }, (_, i) => `kill-${i}.localhost`);
 type Known = 'present' | 'absent' | 'unknown';
 
 it(`keeps every answer through ${ROUNDS} kill -9 under load`, { timeout: 60_000 + ROUNDS * 20_000 }, async () => {
-  const [folder, remove] = makeFolder();
+  const folder = temporaryFolder();
   const known = new Map<string, Known>(NAMES.map((name) => [name, 'absent']));
   try {
     for (let round = 0; round < ROUNDS; round++) {
@@ -43,7 +43,6 @@ it(`keeps every answer through ${ROUNDS} kill -9 under load`, { timeout: 60_000 
     expect(await agent.end()).toBe(0);
     measured({ fault: 'kill -9 of the agent while tunnels are created and deleted', tried: ROUNDS });
   } finally {
-    remove();
   }
 });
 

@@ -1,11 +1,11 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import type { AgentProcess } from '../support/agent-process.ts';
 import { quantile, seconds } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
+import { listening } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { Network, NO_NETWORKS } from '../support/network.ts';
 import { processResources } from '../support/process-resources.ts';
@@ -135,6 +135,31 @@ const faults: Fault[] = [
       return performance.now() - (recovered - moved);
     },
   },
+  {
+    name: 'a gateway with two addresses, one of which drops everything, from then on',
+    async provoke({ scene, network, agent }) {
+      const port = Number(scene.proxy.address.split(':')[1]);
+      const there = await FlakyProxy.start(() => scene.gateway.sessionAddress, network.near[1], port);
+      network.lead(...network.near);
+      let lines = agent.lines.length;
+      scene.proxy.cut();
+      await agent.logged(LOST, lines);
+      await scene.recovered();
+      lines = agent.lines.length;
+      const began = performance.now();
+      network.lose(100, `ip daddr ${network.near[0]} meta l4proto tcp`);
+      await agent.logged(LOST, lines);
+      await scene.recovered();
+      const recovered = performance.now();
+      expect(recovered - began).toBeLessThan(20_000);
+      expect(there.open).toBeGreaterThan(0);
+      network.restore();
+      network.lead(network.near[0]);
+      await there.close();
+      await scene.recovered();
+      return performance.now() - (recovered - began);
+    },
+  },
 ];
 
 /** Servers that a network leads connections to until somebody logs in, and how the agent's log names them. */
@@ -245,9 +270,8 @@ describe.concurrent('the agent recovers automatically', () => {
     it(`from behind a captive portal that ${kind}, and names it`, { timeout: 240_000 }, () =>
       Scene.play({ tunnels: TUNNELS }, async (scene) => {
         const agent = await scene.startServing();
-        const portal = (await open()).listen(0, '127.0.0.1');
-        await once(portal, 'listening');
-        const { port } = portal.address() as AddressInfo;
+        const portal = await open();
+        const port = await listening(portal);
         const [lines, knocks] = [agent.lines.length, scene.proxy.accepted];
         scene.proxy.divert(() => `127.0.0.1:${port}`);
         const { reason } = await agent.logged(TRYING, lines);

@@ -1,8 +1,7 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
@@ -10,7 +9,7 @@ import { measured } from '../support/measured.ts';
 import { unless } from '../support/requirements.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type Outage, TracedDisk } from '../support/traced-disk.ts';
 import { NO_TRACE, traceWrites } from '../support/write-trace.ts';
 import { rounds } from './rounds.ts';
@@ -32,8 +31,7 @@ it('a power cut at any step of a gateway’s writes loses nothing it had acknowl
   timeout: 900_000,
   ...unless(NO_TRACE),
 }, async () => {
-  const [dataDir, remove] = makeFolder();
-  onTestFinished(remove);
+  const dataDir = temporaryFolder();
   const calls = traceWrites([process.execPath, WRITER, dataDir]);
   const disk = new TracedDisk(dataDir);
   const answered: Answered = { ca: null, account: null, rows: [] };
@@ -74,7 +72,7 @@ async function expectKept(
   answered: Answered,
   context: string,
 ): Promise<void> {
-  const dataDir = mkdtempSync(join(tmpdir(), 'power-'));
+  const dataDir = temporaryFolder();
   try {
     mkdirSync(join(dataDir, 'gateway'));
     disk.restore(outage, dataDir, random);
@@ -93,6 +91,5 @@ async function expectKept(
   } catch (error) {
     throw new Error(context, { cause: error });
   } finally {
-    rmSync(dataDir, { recursive: true });
   }
 }

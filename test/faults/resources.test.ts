@@ -1,7 +1,5 @@
-import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { Agent, get } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
@@ -9,10 +7,11 @@ import { AgentProcess } from '../support/agent-process.ts';
 import { quantile } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { type ProcessResources, processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
@@ -99,16 +98,12 @@ class Day {
   ) {}
 
   static async begin(): Promise<Day> {
-    const [folder, remove] = makeFolder();
-    onTestFinished(remove);
+    const folder = temporaryFolder();
     const gateway = await GatewayProcess.start(folder, preload(COLLECTOR));
     onTestFinished(() => gateway.kill());
     const proxy = await FlakyProxy.start(gateway.sessionAddress);
     onTestFinished(() => proxy.close());
-    const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
-    onTestFinished(() => void upstream.close().closeAllConnections());
-    await once(upstream, 'listening');
-    const { port } = upstream.address() as AddressInfo;
+    const port = await serving(createServer((req, res) => res.end(req.headers.host)));
     const hosts = Array.from({ length: TUNNELS }, (_, i) => `day-${i}.localhost`);
     const device = `${folder}/device`;
     const url = (domain: string) => `https://${domain}:${gateway.httpsPort}`;
@@ -116,13 +111,12 @@ class Day {
       device,
       hosts.map((domain) => ({ domain, forwards_to: `localhost:${port}`, url: url(domain) })),
     );
-    const agent = AgentProcess.start(device, {
+    const agent = AgentProcess.inTest(device, {
       NGROK_AUTHTOKEN: gateway.authtoken,
       NGROK_SERVER_ADDR: proxy.address,
       NGROK_CA_CERT: gateway.caFile,
       ...preload(COLLECTOR + NO_BACKOFF),
     });
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
     return new Day(gateway, proxy, agent, await agent.ready(), hosts);
   }
 

@@ -7,15 +7,16 @@ import { faultReport } from '../support/fault-report.ts';
 import { FINDINGS_VARIABLE, type Finding } from '../support/finding.ts';
 import { networkFaultTools } from '../support/network.ts';
 
-/** Where faults are provoked, with each connector. Writing files has nothing to do with it. */
-const TESTS = {
-  sdk: [
-    'test/faults',
-    'test/agent/tunnels/durable-file',
-    'test/gateway/store/sql/crash',
-    'test/gateway/events/event-kills',
-  ],
-  native: ['test/faults'],
+/** Where faults are provoked with each connector, and where no agent takes part. */
+const WITH_AGENT = ['test/faults'];
+const WITHOUT_AGENT = [
+  'test/agent/tunnels/durable-file',
+  'test/gateway/store/sql/crash',
+  'test/gateway/events/event-kills',
+];
+const CONNECTORS = {
+  sdk: [],
+  native: [...WITHOUT_AGENT.map((test) => `--exclude=${test}.test.ts`), '--passWithNoTests'],
 };
 /** Without the project of `npm test` that runs some of them with the native connector. */
 const ONCE = '--project=!native';
@@ -38,10 +39,11 @@ function main(args: readonly string[]): number {
   writeFileSync(findings, '');
   const started = Date.now();
   try {
-    for (const [connector, tests] of Object.entries(TESTS)) {
+    for (const [connector, options] of Object.entries(CONNECTORS)) {
       const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings, TEST_CONNECTOR: connector };
       const vitest = join('node_modules', 'vitest', 'vitest.mjs');
-      const what = ['run', WORKERS, ONCE, ...(passed.length > 0 ? passed : tests)];
+      const tests = passed.length > 0 ? passed : [...WITH_AGENT, ...WITHOUT_AGENT];
+      const what = ['run', WORKERS, ONCE, ...options, ...tests];
       const { status } = spawnSync(process.execPath, [vitest, ...what], { env, stdio: 'inherit' });
       if (status !== 0) {
         if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);

@@ -9,7 +9,7 @@ import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { NETWORK_DOMAIN, type Network } from '../support/network.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { PublicClient } from './public-client.ts';
 import { timeUntilAll } from './recovery.ts';
@@ -53,7 +53,7 @@ export class Scene {
 
   /** Sets the scene, without the agent; plays it; and clears it away. */
   static async play(options: SceneOptions, act: (scene: Scene) => Promise<void>): Promise<void> {
-    const [folder, removeFolder] = makeFolder();
+    const folder = sharedFolder();
     // While it is down, no connection of anybody must get one of its ports by chance.
     const { first } = await freePorts(3);
     const ports = { httpPort: first, httpsPort: first + 1, sessionPort: first + 2 };
@@ -71,7 +71,6 @@ export class Scene {
       await act(scene);
     } finally {
       await scene.#clear();
-      removeFolder();
     }
   }
 

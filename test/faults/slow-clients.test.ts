@@ -4,12 +4,13 @@ import type { AddressInfo } from 'node:net';
 import { connect } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
-import { getPublic } from '../support/gateway.ts';
+import { agentSettings, getPublic } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { rounds } from './rounds.ts';
@@ -24,20 +25,14 @@ it(`${CLIENTS} clients that read a kilobyte a second take little memory and hind
   timeout: 60_000 + CLIENTS * 2_000,
   ...unless(NO_LINUX),
 }, async () => {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());
   const upstream = await startUpstream();
   const device = `${folder}/device`;
   const url = `https://${HOST}:${gateway.httpsPort}`;
   persistTunnels(device, [{ domain: HOST, forwards_to: `127.0.0.1:${upstream.port}`, url }]);
-  const agent = AgentProcess.start(device, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
-  });
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(device, agentSettings(gateway));
   await agent.logged('tunnels online');
 
   const resident = () => ({
@@ -75,9 +70,7 @@ async function startUpstream(): Promise<{ port: number; hasToWait: () => Promise
     if (request.url === '/file') response.end(FILE);
     else sendEndlessly(response);
   });
-  server.listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close().closeAllConnections());
-  await once(server, 'listening');
+  await serving(server);
   let before = -1;
   const waits = () => {
     const isStill = sent === before;

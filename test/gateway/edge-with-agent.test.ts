@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, request, type Server } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -8,6 +8,7 @@ import { collect, THROUGH_WRONG_NODE } from '../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
 import { askHttp2, openHttp2 } from '../support/http2-client.ts';
+import { listening } from '../support/loopback.ts';
 
 const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
 const HUGE = THROUGH_WRONG_NODE ? Buffer.alloc(256 * 1_048_576, 'payload ') : LARGE;
@@ -26,14 +27,12 @@ beforeAll(async () => {
     } else if (req.url === '/download') res.end(LARGE);
     else if (req.url === '/huge') res.end(HUGE);
     else if (req.url === '/break') res.writeHead(200, { 'content-length': 10 }).write('half', () => res.destroy());
-    else if (req.url === '/events') res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
     else res.end(`hello ${req.headers['x-forwarded-for']}`);
   });
   new WebSocketServer({ server: upstream }).on('connection', (socket) => {
     socket.on('message', (data) => socket.send(data));
   });
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
 });
 afterAll(async () => {
   await session.close();
@@ -94,16 +93,6 @@ it('serves HTTP/2 clients, with large bodies both ways', async () => {
   expect([download.body.length, upload.body, small.body]).toEqual([LARGE.length, 'true', 'hello 127.0.0.1']);
 });
 
-it('streams events as they happen', async () => {
-  await tunnel('events.localhost');
-  const headers = { host: 'events.localhost' };
-  const req = request({ host: '127.0.0.1', port: gateway.httpPort, path: '/events', headers, agent: false }).end();
-  const [res] = (await once(req, 'response')) as [IncomingMessage];
-  const [chunk] = (await once(res, 'data')) as [Buffer];
-  expect(String(chunk)).toBe('data: 1\n\n');
-  req.destroy();
-});
-
 it('shows an aborted response as incomplete', async () => {
   await tunnel('broken.localhost');
   const answer = await ask(gateway.httpPort, 'broken.localhost', { path: '/break' });
@@ -111,9 +100,8 @@ it('shows an aborted response as incomplete', async () => {
 });
 
 it('answers with its own error when the upstream is unreachable, also to HEAD', async () => {
-  const closed = createServer().listen(0, '127.0.0.1');
-  await once(closed, 'listening');
-  const { port } = closed.address() as AddressInfo;
+  const closed = createServer();
+  const port = await listening(closed);
   closed.close();
   await once(closed, 'close');
   await tunnel('dead.localhost', port);
@@ -121,19 +109,4 @@ it('answers with its own error when the upstream is unreachable, also to HEAD', 
     const answer = await ask(gateway.httpPort, 'dead.localhost', { method });
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
   }
-});
-
-it('applies the policy that the agent sent', async () => {
-  const headers = { 'x-frame-options': 'DENY' };
-  await tunnel('policy.localhost', undefined, {
-    outbound: [{ expressions: [], actions: [{ type: 'add-headers', config: { headers } }] }],
-  });
-  expect((await ask(gateway.httpPort, 'policy.localhost')).headers['x-frame-options']).toBe('DENY');
-});
-
-it('answers 404 as soon as the agent closes the endpoint', async () => {
-  const listener = await tunnel('gone.localhost');
-  expect((await ask(gateway.httpPort, 'gone.localhost')).status).toBe(200);
-  await listener.close();
-  expect((await ask(gateway.httpPort, 'gone.localhost')).status).toBe(404);
 });

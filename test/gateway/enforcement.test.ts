@@ -1,8 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
@@ -10,13 +7,15 @@ import { ManagementClient } from '../../src/management/client.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { listening } from '../support/loopback.ts';
 import { recordingLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Changes through the management API over HTTPS, and their effect on SDK agents. */
 let upstream: Server;
 beforeAll(async () => {
   upstream = createServer((_req, res) => res.end('from the device'));
-  await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+  await listening(upstream);
 });
 afterAll(() => upstream.close());
 
@@ -60,6 +59,7 @@ describe('an authtoken', () => {
   it('connects an agent when it is known and its owner is active; otherwise it is refused with a code', async () => {
     const { bot, authtoken } = await account();
     await expect(connect(authtoken)).resolves.toBeDefined();
+    expect(await codeOf(connect(''))).toBe('ERR_NGROK_4018');
     expect(await codeOf(connect('nonsense'))).toBe('ERR_NGROK_105');
     expect(await codeOf(connect(`${authtoken.slice(0, -1)}!`))).toBe('ERR_NGROK_105');
     expect(await codeOf(connect(`${authtoken}x`))).toBe('ERR_NGROK_107');
@@ -110,14 +110,6 @@ describe('an authtoken', () => {
     ]);
     expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
   });
-
-  it('is not accepted as an API key, and an API key not as an authtoken', async () => {
-    const { authtoken } = await account();
-    const withAuthtoken = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
-    await expect(withAuthtoken.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
-    const { token } = await client.apiKeys.create({});
-    expect(await codeOf(connect(String(token)))).toBe('ERR_NGROK_107');
-  });
 });
 
 describe('a name', () => {
@@ -135,22 +127,14 @@ describe('a name', () => {
 
   it.each([
     ['the ACL rules do not allow it', ['bind:*.site.example.com'], 'app.example.com', 'ERR_NGROK_316'],
-    [
-      'the ACL rules allow only names below it',
-      ['bind:*.app.example.com', 'bind:*.site.example.com'],
-      'app.example.com',
-      'ERR_NGROK_316',
-    ],
     ['it is not reserved', [], 'other.example.com', 'ERR_NGROK_319'],
-    ['only names below it are reserved', [], 'site.example.com', 'ERR_NGROK_319'],
     ['the gateway uses it itself', [], 'api.localhost', 'ERR_NGROK_319'],
-    ['it is a wildcard that is not reserved', [], '*.other.example.com', 'ERR_NGROK_318'],
   ])('is refused when %s', async (_, acl, domain, code) => {
     await client.reservedDomains.create({ domain: 'app.example.com' });
     await client.reservedDomains.create({ domain: '*.site.example.com' });
     const session = await connect((await account(acl)).authtoken);
     expect(await bindCode(session, domain)).toBe(code);
-    expect(await publicStatus(domain.replace('*', 'x'))).not.toBe(200);
+    expect(await publicStatus(domain)).not.toBe(200);
     // The session stays online.
     expect(await bindCode(session, acl.length > 0 ? 'x.site.example.com' : 'cam.localhost')).toBeNull();
   });
@@ -341,14 +325,6 @@ describe('endpoints and sessions online', () => {
     expect((await client.tunnelGroupBackends.get(group.id)).tunnels).toEqual([]);
   });
 
-  it('are listed page by page, newest first', async () => {
-    const session = await connect((await account()).authtoken);
-    for (const name of ['a', 'b', 'c', 'd', 'e']) await serve(session, `${name}.localhost`);
-    const hosts: string[] = [];
-    for await (const { host } of client.endpoints.all({ limit: 2 })) hosts.push(String(host));
-    expect(hosts).toEqual(['e', 'd', 'c', 'b', 'a'].map((name) => `${name}.localhost`));
-  });
-
   it('can be stopped, restarted and updated while the session is online', async () => {
     const called: string[] = [];
     let done = () => {};
@@ -384,8 +360,7 @@ it('an agent that cannot restart on request is disconnected instead', async () =
 });
 
 it('a restart of the gateway keeps domains, authtokens and API keys', async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-  onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+  const dataDir = temporaryFolder();
   const first = await startTestGateway({ dataDir });
   client = await managementClientOf(first);
   const key = await client.apiKeys.create({});

@@ -1,9 +1,8 @@
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
-import { tmpdir } from 'node:os';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
@@ -11,8 +10,10 @@ import { readKeyPair } from '../../src/gateway/certificates/certificate-upload.t
 import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { serving } from '../support/loopback.ts';
 import { Frame, frame, PREFACE, RawHttp2, requestsTo, setting } from '../support/raw-http2.ts';
 import { recordingLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 const INITIAL_WINDOW_SIZE = 4;
@@ -24,13 +25,7 @@ async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
 }
 
 async function upstream(listener: RequestListener): Promise<number> {
-  const server = createServer(listener);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return (server.address() as AddressInfo).port;
+  return serving(createServer(listener));
 }
 
 async function bind(gateway: TestGateway, domain: string, port: number) {
@@ -84,8 +79,7 @@ describe('the gateway', () => {
   });
 
   it('keeps its CA across a restart, and issues a new authtoken', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+    const dataDir = temporaryFolder();
     const first = await startTestGateway({ dataDir });
     await first.close();
     const second = await start({ dataDir });
@@ -96,8 +90,7 @@ describe('the gateway', () => {
   });
 
   it('logs when the CA or encryption key do not match its database, as after an incomplete restore', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    onTestFinished(() => rm(dataDir, { recursive: true }));
+    const dataDir = temporaryFolder();
     const errorsOfStart = async (work: (gateway: TestGateway) => Promise<unknown> = async () => {}) => {
       const { log, lines } = recordingLog();
       const gateway = await startTestGateway({ dataDir, log });

@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import {
   type ClientHttp2Session,
   type ClientHttp2Stream,
@@ -11,8 +10,6 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
@@ -20,8 +17,9 @@ import { collect } from '../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { openHttp2 } from '../support/http2-client.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
-let folder: string;
+const folder = sharedFolder();
 let gateway: TestGateway;
 let agent: Session;
 let upstream: Http2Server;
@@ -30,7 +28,6 @@ let secureUpstream: Http2SecureServer;
 const ended: Promise<number>[] = [];
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'grpc-'));
   const ca = await openLocalCa(folder, silentLog);
   // The SDK reads the system's CAs on first use.
   process.env.SSL_CERT_FILE = ca.caFile;
@@ -49,7 +46,6 @@ afterAll(async () => {
   await gateway.close();
   upstream.close();
   secureUpstream.close();
-  await rm(folder, { recursive: true });
 });
 
 /** One gRPC message: uncompressed, with its length. */

@@ -9,6 +9,7 @@ import { proxyHeader } from '../../src/lib/network/proxy-protocol.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
+import { serving } from '../support/loopback.ts';
 import { recordingLog } from '../support/silent-log.ts';
 import { until } from '../support/until.ts';
 
@@ -58,10 +59,8 @@ async function balancerOf(port: number): Promise<string> {
     const gateway = balanced(port);
     client.on('error', () => gateway.destroy()).on('close', () => gateway.destroy());
     client.pipe(gateway).pipe(client);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  });
+  return `127.0.0.1:${await serving(server)}`;
 }
 
 it('the client is who the load balancer says, on every port, and nobody else is asked', async () => {
@@ -91,9 +90,7 @@ it('a policy sees the client of a tcp endpoint, and its bytes are all that the u
   const { gateway } = await setUp();
   const received: string[] = [];
   const upstream = createServer((socket) => void socket.on('data', (bytes) => received.push(String(bytes))));
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
-  onTestFinished(() => void upstream.close());
+  await serving(upstream);
   const session = await agentSession(gateway).connect();
   const onlyClient = `on_tcp_connect: [{ actions: [{ type: restrict-ips, config: { allow: [${CLIENT.clientIp}/32] } }] }]`;
   const listener = await session.tcpEndpoint().trafficPolicy(onlyClient).listen();
@@ -114,4 +111,16 @@ it('closes a connection of the balancer without a header, and believes nobody el
   expect(refused).toMatchObject({ level: 40, address: BALANCER });
   const liar = balanced(gateway.httpPort, `${proxyHeader(1, CLIENT)}GET / HTTP/1.1\r\n\r\n`, '127.0.0.1');
   expect(await text(liar)).toContain('HTTP/1.1 400');
+});
+
+it('the port for agents stops at once although a load balancer has yet to say who its client is', async () => {
+  const { gateway } = await setUp();
+  const silent = from(gateway.sessionPort, BALANCER);
+  const closed = once(silent, 'close');
+  // Accepted after it.
+  const other = from(gateway.sessionPort, '127.0.0.1');
+  other.write('no TLS');
+  await once(other, 'close');
+  await gateway.sessions.stop();
+  await closed;
 });

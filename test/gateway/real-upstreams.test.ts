@@ -9,7 +9,7 @@ import { ask } from '../support/http-request.ts';
 import { askHttp2, openHttp2 } from '../support/http2-client.ts';
 import { type RealUpstream, startUpstream } from '../support/real-upstream.ts';
 import { programMissing, unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 let edge: TestEdge;
 beforeAll(async () => {
@@ -19,7 +19,7 @@ afterAll(() => edge.close());
 
 /** Starts a server for the tests of a suite. */
 function serverFor(files: Record<string, string>, command: readonly string[]) {
-  const [folder, remove] = makeFolder();
+  const folder = sharedFolder();
   let upstream: RealUpstream | undefined;
   beforeAll(async () => {
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
@@ -27,7 +27,6 @@ function serverFor(files: Record<string, string>, command: readonly string[]) {
   });
   afterAll(async () => {
     await upstream?.stop();
-    remove();
   });
   let names = 0;
   return async (options: { policy?: object; protocol?: 'http' | 'https' } = {}): Promise<DirectEndpoint> => {

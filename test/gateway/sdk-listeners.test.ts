@@ -1,10 +1,9 @@
 import { once } from 'node:events';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { chmod } from 'node:fs/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createHttp2Server } from 'node:http2';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
@@ -16,15 +15,15 @@ import { agentSession, getPublic, startTestGateway, type TestGateway } from '../
 import { GatewayClient } from '../support/gateway-client.ts';
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 /** The SDK's examples: every way to listen and forward. */
 let gateway: TestGateway;
 let session: Session;
-let folder: string;
+const folder = sharedFolder();
 const home = process.cwd();
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'sdk-'));
   await chmod(folder, 0o700);
   // The SDK creates its sockets in the working folder.
   process.chdir(folder);
@@ -36,7 +35,6 @@ afterAll(async () => {
   await session.close();
   await gateway.close();
   process.chdir(home);
-  await rm(folder, { recursive: true, force: true });
 });
 
 const hello: RequestListener = (req, res) => res.end(`hello from ${req.headers.host}${req.url}`);

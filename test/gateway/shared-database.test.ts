@@ -8,6 +8,7 @@ import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
+import { agentSettings } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { NO_POSTGRES, PostgresServer } from '../support/postgres-server.ts';
@@ -115,11 +116,7 @@ async function startAgent(gateway: GatewayProcess): Promise<AgentProcess> {
   persistTunnels(folder, [
     { domain: NAME, forwards_to: `localhost:${port}`, url: `https://${NAME}:${gateway.httpsPort}` },
   ]);
-  const agent = AgentProcess.start(folder, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
-  });
+  const agent = AgentProcess.start(folder, agentSettings(gateway));
   onTestFinished(() => agent.end('SIGKILL').then(() => {}));
   await agent.ready();
   return agent;

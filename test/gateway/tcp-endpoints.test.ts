@@ -1,14 +1,13 @@
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { listening } from '../support/loopback.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { SilentLink } from './sessions/session-gateway.ts';
 
 const code = (errorCode: string) => expect.objectContaining({ errorCode });
@@ -28,8 +27,8 @@ async function greeter(greeting = 'hello'): Promise<number> {
     socket.on('error', () => {});
     socket.write(greeting);
     socket.pipe(socket);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  await listening(server);
   onTestFinished(() => {
     server.close();
     for (const socket of sockets) socket.destroy();
@@ -77,15 +76,6 @@ const refused = (port: number) =>
   );
 
 describe('a tcp endpoint', () => {
-  it('has a port of the range and carries bytes in both directions', async () => {
-    const gateway = await start();
-    const session = await agentSession(gateway).connect();
-    const listener = await session.tcpEndpoint().listen(false);
-    forward(listener, await greeter());
-    expect(listener.url()).toMatch(/^tcp:\/\/localhost:\d+$/);
-    expect(await converse(portOf(listener))).toBe('hello and back');
-  });
-
   it('serves clients that send data, however many connect and stay silent', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
@@ -113,44 +103,6 @@ describe('a tcp endpoint', () => {
     expect(again.url()).toBe(listener.url());
   });
 
-  it('resets connections that its policy rejects', async () => {
-    const gateway = await start();
-    const session = await agentSession(gateway).connect();
-    const policy = {
-      on_tcp_connect: [{ expressions: ["conn.client_ip == '127.0.0.1'"], actions: [{ type: 'deny' }] }],
-    };
-    const listener = await session.tcpEndpoint().trafficPolicy(JSON.stringify(policy)).listen(false);
-    forward(listener, await greeter());
-    const denied = connectTcp(portOf(listener), '127.0.0.1').on('error', () => {});
-    const received: Buffer[] = [];
-    denied.on('data', (chunk) => received.push(chunk));
-    await closed(denied);
-    expect(received).toEqual([]);
-  });
-
-  it.each(['1', '2'] as const)(
-    'sends the client’s address to the upstream with PROXY protocol version %s',
-    async (version) => {
-      const gateway = await start();
-      const session = await agentSession(gateway).connect();
-      const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
-      const server = createServer().listen(0, '127.0.0.1');
-      onTestFinished(() => void server.close());
-      await once(server, 'listening');
-      forward(listener, (server.address() as AddressInfo).port);
-      const accepted = once(server, 'connection');
-      const open = await client(portOf(listener));
-      open.write('x');
-      const [socket] = (await accepted) as [Socket];
-      const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
-      const { localPort } = open;
-      if (version === '1')
-        expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
-      else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
-      socket.destroy();
-    },
-  );
-
   it('can share its port with other pooled endpoints', async () => {
     const gateway = await start();
     const [first, second] = [await agentSession(gateway).connect(), await agentSession(gateway).connect()];
@@ -166,17 +118,6 @@ describe('a tcp endpoint', () => {
     expect([await greeting(portOf(one)), await greeting(portOf(one))]).toEqual(['two', 'two']);
   });
 });
-
-const PROXY_2 = '\r\n\r\n\0\r\nQUIT\n';
-
-async function until(socket: Socket, isComplete: (bytes: Buffer) => boolean): Promise<Buffer> {
-  let seen: Buffer = Buffer.alloc(0);
-  while (!isComplete(seen)) {
-    const [chunk] = (await once(socket, 'data')) as [Buffer];
-    seen = Buffer.concat([seen, chunk]);
-  }
-  return seen;
-}
 
 async function greeting(port: number): Promise<string> {
   const socket = await client(port);
@@ -203,8 +144,7 @@ describe('the port of a tcp endpoint', () => {
   });
 
   it('is available again after a restart of the gateway, and not assigned to others meanwhile', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+    const dataDir = temporaryFolder();
     const tcpPorts = await freePorts(3);
     const first = await startTestGateway({ dataDir, tcpPorts });
     const listener = await (await agentSession(first).connect()).tcpEndpoint().listen(false);

@@ -1,6 +1,5 @@
 import { once } from 'node:events';
-import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chownSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -12,6 +11,7 @@ import {
   spawnContainer,
 } from '../support/container-image.ts';
 import { unless } from '../support/requirements.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 const BUILD_MS = 300_000;
 const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
@@ -21,7 +21,7 @@ const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/child
 
 describe('the image', unless(NO_IMAGE_BUILDER), () => {
   const store = new ImageStore();
-  const data = mkdtempSync(join(tmpdir(), 'image-data-'));
+  const data = sharedFolder();
   let config: ImageConfig;
   let root: string;
 
@@ -35,7 +35,6 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
   }, BUILD_MS);
   afterAll(async () => {
     await store.remove();
-    rmSync(data, { recursive: true });
   }, BUILD_MS);
 
   /** Starts a container and collects its output. */

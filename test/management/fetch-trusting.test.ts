@@ -1,18 +1,16 @@
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer as createPlain, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { type ProxyRules, parseProxy } from '../../src/lib/network/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
 import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';
+import { serving } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 
 const BOT = {
   id: 'bot_1',
@@ -22,23 +20,16 @@ const BOT = {
   created_at: '2025-01-01T00:00:00Z',
 };
 
-let folder: string;
+const folder = sharedFolder();
 let ca: LocalCa;
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'trusting-'));
   ca = await openLocalCa(folder, silentLog);
 });
-afterAll(() => rm(folder, { recursive: true }));
 
 /** Starts an API at a name that only the client resolves, with a certificate of the test's CA. */
 async function serve(answer: RequestListener): Promise<string> {
-  const server = createServer(await ca.issue(['api.localhost']), answer);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `https://api.localhost:${(server.address() as AddressInfo).port}`;
+  const port = await serving(createServer(await ca.issue(['api.localhost']), answer));
+  return `https://api.localhost:${port}`;
 }
 
 const clientOf = (baseUrl: string, pem = ca.caPem) =>
@@ -80,8 +71,7 @@ describe('a client with its own CA', () => {
   });
 
   it('rejects a certificate of another CA before it sends a request', async () => {
-    const other = await mkdtemp(join(tmpdir(), 'trusting-'));
-    onTestFinished(() => rm(other, { recursive: true }));
+    const other = temporaryFolder();
     let asked = false;
     const url = await serve(() => {
       asked = true;
@@ -126,9 +116,7 @@ describe('a client behind a proxy', () => {
 
   it('uses the http proxy for an API without TLS', async () => {
     const server = createPlain((_req, res) => res.writeHead(204).end());
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void server.close());
-    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const address = `127.0.0.1:${await serving(server)}`;
     const proxy = await TestProxy.http();
     const rules = { ...all('http://127.0.0.1:1'), http: parseProxy(proxy.address) };
     await expect(behind(`http://${address}`, rules).botUsers.delete('bot_1')).resolves.toBeUndefined();

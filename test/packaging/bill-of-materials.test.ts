@@ -1,9 +1,9 @@
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { rolldown } from 'rolldown';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { billOfMaterials } from '../../packaging/bill-of-materials.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 interface Bill {
   metadata: { component: { purl: string } };
@@ -12,8 +12,7 @@ interface Bill {
 }
 
 it('sbom.cdx.json lists what is bundled and what npm installs, but nothing that only builds', async () => {
-  const home = realpathSync(mkdtempSync(join(tmpdir(), 'sbom-')));
-  onTestFinished(() => rmSync(home, { recursive: true }));
+  const home = realpathSync(temporaryFolder());
   const write = (path: string, content: string | object) => {
     mkdirSync(dirname(join(home, path)), { recursive: true });
     writeFileSync(join(home, path), typeof content === 'string' ? content : JSON.stringify(content));

@@ -1,9 +1,9 @@
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { rolldown } from 'rolldown';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { isPermitted, thirdPartyLicenses } from '../../packaging/third-party-licenses.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const TERMS = 'Copyright (c) 2026 Somebody\n\nTHE SOFTWARE IS PROVIDED "AS IS".';
 const CODE = "export const name = 'some code';\n";
@@ -17,8 +17,7 @@ interface FakePackage {
 
 /** The build's output for a program with these packages. */
 async function licencesOf(packages: Record<string, FakePackage>): Promise<string> {
-  const home = realpathSync(mkdtempSync(join(tmpdir(), 'licenses-')));
-  onTestFinished(() => rmSync(home, { recursive: true }));
+  const home = realpathSync(temporaryFolder());
   const write = (path: string, text: string) => {
     mkdirSync(dirname(join(home, path)), { recursive: true });
     writeFileSync(join(home, path), text);

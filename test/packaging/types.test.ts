@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** A program that uses the client; lines with type errors are marked. */
 const PROGRAM = `
@@ -66,8 +66,7 @@ it.each([
   ['node16', 'node16'],
   ['bundler', 'esnext'],
 ])('has types that are right for programs with moduleResolution %s', async (moduleResolution, module) => {
-  const folder = mkdtempSync(join(tmpdir(), 'consumer-'));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder();
   mkdirSync(join(folder, 'node_modules'));
   symlinkSync(resolve('.'), join(folder, 'node_modules', 'device-agent'));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');

@@ -1,19 +1,21 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { unless } from '../support/requirements.ts';
 import { SystemdMachine } from '../support/systemd-machine.ts';
 import { until } from '../support/until.ts';
 
 const booted = await SystemdMachine.boot();
 const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
-/** Shortens the waits of a real device. */
 const DROP_IN = '/etc/systemd/system/device-agent.service.d/impatient.conf';
+/** Shortens the waits of a real device. */
+const IMPATIENT = '[Service]\nRestartSec=1\n';
+const AUTHTOKEN = '/etc/device-agent/authtoken';
 const SETTINGS = '/etc/device-agent/settings.env';
 
 /** Waits for systemd. */
 const eventually = (condition: () => Promise<boolean>, what: string) =>
   until(condition, what, { withinMs: 120_000, everyMs: 100 });
 
-describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
   const machine = booted as SystemdMachine;
   const status = () => machine.deviceAgent('service', 'status');
   const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', SystemdMachine.NODE, SystemdMachine.CLI];
@@ -29,11 +31,26 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
     (await isUp()) && !['0', before].includes(await machine.property('device-agent', 'MainPID'));
   const reports = (text: string) =>
     eventually(async () => (await status()).stdout.includes(text), `service status: ${text}`);
+  /** Installs the service, and waits until it runs. */
+  const running = async (settings = 'AGENT_GATEWAY=embedded\n') => {
+    await machine.write(DROP_IN, IMPATIENT);
+    await machine.deviceAgent('service', 'install');
+    await machine.write(SETTINGS, settings);
+    await machine.write(AUTHTOKEN, 'an-authtoken\n');
+    await machine.run('systemctl', 'start', 'device-agent');
+    await eventually(isUp, 'the service is active');
+  };
+  afterEach(async () => {
+    for (const which of [[], ['--gateway']]) {
+      await machine.deviceAgent('service', 'uninstall', '--purge', '--yes', ...which);
+    }
+    await machine.run('rm', '-f', DROP_IN);
+  });
   afterAll(() => booted?.end());
 
   it('install from a private home directory enables the unit and asks for the authtoken', async () => {
     expect((await status()).code).toBe(4);
-    await machine.write(DROP_IN, '[Service]\nRestartSec=1\n');
+    await machine.write(DROP_IN, IMPATIENT);
     const { code, stdout, stderr } = await machine.deviceAgent('service', 'install');
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/still needs the authtoken/);
@@ -41,7 +58,10 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
     expect((await status()).code).toBe(3);
   });
 
-  it('start without an authtoken logs what to do, and systemd keeps restarting it', async () => {
+  it('start without an authtoken logs what to do, and systemd restarts it until the authtoken is there', async () => {
+    await machine.write(DROP_IN, IMPATIENT);
+    await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
+    await machine.deviceAgent('service', 'install');
     const { code } = await machine.run('systemctl', 'start', 'device-agent');
     expect(code).not.toBe(0);
     const told = /NGROK_AUTHTOKEN is not set.*\/etc\/device-agent\/authtoken/;
@@ -51,17 +71,14 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
     const { code: stateCode, stdout } = await status();
     expect(stateCode).toBe(3);
     expect(stdout).toMatch(/^device-agent: failing( \(exit-code, exit code 2\))?: journalctl -u device-agent$/m);
-  });
-
-  it('starts once the authtoken is there, and reports that it cannot connect without a network', async () => {
-    await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
-    await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
-    await machine.run('chmod', '600', '/etc/device-agent/authtoken');
+    await machine.write(AUTHTOKEN, 'an-authtoken\n');
+    await machine.run('chmod', '600', AUTHTOKEN);
     await eventually(isUp, 'the service is active');
-    await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
   });
 
-  it('restart applies another gateway, and status reports the session online', async () => {
+  it('install again does not restart it; a restart applies another gateway, and status reports the session', async () => {
+    await running('NGROK_SERVER_ADDR=127.0.0.1:9\n');
+    await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
     const before = await pid();
     const again = await machine.deviceAgent('service', 'install');
@@ -72,6 +89,7 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('systemctl reload reloads the settings as the service user', async () => {
+    await running();
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nLOG_LEVEL=warn\nAGENT_PORT=4041\n');
     expect((await machine.run('systemctl', 'reload', 'device-agent')).code).toBe(0);
     await eventually(
@@ -83,13 +101,14 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('restarts after a crash', async () => {
+    await running();
     const before = await pid();
     await machine.run('kill', '-9', before);
     await eventually(() => isAnother(before), 'another process after the crash');
   });
 
   it('commands in another folder use its settings and data, as its user', async () => {
-    await eventually(isUp, 'the service is active');
+    await running();
     const tunnels = (...args: string[]) => machine.deviceAgent('tunnels', ...args);
     expect(await tunnels('start', '8001', '-d', 'one.localhost')).toMatchObject({ code: 0 });
     await machine.run('systemctl', 'stop', 'device-agent');
@@ -108,7 +127,8 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('notifies the watchdog, which restarts it when it hangs', async () => {
-    await machine.write(DROP_IN, '[Service]\nRestartSec=1\nWatchdogSec=6\n');
+    await running();
+    await machine.write(DROP_IN, `${IMPATIENT}WatchdogSec=6\n`);
     await machine.run('systemctl', 'daemon-reload');
     await machine.run('systemctl', 'restart', 'device-agent');
     const before = await pid();
@@ -121,13 +141,13 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('install does not overwrite an edited unit, and needs root', async () => {
+    await running();
     const unit = '/etc/systemd/system/device-agent.service';
     await machine.run('sed', '-i', 's/^Restart=always$/Restart=no/', unit);
     const { code, stderr } = await machine.deviceAgent('service', 'install');
     expect([code, stderr]).toEqual([1, expect.stringMatching(/was edited and is left unchanged.*systemctl edit/)]);
     expect((await machine.run('grep', '-c', '^Restart=no$', unit)).stdout).toBe('1\n');
     expect((await status()).stdout).toContain(`unit: ${unit} (edited)`);
-    await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);
     for (const command of ['install', 'uninstall']) {
       const refused = await machine.run(...pi, 'service', command, '--gateway');
       expect([refused.code, refused.stderr]).toEqual([
@@ -140,6 +160,7 @@ describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unl
   });
 
   it('uninstall keeps the data, and --purge removes it', async () => {
+    await running();
     expect((await machine.deviceAgent('service', 'uninstall')).code).toBe(0);
     expect((await status()).code).toBe(4);
     expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');

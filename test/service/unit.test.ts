@@ -1,8 +1,7 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   AGENT_SERVICE,
   GATEWAY_SERVICE,
@@ -13,6 +12,7 @@ import {
 import { isEdited, unitText, userText } from '../../src/service/unit.ts';
 import { CLI } from '../support/agent-process.ts';
 import { programMissing, unless } from '../support/requirements.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const HERE = { node: process.execPath, cli: CLI };
 /** Paths with Debian's packages of Node.js and npm. */
@@ -23,8 +23,7 @@ const services = [AGENT_SERVICE, GATEWAY_SERVICE].map((service) => [service.name
 
 describe.each(services)('the unit %s', (name, service: Service) => {
   const analyze = (...args: string[]) => {
-    const folder = mkdtempSync(join(tmpdir(), 'unit-'));
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = temporaryFolder();
     const file = join(folder, `${name}.service`);
     writeFileSync(file, unitText(service, HERE));
     const { status, stdout, stderr } = spawnSync('systemd-analyze', [...args, file], { encoding: 'utf8' });

@@ -1,19 +1,18 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { OperatorError } from '../../src/lib/errors.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
 import { loadManagementSettings } from '../../src/settings/management-settings.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const { cert: certificate } = await selfSigned();
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'settings-'));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const load = (env: Record<string, string> = {}) => loadSettings(env, folder);
 const loadGateway = (env: Record<string, string>) => loadGatewayServerSettings(env, folder);
@@ -176,7 +175,6 @@ describe('settings', () => {
         .join('');
     expect(tokens(text(itself), inFile)).toEqual(['kept-in-a-file-of-its-own', 'kept-in-a-file-of-its-own']);
     expect(tokens(text(inFile), itself)).toEqual(['authtoken', 'token-of-the-api']);
-    expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
   });
 
   it.each(['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'])(
@@ -202,6 +200,7 @@ describe('settings', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: ' an_authtoken\r\n', AGENT_API_TOKEN: 'sixteen-characters\n' });
     expect(gateway.kind === 'remote' && gateway.authtoken()).toBe('an_authtoken');
     expect(api.token).toBe('sixteen-characters');
+    expect(problemOf({ AGENT_API_TOKEN: 'short-one' }).message).toMatch(/AGENT_API_TOKEN: the token has 9 characters/);
     for (const NGROK_AUTHTOKEN of [' ', 'two words', 'é', '"quoted"']) {
       const { message } = problemOf({ NGROK_AUTHTOKEN, NGROK_SERVER_ADDR: 'gw.example.com:443' });
       expect(message.match(/NGROK_AUTHTOKEN.*/g)).toEqual([expect.stringMatching(/^NGROK_AUTHTOKEN=\(not shown\)/)]);
@@ -232,14 +231,6 @@ describe('settings', () => {
     for (const name of ['GATEWAY_API_BODY_LIMIT', 'GATEWAY_API_TIMEOUT']) {
       expect(problemOf({ [name]: '0' }, loadGateway).message).toMatch(/="0": not a number in this range.*from 1 to/);
     }
-  });
-
-  it('errors never contain secrets', () => {
-    const env = { NGROK_AUTHTOKEN: 'top secret', AGENT_API_TOKEN: 'short-one' };
-    const { message } = problemOf(env);
-    expect(message).toMatch(/NGROK_AUTHTOKEN=\(not shown\)/);
-    expect(message).toMatch(/AGENT_API_TOKEN: the token has 9 characters/);
-    expect(message).not.toMatch(/top secret|short-one/);
   });
 
   it('the gateway and setup ignore incomplete settings of the agent', () => {

@@ -2,6 +2,7 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { onTestFinished } from 'vitest';
 import { staleBecause } from '../../scripts/build.js';
 import { CHOSEN_CONNECTOR } from './connectors.ts';
 
@@ -68,6 +69,13 @@ export class AgentProcess {
       ...env,
     };
     return AgentProcess.#spawn([...launcher, process.execPath, cli, ...args], folder, settings);
+  }
+
+  /** Like {@link start}, until the end of the test. */
+  static inTest(...options: Parameters<typeof AgentProcess.start>): AgentProcess {
+    const agent = AgentProcess.start(...options);
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    return agent;
   }
 
   /** Starts another program that logs like the agent, for example one with several agents. */

@@ -6,11 +6,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
+import { HttpChallenges, TlsAlpnChallenges } from '../../src/gateway/certificates/challenges/challenges.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
+import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -21,6 +23,7 @@ import {
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import type { Missing } from './requirements.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 
@@ -88,6 +91,8 @@ export class Directory extends EventEmitter {
 
 /** Whether clients reach the edges of all tests through another node of a cluster, which passes their connections on. */
 export const THROUGH_WRONG_NODE = process.env.TEST_EDGE === 'relayed';
+/** Of tests about what the edge does before it knows the host: that happens at the other node. */
+export const NO_DIRECT_CLIENTS: Missing = THROUGH_WRONG_NODE ? 'clients reach the edge through another gateway' : null;
 const OWNER = 'owner';
 
 /** Other nodes of which one, if any, serves every name. */
@@ -98,6 +103,26 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
     primary: undefined,
   };
 }
+
+/** The parts of a gateway that an edge on its own lacks. */
+export const withoutParts = () => ({
+  domainCertificates: { pairFor: () => null },
+  domainOf: () => null,
+  challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges() },
+  isRefused: () => false,
+  services: new Map(),
+  serviceMessages: {},
+  agents: new AgentConnections('connect.localhost'),
+  authorityPem: () => null,
+  tlsEdges: () => ({
+    hasName: () => false,
+    routeAt: () => ({ serve: async () => false }),
+    openPorts() {},
+    closePorts() {},
+  }),
+  balancers: null,
+  relays: null,
+});
 
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
   return new Relays({
@@ -149,6 +174,7 @@ export class TestEdge {
     const ca = await openLocalCa(dir, silentLog);
     const endpoints = new Directory();
     const common = {
+      ...withoutParts(),
       ca,
       host: '127.0.0.1',
       httpPort: 0,

@@ -16,6 +16,13 @@ import { freePorts } from './free-ports.ts';
 import { PostgresServer } from './postgres-server.ts';
 import { silentLog } from './silent-log.ts';
 
+/** What an agent has to know of its gateway. */
+interface AgentPlace {
+  readonly authtoken: string;
+  readonly sessionAddress: string;
+  readonly caFile: string;
+}
+
 /** A gateway on free loopback ports, with a temporary data folder. */
 export interface TestGateway extends Gateway {
   /** Valid until the gateway is closed. */
@@ -99,6 +106,11 @@ export async function startTestGateway(options: Partial<GatewayOptions> = {}): P
 export async function managementClientOf({ store, apiUrl, sessionCa }: TestGateway): Promise<ManagementClient> {
   const { token } = await store.database.write(() => issueApiKey(store, {}));
   return new ManagementClient({ baseUrl: apiUrl, apiKey: token, ca: sessionCa });
+}
+
+/** The settings of an agent process for this gateway. */
+export function agentSettings({ authtoken, sessionAddress, caFile }: AgentPlace): Record<string, string> {
+  return { NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: sessionAddress, NGROK_CA_CERT: caFile };
 }
 
 /**

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer as createHttpServer } from 'node:http';
+import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { onTestFinished } from 'vitest';
 import { freePorts } from './free-ports.ts';
@@ -11,18 +11,23 @@ export async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** The port of a server that closes every connection immediately, until the test ends. */
-export async function takenPort(): Promise<number> {
-  const server = createServer((socket) => socket.destroy());
-  onTestFinished(() => void server.close());
+/** The same until the end of the test. */
+export async function serving(server: Server): Promise<number> {
+  onTestFinished(() => {
+    if ('closeAllConnections' in server) (server as HttpServer).closeAllConnections();
+    server.close();
+  });
   return listening(server);
 }
 
+/** The port of a server that closes every connection immediately, until the test ends. */
+export function takenPort(): Promise<number> {
+  return serving(createServer((socket) => socket.destroy()));
+}
+
 /** The port of an HTTP server that answers every request, until the test ends. */
-export async function webPort(): Promise<number> {
-  const server = createHttpServer((_request, response) => response.end());
-  onTestFinished(() => void server.close());
-  return listening(server);
+export function webPort(): Promise<number> {
+  return serving(createHttpServer((_request, response) => response.end()));
 }
 
 /** A port without a listener, outside the ephemeral range. */

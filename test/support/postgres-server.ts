@@ -1,7 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { chownSync, existsSync, readdirSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import pg from 'pg';
 import { freePorts } from './free-ports.ts';
 import type { Missing } from './requirements.ts';
@@ -24,17 +24,16 @@ export class PostgresServer {
 
   private constructor(
     private readonly folder: string,
-    private readonly remove: () => void,
     readonly port: number,
   ) {}
 
   static async start(): Promise<PostgresServer> {
-    const [parent, remove] = makeFolder();
+    const parent = makeFolder();
     if (isRoot()) chownSync(parent, UNPRIVILEGED, UNPRIVILEGED);
     const folder = join(parent, 'pg');
     const args = ['-D', folder, '-U', 'gateway', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C'];
     execFileSync(join(POSTGRES_PROGRAMS ?? '', 'initdb'), args, { stdio: 'ignore', ...identity() });
-    const server = new PostgresServer(folder, remove, (await freePorts(1)).first);
+    const server = new PostgresServer(folder, (await freePorts(1)).first);
     await server.restart();
     return server;
   }
@@ -82,7 +81,7 @@ export class PostgresServer {
 
   async end(): Promise<void> {
     await this.kill();
-    this.remove();
+    rmSync(dirname(this.folder), { recursive: true });
   }
 
   async #answers(): Promise<boolean> {

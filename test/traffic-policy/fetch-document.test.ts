@@ -1,10 +1,9 @@
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { cidrList } from '../../src/lib/network/ip-address.ts';
 import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
 import { publicRequest } from '../../src/traffic-policy/public-request.ts';
-import { webPort } from '../support/loopback.ts';
+import { serving, webPort } from '../support/loopback.ts';
 
 it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])(
   'fetchDocument rejects %s: it uses HTTPS only',
@@ -34,10 +33,8 @@ it.each([
   let reached = false;
   const server = createServer(() => {
     reached = true;
-  }).listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close());
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
+  });
+  const port = await serving(server);
   await expect(fetchDocument(`https://${host}:${port}/jwks`, 1000)).rejects.toThrow('not on the public internet');
   expect(reached).toBe(false);
 });

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
@@ -9,9 +8,9 @@ import { WebSocketServer } from 'ws';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { startHttpService } from '../support/http-service.ts';
-import { freePort } from '../support/loopback.ts';
+import { freePort, serving } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 describe("the device's page", unless(NO_CHROMIUM), () => {
@@ -19,7 +18,7 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
   let agent: AgentProcess;
   let url: string;
   let remote: string;
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
 
   beforeAll(async () => {
     [browser, agent] = [await launchBrowser(), AgentProcess.start(folder)];
@@ -33,7 +32,6 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
   afterAll(async () => {
     await browser.close();
     await agent.end();
-    removeFolder();
   });
 
   const call = (method: string, path: string, body?: object) =>
@@ -401,10 +399,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     const framing = createServer((_, res) => {
       res.setHeader('content-type', 'text/html');
       res.end(`<iframe src="${url}/"></iframe>`);
-    }).listen(0, '127.0.0.1');
-    onTestFinished(() => void framing.close());
-    await until(() => framing.listening, 'the framing site');
-    const { page } = await openPage(browser, `http://localhost:${(framing.address() as AddressInfo).port}`);
+    });
+    const { page } = await openPage(browser, `http://localhost:${await serving(framing)}`);
     const [, frame] = page.frames();
     expect(await frame?.locator('main').count()).toBe(0);
 

@@ -4,7 +4,7 @@ import { deviceAgent } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 const PHONE = { width: 360, height: 740 };
 const HOSTILE = '<img src=x onerror=alert(1)>';
@@ -18,7 +18,7 @@ async function goTo(page: Page, view: string): Promise<void> {
 describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
   let browser: Browser;
   let gateway: GatewayProcess;
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
 
   beforeAll(async () => {
     gateway = await GatewayProcess.start(folder, { GATEWAY_DOMAIN: 'gateway.localhost' });
@@ -27,7 +27,6 @@ describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
   afterAll(async () => {
     await browser.close();
     await gateway.process.end();
-    removeFolder();
   });
 
   it('does the tour: signs in by a link, reserves a domain, makes a key, signs in with it and out', async () => {

@@ -7,7 +7,7 @@ import { launchBrowser, NO_CHROMIUM, openPage } from '../support/browser.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 
 const DOMAIN = 'gateway.test';
 /** Browsers refuse a Domain for cookies with the prefix, but for none of these names. */
@@ -16,7 +16,7 @@ const PLANTED = ['\u00a0__Host-device-agent', '__Host-device-agent\u00a0', 'a\u0
 describe('cookies that a tunnel plants for its neighbours below the same domain', unless(NO_CHROMIUM), () => {
   let browser: Browser;
   let gateway: TestGateway;
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
 
   beforeAll(async () => {
     [browser, gateway] = await Promise.all([launchBrowser(DOMAIN), startTestGateway({ domain: DOMAIN })]);
@@ -24,7 +24,6 @@ describe('cookies that a tunnel plants for its neighbours below the same domain'
   afterAll(async () => {
     await browser.close();
     await gateway.close();
-    removeFolder();
   });
 
   it("neither sign a browser in nor keep it out, at the device's page and at the dashboard", async () => {

@@ -8,7 +8,7 @@ import { GatewayClient } from '../support/gateway-client.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { exchange } from '../support/https-exchange.ts';
 import { unless } from '../support/requirements.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 const PHONE = { viewport: { width: 360, height: 740 } };
@@ -17,7 +17,7 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
   let browser: Browser;
   let agent: AgentProcess;
   let url: string;
-  const [folder, removeFolder] = makeFolder();
+  const folder = sharedFolder();
 
   beforeAll(async () => {
     [browser, agent] = [await launchBrowser(), AgentProcess.start(folder)];
@@ -26,7 +26,6 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
   afterAll(async () => {
     await browser.close();
     await agent.end();
-    removeFolder();
   });
 
   /** A tunnel, and the device's page with it, as wide as a phone. */

@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import type { Browser, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { launchBrowser, NO_CHROMIUM, openPage } from '../support/browser.ts';
 import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -9,16 +9,12 @@ import { listening } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
 
 const HOSTS = ['cam.localhost', 'door.localhost'];
-/** At this one, the provider is asked again after a minute. */
-const CHECKED = 'checked.localhost';
 
 describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
   let browser: Browser;
   let gateway: TestGateway;
   let idp: TestIdentityProvider;
   let origins: string[];
-  /** Milliseconds by which the clock is ahead. */
-  let ahead = 0;
   const upstream = createServer((req, res) => {
     if (req.url === '/events') {
       res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: first\n\n');
@@ -30,21 +26,19 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
   });
 
   beforeAll(async () => {
-    const { now } = Date;
-    vi.spyOn(Date, 'now').mockImplementation(() => now() + ahead);
     const webSockets = new WebSocketServer({ server: upstream });
     webSockets.on('connection', (socket) => socket.send('opened'));
     [browser, gateway] = await Promise.all([
       launchBrowser(),
       startTestGateway({ requestForSignIn: (...request) => idp.send(...request) }),
     ]);
-    origins = [...HOSTS, CHECKED].map((host) => `https://${host}:${gateway.httpsPort}`);
+    origins = HOSTS.map((host) => `https://${host}:${gateway.httpsPort}`);
     idp = await TestIdentityProvider.start(origins.map((origin) => `${origin}/ngrok/oidc/callback`));
     const session = await agentSession(gateway).connect();
     const port = await listening(upstream);
-    const policy = (more: object) => ({
+    const policy = {
       on_http_request: [
-        { actions: [{ type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT, ...more } }] },
+        { actions: [{ type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT } }] },
         {
           actions: [
             { type: 'remove-headers', config: { headers: ['x-user'] } },
@@ -52,15 +46,13 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
           ],
         },
       ],
-    });
-    for (const host of [...HOSTS, CHECKED]) {
-      const text = JSON.stringify(policy(host === CHECKED ? { userinfo_refresh_interval: '60s' } : {}));
-      const listener = await session.httpEndpoint().domain(host).trafficPolicy(text).listen(false);
+    };
+    for (const host of HOSTS) {
+      const listener = await session.httpEndpoint().domain(host).trafficPolicy(JSON.stringify(policy)).listen(false);
       void listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
     }
   }, 120_000);
   afterAll(async () => {
-    vi.restoreAllMocks();
     await browser.close();
     await gateway.close();
     await idp.close();
@@ -75,36 +67,6 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
 
   /** The status of a request of the page's own script, which is not led to the provider. */
   const statusOf = (page: Page) => page.evaluate("fetch('/').then(({ status }) => status)");
-
-  /** Moves the clock of the gateway and the provider, until the end of the test. */
-  function later(ms: number): void {
-    ahead = ms;
-    onTestFinished(() => {
-      ahead = 0;
-    });
-  }
-
-  /** The request at such an address that an act causes; it is not sent. */
-  async function stopped(page: Page, pattern: string, act: () => Promise<unknown>): Promise<URL> {
-    const devTools = await page.context().newCDPSession(page);
-    await devTools.send('Fetch.enable', { patterns: [{ urlPattern: pattern }] });
-    const asked = new Promise<URL>((resolve) => {
-      devTools.once('Fetch.requestPaused', async ({ requestId, request }) => {
-        await devTools.send('Fetch.failRequest', { requestId, errorReason: 'Aborted' });
-        resolve(new URL(request.url));
-      });
-    });
-    await act();
-    const url = await asked;
-    await devTools.detach();
-    return url;
-  }
-
-  /** The link with which the provider leads the browser back, which has yet to follow it. */
-  async function returning(page: Page): Promise<URL> {
-    await page.goto(`${origins[0]}/`);
-    return stopped(page, '*/ngrok/oidc/callback*', () => signIn(page));
-  }
 
   const textOf = (page: Page) => page.locator('body').innerText();
 
@@ -171,85 +133,6 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
     expect(session).toMatchObject({ public_url: origins[0], browser_session: { ip_address: '127.0.0.1' } });
     await client.applicationSessions.delete(session?.id ?? '');
     await expect.poll(() => statusOf(page)).toBe(401);
-  });
-
-  it.each<[string, string, (link: URL) => void]>([
-    ['of another provider', 'ERR_NGROK_5204', (link) => link.searchParams.set('iss', 'https://evil.example')],
-    ['with a code of nobody', 'ERR_NGROK_3122', (link) => link.searchParams.set('code', 'nope')],
-    ['with a state of nobody', 'ERR_NGROK_3121', (link) => link.searchParams.set('state', 'a.b')],
-  ])('takes no link back that is %s', async (_, code, change) => {
-    const { page } = await openPage(browser, 'about:blank');
-    const link = await returning(page);
-    change(link);
-    await page.goto(link.href);
-    expect(await textOf(page)).toContain(code);
-  });
-
-  it('takes a link back once, in the browser that has begun, with the nonce of that', async () => {
-    const { page } = await openPage(browser, 'about:blank');
-    const link = await returning(page);
-    const { page: other } = await openPage(browser, link.href);
-    expect(await textOf(other)).toContain('ERR_NGROK_3121');
-    await page.goto(link.href);
-    expect(await textOf(page)).toContain('jo@example.com');
-    await page.goto(link.href);
-    expect(await textOf(page)).toContain('ERR_NGROK_3121');
-    // It does not arrive there, which Chromium calls an error.
-    const begin = () => other.goto(`${origins[0]}/`).catch(() => {});
-    const asked = await stopped(other, `${idp.issuer}/auth?*`, begin);
-    asked.searchParams.set('nonce', 'another');
-    await other.goto(asked.href);
-    await signIn(other);
-    await other.getByText('ERR_NGROK_5204').waitFor();
-  });
-
-  it('leads to no other host', async () => {
-    const { page } = await openPage(browser, `${origins[0]}/ngrok/login?redirect_path=//evil.example/`);
-    await signIn(page);
-    await page.getByText('jo@example.com').waitFor();
-    expect(new URL(page.url()).origin).toBe(origins[0]);
-  });
-
-  it('lasts while the provider is down, and ends when that has removed the person', async () => {
-    const { page } = await openPage(browser, `${origins[2]}/`);
-    await signIn(page, 'eve');
-    await page.getByText('eve@example.com').waitFor();
-    idp.isUp = false;
-    onTestFinished(() => {
-      idp.isUp = true;
-    });
-    later(61_000);
-    const asked = idp.asked.length;
-    expect(await statusOf(page)).toBe(200);
-    expect(idp.asked.length).toBeGreaterThan(asked);
-    idp.isUp = true;
-    idp.removed.add('eve');
-    later(122_000);
-    await expect.poll(() => statusOf(page)).toBe(401);
-  });
-
-  it('ends when it was not used for a day', async () => {
-    const { page } = await openPage(browser, `${origins[0]}/`);
-    await signIn(page);
-    await page.getByText('jo@example.com').waitFor();
-    later(25 * 3_600_000);
-    expect(await statusOf(page)).toBe(401);
-  });
-
-  it.each([-2, 2])('begins at a provider whose clock is %i minutes off', async (minutes) => {
-    later(0);
-    idp.onSend = () => {
-      ahead = minutes * 60_000;
-    };
-    idp.onAnswer = () => {
-      ahead = 0;
-    };
-    onTestFinished(() => {
-      idp.onSend = idp.onAnswer = () => {};
-    });
-    const { page } = await openPage(browser, `${origins[0]}/`);
-    await signIn(page);
-    await page.getByText('jo@example.com').waitFor();
   });
 
   it('shows a page that leads on when it fails', async () => {

@@ -12,11 +12,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 /** Concatenated PEM certificates in base64. */
 export const ClientAuthorities = z.object({ mutual_tls_ca: z.string().max(512 * 1024) });
 
-/**
- * The CAs that must have signed clients' certificates, one PEM each.
- *
- * @throws {RpcError} when the option holds no certificate, or one that is not of a CA
- */
+/** The CAs that must have signed clients' certificates, one PEM each. @throws {RpcError} for none, or one of no CA */
 export function parseAuthorities(
   option: string,
   value: z.output<typeof ClientAuthorities> | null | undefined,
@@ -53,10 +49,7 @@ function problemOf(pem: string): string | null {
   }
 }
 
-/**
- * A connection can be opened for one name and used for another (RFC 9110, 7.4). Its handshake then did not request the
- * certificate that this endpoint requires.
- */
+/** The connection was opened for another name (RFC 9110, 7.4), and its handshake did not request the certificate. */
 const MISDIRECTED = policyError(
   421,
   'ERR_NGROK_3004',

@@ -1,12 +1,12 @@
-import { once } from 'node:events';
 import { createServer, IncomingMessage } from 'node:http';
-import { type AddressInfo, connect, Socket } from 'node:net';
+import { connect, Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import request from 'supertest';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createLocalApp, createRemoteApp } from '../../../src/agent/api/app.ts';
 import { TokenGate } from '../../../src/agent/api/bearer-auth.ts';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
+import { serving } from '../../support/loopback.ts';
 
 describe('the local API', () => {
   it.each(['127.0.0.1:4040', 'localhost', 'LOCALHOST:1', '[::1]:4040', '127.0.0.2'])(
@@ -68,10 +68,8 @@ describe('the local API', () => {
 
   it('refuses a request with a second Host header, which a proxy may have added', async () => {
     const { local } = await setUpApi();
-    const server = createServer(local).listen(0, '127.0.0.1');
-    onTestFinished(() => void server.close());
-    await once(server, 'listening');
-    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    const port = await serving(createServer(local));
+    const socket = connect(port, '127.0.0.1');
     socket.write('GET /tunnels HTTP/1.1\r\nHost: localhost\r\nHost: device.example.com\r\nConnection: close\r\n\r\n');
     expect(await text(socket)).toMatch(/^HTTP\/1\.1 400 .*ERR_AGENT_INVALID_REQUEST/s);
   });

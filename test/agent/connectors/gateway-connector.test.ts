@@ -1,11 +1,8 @@
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { request } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { createServer as createTlsServer } from 'node:tls';
 import { listeners } from '@ngrok/ngrok';
@@ -23,7 +20,9 @@ import { CONNECTORS, upstreamAt } from '../../support/connectors.ts';
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { listening } from '../../support/loopback.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
 let gateway: TestGateway;
@@ -41,8 +40,8 @@ beforeEach(async () => {
   cleanUp.push(() => gateway.close());
   proxy = await FlakyProxy.start(() => gateway.sessionAddress);
   cleanUp.push(() => proxy.close());
-  upstream = createServer((_req, res) => res.end('from the device')).listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  upstream = createServer((_req, res) => res.end('from the device'));
+  await listening(upstream);
   cleanUp.push(async () => upstream.close());
   forwardTo = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`;
 });
@@ -117,9 +116,8 @@ async function openFickleGateway() {
       sdk.end();
       granted++;
     });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  });
+  const port = await listening(server);
   return { address: `127.0.0.1:${port}`, cert, granted: () => granted, close: () => server.close() };
 }
 
@@ -208,8 +206,7 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('reconnects to a gateway that was restarted', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
-    cleanUp.push(() => rm(dataDir, { recursive: true }));
+    const dataDir = temporaryFolder();
     const { first: sessionPort } = await freePorts(1);
     const first = await startTestGateway({ dataDir, sessionPort });
     let authtoken = first.authtoken;
@@ -279,8 +276,7 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('refuses a gateway with a certificate of another CA, and names the certificate', async () => {
-    const dataDir = await mkdtemp(join(tmpdir(), 'ca-'));
-    cleanUp.push(() => rm(dataDir, { recursive: true }));
+    const dataDir = temporaryFolder();
     const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
     await agent.start();
     await expect
@@ -303,8 +299,8 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
   });
 
   it('retries when something else answers at the address', async () => {
-    const impostor = createTcpServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
-    await once(impostor, 'listening');
+    const impostor = createTcpServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
+    await listening(impostor);
     cleanUp.push(async () => impostor.close());
     const { port } = impostor.address() as AddressInfo;
     const agent = connector({ serverAddr: `127.0.0.1:${port}` });

@@ -1,10 +1,11 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer as createPlainServer, type Server } from 'node:net';
+import { connect, createServer as createPlainServer, type Server } from 'node:net';
 import { createServer } from 'node:tls';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { probeGateway } from '../../../src/agent/connectors/gateway-probe.ts';
 import { CLOUD_CA as OTHER_CA } from '../../../src/agent/connectors/gateway-route.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { serving } from '../../support/loopback.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
 const DAY_MS = 86_400_000;
@@ -13,10 +14,7 @@ const CONNECTED = { host: 'gateway.test', serverName: 'gateway.test' };
 
 /** Probes a server on loopback as `gateway.test`. */
 async function probed(server: Server, ca: string | Uint8Array = OTHER_CA, clock?: SteeredClock) {
-  server.listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close());
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await serving(server);
   const dial = async () => {
     const socket = connect(port, '127.0.0.1');
     await once(socket, 'connect');

@@ -1,7 +1,7 @@
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { installationFor } from '../../../src/agent/join/installation.ts';
 import { type EnrolOptions, enrol } from '../../../src/agent/join/join-site.ts';
 import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
@@ -10,6 +10,7 @@ import { issueCertificate } from '../../support/certificates.ts';
 import { inviteTo } from '../../support/enrolment.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { InstantClock } from '../../support/instant-clock.ts';
+import { serving } from '../../support/loopback.ts';
 
 let gateway: TestGateway;
 beforeEach(async () => {
@@ -42,9 +43,7 @@ it('a man in the middle is noticed before anything is sent to it', async () => {
       requests.push(`${req.method} ${req.url}`);
       res.end(pem);
     });
-    await new Promise<void>((resolve) => middle.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void middle.close());
-    const { port } = middle.address() as AddressInfo;
+    const port = await serving(middle);
     const real = parseJoinCode(await inviteTo(gateway));
     if (!real) throw new Error('no code');
     const code = formatJoinCode({ ...real, origin: `https://localhost:${port}` });
@@ -64,8 +63,7 @@ it('an endless answer is not read to its end', async () => {
       })(),
     ).pipe(res);
   });
-  await new Promise<void>((resolve) => endless.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => void endless.close());
+  await serving(endless);
   const real = parseJoinCode(await inviteTo(gateway));
   if (!real) throw new Error('no code');
   const { port } = endless.address() as AddressInfo;

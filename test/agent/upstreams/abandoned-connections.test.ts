@@ -1,10 +1,10 @@
-import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { AbandonedConnections } from '../../../src/agent/upstreams/abandoned-connections.ts';
 import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamHealths } from '../../../src/agent/upstreams/upstream-health.ts';
 import { ownConnections } from '../../../src/lib/process/own-connections.ts';
+import { listening } from '../../support/loopback.ts';
 import { NO_LINUX, unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { until } from '../../support/until.ts';
@@ -14,9 +14,7 @@ async function hungUpstream() {
   const theirs: Socket[] = [];
   const ours: Socket[] = [];
   const server = createServer({ allowHalfOpen: true }, (socket) => void theirs.push(socket.on('error', () => {})));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listening(server);
   const isPort = (one: number) => one === port;
   const end = () => {
     for (const socket of [...ours, ...theirs]) socket.destroy();

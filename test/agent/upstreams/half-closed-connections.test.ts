@@ -1,16 +1,15 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { HalfClosedConnections } from '../../../src/agent/upstreams/upstream-relay.ts';
+import { listening } from '../../support/loopback.ts';
 import { until } from '../../support/until.ts';
 
 /** Connections to an upstream that never ends one; its own side of them is in `theirs`. */
 async function connectTo(count: number): Promise<{ ours: Socket[]; theirs: Socket[] }> {
   const theirs: Socket[] = [];
   const server = createServer({ allowHalfOpen: true }, (socket) => void theirs.push(socket.on('error', () => {})));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listening(server);
   const ours = Array.from({ length: count }, () => connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume());
   onTestFinished(() => {
     for (const socket of [...ours, ...theirs]) socket.destroy();

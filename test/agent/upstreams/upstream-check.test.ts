@@ -1,23 +1,20 @@
-import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import net, { type AddressInfo, type Server, type Socket } from 'node:net';
+import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { connectUpstream } from '../../../src/agent/upstreams/connect-upstream.ts';
 import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { checkHttp } from '../../../src/agent/upstreams/upstream-check.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { serving } from '../../support/loopback.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 async function check(server: Server, privateFile = '/nowhere/tunnels.json') {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  const { port } = server.address() as AddressInfo;
+  const port = await serving(server);
   const guard = new UpstreamGuard(parseUpstreamRules('loopback'));
   const options = { guard, verifyTls: true, connectMs: 1_000, privateFile };
   const upstream = parseUpstream(`127.0.0.1:${port}`);

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { connectUpstream } from '../../../src/agent/upstreams/connect-upstream.ts';
 import { parseUpstream, type Upstream } from '../../../src/agent/upstreams/upstream.ts';
@@ -8,6 +8,7 @@ import { UpstreamHealth, UpstreamHealths } from '../../../src/agent/upstreams/up
 import { UpstreamMonitor } from '../../../src/agent/upstreams/upstream-monitor.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
 import { FakeConnector } from '../../support/fake-connector.ts';
+import { listening } from '../../support/loopback.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { until } from '../../support/until.ts';
@@ -112,9 +113,8 @@ it('nothing is checked without a session, or after the last tunnel is gone', asy
 });
 
 it('refresh() checks what readers would see outdated, and an upstream that just started answers', async () => {
-  const server = net.createServer((socket) => void socket.resume()).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const server = net.createServer((socket) => void socket.resume());
+  const port = await listening(server);
   server.close();
   await once(server, 'close');
   const clock = new SteeredClock();

@@ -11,6 +11,7 @@ import { MAX_CONNECTIONS, UpstreamDialer } from '../../../src/agent/upstreams/up
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { serving } from '../../support/loopback.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -177,10 +178,8 @@ describe('an https upstream', () => {
     const { cert, key } = await ca.issue(['camera.test']);
     const server = tls.createServer({ cert, key }, (socket) => socket.end(`hello, ${socket.servername}`));
     server.on('tlsClientError', () => {});
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    onTestFinished(() => void server.close());
-    const upstream: TcpUpstream = { ...named((server.address() as AddressInfo).port), scheme: 'https' };
+    const port = await serving(server);
+    const upstream: TcpUpstream = { ...named(port), scheme: 'https' };
     const strict = await setUp({ 'camera.test': ['127.0.0.1'] });
     expect(String(await buffer(connect((await strict.prepare(upstream)).forwardTo)))).toBe('');
     const lenient = await setUp({ 'camera.test': ['127.0.0.1'] }, false);

@@ -1,5 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
@@ -17,12 +16,13 @@ import { secretMatches } from '../../../src/gateway/store/tokens.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { beginning, ISSUER } from '../../support/begun-sign-in.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 let dataDir: string;
 let printed: string;
 let runs: number;
 beforeEach(() => {
-  dataDir = mkdtempSync(join(tmpdir(), 'gateway-command-'));
+  dataDir = temporaryFolder();
   printed = '';
   runs = 0;
   env = {};
@@ -34,7 +34,6 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.restoreAllMocks();
-  rmSync(dataDir, { recursive: true });
 });
 
 /** Further settings. */

@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const FILE = 'tunnels.yaml';
 const denying = `
@@ -11,8 +11,7 @@ const denying = `
             - type: deny`;
 
 function setUp() {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   let env: Record<string, string> = { AGENT_PORT: '1' };
   const write = (text: string) => writeFileSync(join(folder, FILE), text);
   const apply = (...options: string[]) => deviceAgent(['tunnels', 'apply', FILE, ...options], folder, env);
@@ -21,8 +20,7 @@ function setUp() {
     return tunnels.map((tunnel: Record<string, unknown>) => [tunnel.domain, tunnel.forwards_to, tunnel.policy]);
   };
   const start = async (more: Record<string, string> = {}) => {
-    const agent = AgentProcess.start(folder, more);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const agent = AgentProcess.inTest(folder, more);
     env = { AGENT_PORT: new URL(await agent.ready()).port };
     return agent;
   };

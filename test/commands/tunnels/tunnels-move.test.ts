@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
-import { startTestGateway } from '../../support/gateway.ts';
+import { agentSettings, startTestGateway } from '../../support/gateway.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const saved = (domain: string, url: string, policy: object | null = null) => ({
@@ -29,12 +29,7 @@ it('after a trial, tunnels move to the domain of another gateway, with their pol
   const folder = temporaryFolder();
   mkdirSync(join(folder, 'data'), { mode: 0o700 });
   writeFileSync(join(folder, 'data/tunnels.json'), JSON.stringify({ version: 1, tunnels: TUNNELS }));
-  const agent = AgentProcess.start(folder, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
-    NGROK_SERVER_ADDR: gateway.sessionAddress,
-    NGROK_CA_CERT: gateway.caFile,
-  });
-  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const agent = AgentProcess.inTest(folder, agentSettings(gateway));
 
   const { count, command } = await agent.logged('the gateway refuses names below localhost; move these tunnels');
   expect([count, command]).toEqual([3, expect.stringMatching(/^device-agent tunnels move --to /)]);

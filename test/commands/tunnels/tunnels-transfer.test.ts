@@ -9,9 +9,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../../support/agent-process.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 // Each test runs the program many times.
 vi.setConfig({ testTimeout: 180_000 });
@@ -42,8 +42,7 @@ interface Stored {
 }
 
 function setUp() {
-  const [folder, remove] = makeFolder();
-  onTestFinished(remove);
+  const folder = temporaryFolder();
   const write = (name: string, content: unknown) => writeFileSync(join(folder, name), JSON.stringify(content));
   const onDisk = (): Stored[] => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels;
   const brief = () => onDisk().map(({ domain, forwards_to, policy }) => [domain, forwards_to, policy]);
@@ -52,8 +51,7 @@ function setUp() {
     deviceAgent(['tunnels', ...args], folder, { AGENT_PORT: '1', ...env });
   const makeData = () => mkdirSync(join(folder, 'data'));
   const start = () => {
-    const agent = AgentProcess.start(folder);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const agent = AgentProcess.inTest(folder);
     return agent;
   };
   return { folder, write, onDisk, brief, tunnels, start, makeData };

@@ -277,9 +277,12 @@ describe('queries', () => {
     ['/bot_users?limit=1&limit=2', 232],
     ['/bot_users?before_id=bot_1&beforeId=bot_2', 232],
     ['/bot_users?before_id=rd_1', 227],
-    ['/bot_users?before_id=', 0],
+    ['/bot_users?before_id=bot_', 227],
+    ['/bot_users?before_id=bot_a-b', 227],
+    ['/bot_users?limit=&before_id=', 0],
     ['/bot_users?filter=x', 231],
     ['/bot_users?toString=x', 231],
+    ['/bot_users?__proto__=1', 231],
     ['/bot_users/bot_1?x=1', 231],
   ])('%s', async (path, code) => {
     const expected = code === 0 ? [200, undefined] : [400, `ERR_NGROK_${code}`];

@@ -253,15 +253,6 @@ describe('endpoints, tunnels and sessions', () => {
     expect((await server.call('GET', '/endpoints/ep_unknown')).status).toBe(404);
   });
 
-  it.each(['restart', 'stop', 'update'])(
-    'POST /tunnel_sessions/{id}/%s sends the command to the agent',
-    async (command) => {
-      expect((await server.call('POST', `/tunnel_sessions/${SESSION.id}/${command}`, {})).status).toBe(204);
-      expect(commands.at(-1)).toBe(`${command} ${SESSION.id}`);
-      expect((await server.call('POST', `/tunnel_sessions/ts_unknown/${command}`)).status).toBe(404);
-    },
-  );
-
   it('POST /tunnel_sessions/{id}/update refuses unknown members, and accepts the id', async () => {
     const before = commands.length;
     const path = `/tunnel_sessions/${SESSION.id}/update`;

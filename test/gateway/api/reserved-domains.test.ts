@@ -164,6 +164,7 @@ describe('POST /reserved_domains', () => {
     [{ domain: `${'a.'.repeat(125)}example.com` }, 514],
     [{ region: 'mars' }, 400],
     [{ metadata: 'ü'.repeat(2049) }, 421],
+    [{ description: 'd'.repeat(4097) }, 420],
     [{ certificate_management_policy: { authority: 'zerossl' } }, 435],
     [{ certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'dsa' } }, 1909],
     [{ certificate_management_policy: { authority: 'letsencrypt', more: 1 } }, 214],
@@ -235,7 +236,7 @@ describe('PATCH /reserved_domains/{id}', () => {
     expect(await update(id, sent)).toMatchObject({ status: 200, body: expected });
   });
 
-  it.each(['domain', 'region', 'uri', 'created_at'])('refuses to change %s', async (member) => {
+  it.each(['domain', 'region', 'cname_target', 'uri', 'created_at'])('refuses to change %s', async (member) => {
     const { id } = await create();
     expect(await update(id, { [member]: 'x' })).toMatchObject(refusal(214));
   });

@@ -136,6 +136,7 @@ describe('POST /edges/tls', () => {
     [{ hostports: ['a.example.com:65536'] }, 7112],
     [{ hostports: 'a.example.com:443' }, 215],
     [{ hostports: ['twice.example.com:443', 'TWICE.example.com:443'] }, 215],
+    [{ hostports: Array.from({ length: 1001 }, (_, n) => `a${n}.example.com:443`) }, 7129],
     [{ hostports: ['busy.example.com:443'] }, 7132],
     [{ hostports: ['connect.gateway.test:443'] }, 450],
     [{ hostports: ['sign-in.gateway.test:443'] }, 450],
@@ -167,6 +168,7 @@ describe('POST /edges/tls', () => {
       2204,
     ],
     [{ traffic_policy: {} }, 215],
+    [{ backend: { other: null } }, 214],
   ])('refuses %j with ERR_NGROK_%i', async (body, code) => {
     expect(await create(body)).toMatchObject(refusal(code));
   });
@@ -254,21 +256,6 @@ describe.each(MODULE_NAMES)('/edges/tls/{id}/%s', (name) => {
     expect((await server.call('PUT', path(id), other)).body).toEqual(otherShown);
     expect((await server.call('DELETE', path(id))).status).toBe(204);
     expect((await read(id)).body[name]).toBeNull();
-  });
-
-  it('accepts the wrapped body of the TypeScript client', async () => {
-    const [body, shown] = modules()[name] ?? [];
-    const { id } = await create();
-    expect((await server.call('PUT', path(id), { id, module: body })).body).toEqual(shown);
-    expect((await server.call('PUT', path(id), { id, ...body })).body).toEqual(shown);
-  });
-
-  it('answers 404 for an unknown edge', async () => {
-    const [body] = modules()[name] ?? [];
-    for (const method of ['GET', 'PUT', 'DELETE']) {
-      const answer = await server.call(method, path('edgtls_unknown'), method === 'PUT' ? body : undefined);
-      expect([answer.status, answer.body.error_code]).toEqual([404, 'ERR_NGROK_7000']);
-    }
   });
 });
 

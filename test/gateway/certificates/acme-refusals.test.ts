@@ -1,8 +1,6 @@
-import { mkdtempSync, rmSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import {
@@ -20,6 +18,7 @@ import {
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const TARGET = 'abc.def.cname.gateway.test';
 
@@ -104,11 +103,10 @@ describe('an ACME CA that does not issue', () => {
     await ca.start();
     dns = await NameServer.start();
     dns.cname('shop.example.test', TARGET);
-    folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
+    folder = temporaryFolder();
   });
   afterEach(async () => {
     await Promise.all([ca.stop(), dns.stop()]);
-    rmSync(folder, { recursive: true });
   });
 
   function issuer(options: Partial<AcmeCaOptions> = {}): AcmeIssuer {

@@ -1,7 +1,4 @@
 import { X509Certificate } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
 import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
@@ -17,6 +14,7 @@ import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.79.${process.pid % 250}`;
@@ -31,12 +29,11 @@ describe('claiming the gateway’s own names', () => {
   let dataDir: string;
   let store: Store;
   beforeEach(() => {
-    dataDir = mkdtempSync(join(tmpdir(), 'own-names-'));
+    dataDir = temporaryFolder();
     store = openGatewayStore({ dataDir, encryptionKey: null });
   });
   afterEach(() => {
     store.database.close();
-    rmSync(dataDir, { recursive: true });
   });
 
   /** Stores a certificate, as after a successful first order. */
@@ -97,12 +94,11 @@ describe('the gateway’s own names', { timeout: 300_000, ...unless(NO_ACME_SERV
     vi.restoreAllMocks();
   });
   beforeEach(() => {
-    dataDir = mkdtempSync(join(tmpdir(), 'own-names-'));
+    dataDir = temporaryFolder();
   });
   afterEach(() => {
     ahead = 0;
     for (const name of [CHALLENGE, 'api.gateway.test', 'connect.gateway.test']) resolver.remove(name);
-    rmSync(dataDir, { recursive: true });
   });
 
   async function start(ownNames: OwnNamesChoice, answersDns: boolean) {

@@ -14,10 +14,11 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'v
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentConnections } from '../../../src/gateway/edge/tls/agent-connections.ts';
 import { EDGE_TERMINATION } from '../../../src/gateway/endpoints/endpoint.ts';
-import { TestEdge, THROUGH_WRONG_NODE } from '../../support/edge.ts';
+import { NO_DIRECT_CLIENTS, TestEdge } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
 import { listening } from '../../support/loopback.ts';
+import { unless } from '../../support/requirements.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
 import { helloOf } from '../../support/tls-records.ts';
 
@@ -63,7 +64,7 @@ describe('agents at the public TLS port', () => {
     });
   });
 
-  it.skipIf(THROUGH_WRONG_NODE)('connect by IP address, without a host name', async () => {
+  it('connect by IP address, without a host name', unless(NO_DIRECT_CLIENTS), async () => {
     expect(gateway.sessionAddress).toBe(`127.0.0.1:${gateway.httpsPort}`);
     expect(await serveBy(gateway.sessionAddress, 'cam2.localhost')).toMatchObject({
       status: 200,
@@ -201,7 +202,7 @@ describe('a connection to the public TLS port', () => {
   });
 
   // Through another node, the crowd is served while the other client's connection is passed on.
-  it.skipIf(THROUGH_WRONG_NODE)('waits for few handshakes of a network that begins hundreds at once', async () => {
+  it('waits for few handshakes of a network that begins hundreds at once', unless(NO_DIRECT_CLIENTS), async () => {
     const edge = await start({});
     const hello = await helloOf({ servername: 'site.localhost' });
     let answered = 0;
@@ -290,7 +291,7 @@ describe('a connection to the public TLS port', () => {
     second.destroy();
   });
 
-  it.skipIf(THROUGH_WRONG_NODE)('is limited in the same way without TLS', async () => {
+  it('is limited in the same way without TLS', unless(NO_DIRECT_CLIENTS), async () => {
     const { edge, hold } = await startFull(1);
     const hungUp = (socket: Socket) => new Promise((resolve) => socket.resume().once('close', resolve));
     const first = edge.connect();

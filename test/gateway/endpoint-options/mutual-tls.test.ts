@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { askHttp2 } from '../../support/http2-client.ts';
+import { listening } from '../../support/loopback.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
 
 let gateway: TestGateway;
@@ -24,8 +25,7 @@ beforeAll(async () => {
   gateway = await startTestGateway();
   session = await agentSession(gateway).connect();
   upstream = createServer((req, res) => res.end(JSON.stringify(req.headers)));
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
   ca = await issueCertificate({ subject: 'CN=Fleet CA', ca: true });
   const people = ['cam.example', 'www.example', 'ops@example.com'];
   client = await issueCertificate({ subject: 'CN=Jürgen\\, camera 7,O=Fleet', names: people, issuer: ca });
@@ -176,8 +176,8 @@ describe('mutualTlsca', () => {
 
 describe('mutualTlsca of a tls endpoint', () => {
   it('requires the certificate in the handshake', async () => {
-    const echo = createTcpServer((socket) => socket.pipe(socket)).listen(0, '127.0.0.1');
-    await once(echo, 'listening');
+    const echo = createTcpServer((socket) => socket.pipe(socket));
+    await listening(echo);
     const host = 'mtls.localhost';
     const server = await issueCertificate({ subject: `CN=${host}`, names: [host], issuer: ca });
     const listener = await session

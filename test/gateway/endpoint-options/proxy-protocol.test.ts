@@ -1,10 +1,10 @@
-import { once } from 'node:events';
 import { Agent, createServer, type Server } from 'node:http';
 import { type AddressInfo, createServer as createRawServer, type Socket } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
+import { listening } from '../../support/loopback.ts';
 
 let gateway: TestGateway;
 let session: Session;
@@ -25,8 +25,7 @@ beforeAll(async () => {
   gateway = await startTestGateway();
   session = await agentSession(gateway).connect();
   http = createServer((req, res) => res.end(`${req.url}`));
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
 });
 beforeEach(() => {
   headers.length = 0;

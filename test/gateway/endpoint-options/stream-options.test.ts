@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
@@ -7,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { issueCertificate } from '../../support/certificates.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { listening } from '../../support/loopback.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
 
 let gateway: TestGateway;
@@ -24,8 +24,7 @@ const upstream = createServer({ allowHalfOpen: true }, (socket) => {
 beforeAll(async () => {
   gateway = await startTestGateway({ tcpPorts: await freePorts(8) });
   session = await agentSession(gateway).connect();
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
 });
 afterAll(async () => {
   await session.close();

@@ -7,6 +7,7 @@ import { WebSocket } from 'ws';
 import { Opcode } from '../../../src/lib/http/web-socket-frames.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
+import { listening } from '../../support/loopback.ts';
 import { clientFrame } from '../../support/web-socket-client-frame.ts';
 
 let gateway: TestGateway;
@@ -26,8 +27,7 @@ beforeAll(async () => {
     socket.on('end', () => socket.end());
     socket.on('error', () => {});
   });
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listening(upstream);
 });
 afterAll(async () => {
   await session.close();
@@ -119,9 +119,8 @@ describe('websocketTcpConversion', () => {
   });
 
   it('closes when the upstream is unreachable', async () => {
-    const closed = createServer().listen(0, '127.0.0.1');
-    await once(closed, 'listening');
-    const { port } = closed.address() as AddressInfo;
+    const closed = createServer();
+    const port = await listening(closed);
     closed.close();
     await once(closed, 'close');
     const { client } = await openWebSocket(await bind(() => {}, port));

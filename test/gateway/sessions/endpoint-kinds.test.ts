@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoints/endpoint.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { selfSigned } from '../../support/self-signed.ts';
-import { auth, rawAgent } from './raw-agent.ts';
+import { rawSession } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
 const BIND = 1;
@@ -248,9 +248,7 @@ describe('labelled tunnels', () => {
   });
 
   it('are refused without a label', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { agent } = await rawSession();
     expect(await agent.call(BIND_LABELED, { Labels: {} })).toEqual({ Error: expect.stringContaining('ERR_NGROK_394') });
     expect(await agent.call(BIND_LABELED, { Labels: { 'a=b': 'c' } })).toEqual({
       Error: expect.stringContaining('ERR_NGROK_301'),
@@ -279,9 +277,7 @@ describe('the address of an endpoint', () => {
     ['http', { URL: 'http://web.internal:9000' }, 'http://web.internal:9000'],
     ['tcp', { URL: 'tcp://db.internal:5432' }, 'tcp://db.internal:5432'],
   ])('of %s can be given as %j', async (Proto, Opts, URL) => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { agent } = await rawSession();
     const answer = await agent.call(BIND, { Id: '', Proto, Opts });
     expect(answer).toMatchObject({ URL, Proto });
     // An SDK that reconnects sends the answer's options and token.
@@ -304,9 +300,7 @@ describe('the address of an endpoint', () => {
     ['https', { ProxyProto: 3 }, 301],
     ['http', { TLSTermination: { cert: '', key: '' } }, 301],
   ])('of %s is refused as %j', async (Proto, Opts, number) => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     expect(await agent.call(BIND, { Id: '', Proto, Opts })).toEqual({
       Error: expect.stringMatching(new RegExp(`ERR_NGROK_${number}$`)),
     });
@@ -327,9 +321,7 @@ describe('the header of a proxied connection', () => {
     ['tcp', { Proto: 'tcp', EdgeType: '0', PassthroughTLS: false }],
     ['tls', { Proto: 'tls', EdgeType: '0', PassthroughTLS: true }],
   ] as const)('says what kind of endpoint it came to: %s', async (Proto, members) => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     const { Id } = await agent.call(BIND, { Id: '', Proto, Opts: { URL: `${Proto}://a.internal:9000` } });
     const [endpoint] = gateway.endpoints.list();
     endpoint?.openStream(client(Proto));
@@ -337,9 +329,7 @@ describe('the header of a proxied connection', () => {
   });
 
   it('says that the edge has terminated TLS', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     const { cert, key } = await selfSigned();
     const TLSTermination = { cert: Buffer.from(cert).toString('base64'), key: Buffer.from(key).toString('base64') };
     await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
@@ -348,9 +338,7 @@ describe('the header of a proxied connection', () => {
   });
 
   it('says that the edge terminates TLS because of a policy', async () => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
+    const { gateway, agent } = await rawSession();
     await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost' } });
     gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls', false));
     expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '0', PassthroughTLS: false });
@@ -359,9 +347,7 @@ describe('the header of a proxied connection', () => {
   it.each([true, false])(
     'reports to a labelled tunnel whether the edge passes TLS through: %s',
     async (PassthroughTLS) => {
-      const gateway = await SessionGateway.start();
-      const agent = await rawAgent(gateway);
-      await agent.call(0, auth(gateway));
+      const { gateway, agent } = await rawSession();
       const { Id } = await agent.call(BIND_LABELED, { Labels: { app: 'cam' } });
       gateway.endpoints.withLabels({ app: 'cam' })?.openStream(client('tls', PassthroughTLS));
       expect(await agent.proxyHeader()).toMatchObject({ Id, Proto: 'tls', EdgeType: '2', PassthroughTLS });

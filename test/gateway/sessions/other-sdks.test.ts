@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { policyOfObject } from '../../../src/agent-protocol/messages.ts';
-import { auth, rawAgent } from './raw-agent.ts';
+import { auth, rawAgent, rawSession } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 
 // What SDKs of other languages and older ones send, as recorded on the wire; @ngrok/ngrok sends none of it.
@@ -11,9 +11,7 @@ const SERVER_INFO = 8;
 const PATCH_TUNNEL = 10;
 
 async function connect() {
-  const gateway = await SessionGateway.start();
-  const agent = await rawAgent(gateway);
-  const session = await agent.call(0, auth(gateway));
+  const { gateway, agent, session } = await rawSession();
   const bind = (Proto: string, Opts: object, Extra?: object) => agent.call(BIND, { Id: '', Proto, Opts, Extra });
   return { gateway, agent, session, bind };
 }

@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
-import { streamPrefix } from '../../../src/agent-protocol/messages.ts';
+import { StreamType, streamPrefix } from '../../../src/agent-protocol/messages.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
-import type { SessionGateway } from './session-gateway.ts';
+import { SessionGateway } from './session-gateway.ts';
 
 /** The body of an AUTH request. */
 export function auth(gateway: SessionGateway, clientId = '') {
@@ -41,4 +41,12 @@ export async function rawAgent(gateway: SessionGateway) {
     callText,
     call: (type: number, body: object) => callText(type, JSON.stringify(body)),
   };
+}
+
+/** A gateway, and such an agent with a session there. */
+export async function rawSession(options: Parameters<typeof SessionGateway.start>[2] = {}) {
+  const gateway = await SessionGateway.start(0, undefined, options);
+  const agent = await rawAgent(gateway);
+  const session = await agent.call(StreamType.auth, auth(gateway));
+  return { gateway, agent, session };
 }

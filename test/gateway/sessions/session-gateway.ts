@@ -18,6 +18,7 @@ import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
 import { makeDataDir, SESSION_NAMES } from '../../support/gateway.ts';
+import { listening, serving } from '../../support/loopback.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The session side of a gateway, without an edge; it stops with the test. */
@@ -118,13 +119,7 @@ export class SessionGateway {
 
 /** Starts an HTTP server on loopback that stops with the test; returns its port. */
 export async function upstream(listener: RequestListener): Promise<number> {
-  const server = createHttpServer(listener);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return (server.address() as AddressInfo).port;
+  return serving(createHttpServer(listener));
 }
 
 /** A TCP proxy that can go silent: its connections stay open but carry no bytes. */
@@ -142,7 +137,7 @@ export class SilentLink {
       }
       near.pipe(far).pipe(near);
     });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    await listening(server);
     onTestFinished(() => {
       for (const socket of link.#sockets) socket.destroy();
       server.close();

@@ -14,7 +14,7 @@ import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.t
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { listening } from '../../support/loopback.ts';
 import { silentLog } from '../../support/silent-log.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { sharedFolder } from '../../support/temporary-folder.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
 import { askPolicy, documentedConfig } from '../../traffic-policy/actions/ask-policy.ts';
 
@@ -37,7 +37,7 @@ let added = 0;
 const wallClock = () => Date.now() + passed;
 const passwords = new Passwords({ log2N: 4, r: 1, p: 1 });
 const server = createServer();
-const [folder, removeFolder] = makeFolder();
+const folder = sharedFolder();
 
 beforeAll(async () => {
   store = openStore(join(folder, 'gateway.db'), new SecretsBox(Buffer.alloc(32, 7)), wallClock);
@@ -49,7 +49,6 @@ beforeAll(async () => {
 afterAll(() => {
   server.close();
   store.database.close();
-  removeFolder();
 });
 
 /** Whose endpoints they are. */

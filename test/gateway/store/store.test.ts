@@ -1,5 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
@@ -8,16 +7,16 @@ import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 let dataDir: string;
 let store: Store;
 beforeEach(() => {
-  dataDir = mkdtempSync(join(tmpdir(), 'store-'));
+  dataDir = temporaryFolder();
   store = openGatewayStore({ dataDir, encryptionKey: null });
 });
 afterEach(() => {
   store.database.close();
-  rmSync(dataDir, { recursive: true });
 });
 function reopen(): void {
   store.database.close();

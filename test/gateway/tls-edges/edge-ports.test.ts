@@ -1,8 +1,8 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePorts } from '../../support/free-ports.ts';
+import { serving } from '../../support/loopback.ts';
 import { EdgeScene } from './edge-scene.ts';
 
 let scene: EdgeScene;
@@ -47,10 +47,7 @@ it('the same name reaches different edges at different ports, and other names no
 
 it('a port in use does not affect other hostports', async () => {
   const host = scene.name();
-  const other = createServer().listen(0, '127.0.0.1');
-  onTestFinished(() => void other.close());
-  await once(other, 'listening');
-  const { port } = other.address() as AddressInfo;
+  const port = await serving(createServer());
   await scene.edge(host, { ...AT_EDGE, hostports: [`${host}:${port}`, `${host}:443`] });
   await scene.tunnel(host);
   expect(await scene.answer(host)).toBe('hello me');

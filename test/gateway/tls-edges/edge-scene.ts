@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
@@ -7,6 +7,7 @@ import { onTestFinished } from 'vitest';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
+import { listening } from '../../support/loopback.ts';
 
 /** TLS edges of a gateway, created through its management API, with labelled tunnels of the real SDK. */
 export class EdgeScene {
@@ -69,9 +70,8 @@ export class EdgeScene {
     const { certificatePem: cert, privateKeyPem: key } = this.device;
     const server = tls ? createTlsServer({ cert, key }, greet) : createServer({ allowHalfOpen: true }, greet);
     this.#servers.push(server);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const port = await listening(server);
+    return `127.0.0.1:${port}`;
   }
 
   /** Opens a tunnel from such an edge to an upstream. */

@@ -7,13 +7,11 @@ import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createLog, LogOutput } from '../../../src/lib/log/log.ts';
 import { LogTail } from '../../../src/lib/log/log-tail.ts';
-import { makeFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 let folder: string;
 beforeEach(() => {
-  const [path, remove] = makeFolder();
-  folder = path;
-  return remove;
+  folder = temporaryFolder();
 });
 
 /** A non-blocking pipe with a buffer of 64 KiB. */

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parseClientHello, peek } from '../../../src/lib/network/client-hello.ts';
 import { fuzz } from '../../support/fuzz.ts';
+import { listening } from '../../support/loopback.ts';
 import { helloOf, inRecords } from '../../support/tls-records.ts';
 
 let hello: Buffer;
@@ -57,8 +58,8 @@ describe('a ClientHello', () => {
 
 describe('reading it from a connection', () => {
   async function pair(): Promise<{ client: Socket; socket: Socket }> {
-    const server = createServer({ allowHalfOpen: true }).listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    const server = createServer({ allowHalfOpen: true });
+    await listening(server);
     const client = connectPlainly((server.address() as { port: number }).port, '127.0.0.1').on('error', () => {});
     const [socket] = (await once(server, 'connection')) as [Socket];
     server.close();

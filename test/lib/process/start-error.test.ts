@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { startError } from '../../../src/lib/process/start-error.ts';
+import { serving } from '../../support/loopback.ts';
 
 const START = { what: 'the gateway', portSettings: 'GATEWAY_HTTPS_PORT', folder: '/var/lib/gateway' };
 
@@ -12,10 +12,7 @@ async function listenError(host: string, port: number): Promise<unknown> {
 }
 
 it('names the settings to change when a port or an address cannot be used', async () => {
-  const taken = createServer().listen(0, '127.0.0.1');
-  onTestFinished(() => void taken.close());
-  await once(taken, 'listening');
-  const { port } = taken.address() as AddressInfo;
+  const port = await serving(createServer());
   expect(await listenError('127.0.0.1', port)).toMatchObject({
     name: 'OperatorError',
     message: expect.stringMatching(/^the gateway cannot start \(.*EADDRINUSE.*\): stop .* set GATEWAY_HTTPS_PORT/),

@@ -3,6 +3,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { processorNow } from '../../../src/lib/time/clock.ts';
 import { currentTurn, noteArrival, runInTurn } from '../../../src/lib/time/loop-turn.ts';
+import { listening } from '../../support/loopback.ts';
 
 /** Takes processor time. */
 const busy = (ms: number) => {
@@ -56,8 +57,8 @@ it('what a task asks for runs in a later turn', async () => {
 });
 
 it('a crowd of new connections is accepted between two long tasks, not one connection after each', async () => {
-  const server = createServer(noteArrival).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const server = createServer(noteArrival);
+  await listening(server);
   let tasks = 0;
   const work = () => {
     tasks += 1;

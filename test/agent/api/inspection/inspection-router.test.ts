@@ -1,11 +1,10 @@
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { createServer as createTcpServer } from 'node:net';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import request from 'supertest';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { setUpApi, TOKEN } from '../../../support/api-set-up.ts';
 import { startHttpService } from '../../../support/http-service.ts';
+import { freePort, serving } from '../../../support/loopback.ts';
 import { OpenApiCheck } from '../../../support/openapi-check.ts';
 
 const INSPECTION = '/tunnels/cam/inspection';
@@ -435,11 +434,7 @@ describe('replay', () => {
   });
 
   it('tells when the upstream refuses, or breaks off', async () => {
-    const gone = createServer().listen(0, '127.0.0.1');
-    await once(gone, 'listening');
-    const { port } = gone.address() as AddressInfo;
-    gone.close();
-    const refused = await setUp({ forwards_to: String(port) });
+    const refused = await setUp({ forwards_to: String(await freePort()) });
     refused.pass(post('/a', ''), OK);
     const answered = await request(refused.local).post(`${REQUESTS}/1/replay`).send({});
     expect(answered.body).toMatchObject({
@@ -448,10 +443,8 @@ describe('replay', () => {
       error: expect.stringContaining('ECONNREFUSED'),
     });
 
-    const breaks = createTcpServer((socket) => void socket.once('data', () => socket.destroy())).listen(0, '127.0.0.1');
-    onTestFinished(() => void breaks.close());
-    await once(breaks, 'listening');
-    const broken = await setUp({ forwards_to: String((breaks.address() as AddressInfo).port) });
+    const port = await serving(createTcpServer((socket) => void socket.once('data', () => socket.destroy())));
+    const broken = await setUp({ forwards_to: String(port) });
     broken.pass(post('/a', ''), OK);
     const { body } = await request(broken.local).post(`${REQUESTS}/1/replay`).send({});
     expect(body).toMatchObject({ state: 'aborted', status: null });

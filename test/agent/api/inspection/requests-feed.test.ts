@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { RequestsChange, RequestsSnapshot } from '../../../../src/agent/api/inspection/inspection-reports.ts';
 import { setUpApi } from '../../../support/api-set-up.ts';
+import { serving } from '../../../support/loopback.ts';
 
 interface Sent {
   snapshot: RequestsSnapshot;
@@ -13,13 +13,7 @@ interface Sent {
 /** A tunnel `cam` that is inspected, on a real server. */
 async function setUp() {
   const { local, tunnels, inspector } = await setUpApi();
-  const server = createServer(local).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
+  const port = await serving(createServer(local));
   const call = (method: string, path: string, body?: object) =>
     fetch(`http://127.0.0.1:${port}${path}`, {
       method,

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { createServer, get, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { LiveFeed } from '../../../../src/agent/api/page/live-feed.ts';
 import type { FeedChange, FeedSnapshot } from '../../../../src/agent/api/page/page-routes.ts';
 import { LogTail } from '../../../../src/lib/log/log-tail.ts';
+import { serving } from '../../../support/loopback.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
 import { setUpTunnels, tunnelRequest } from '../../../support/tunnel-set-up.ts';
 import { until } from '../../../support/until.ts';
@@ -33,13 +33,8 @@ async function setUp() {
   });
   const server = createServer((_req, res) => {
     feed.open(Object.assign(res, { locals: {} }) as never);
-  }).listen(0, '127.0.0.1');
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await serving(server);
   /** Opens a page, and collects the events that it receives. */
   const open = async () => {
     const request = get({ port, host: '127.0.0.1' });

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { createRemoteApp } from '../../../../src/agent/api/app.ts';
 import { BrowserSessions, SESSION_COOKIE, SESSION_SECONDS } from '../../../../src/lib/http/browser-sessions.ts';
 import { setUpApi } from '../../../support/api-set-up.ts';
+import { serving } from '../../../support/loopback.ts';
 import { tunnelRequest } from '../../../support/tunnel-set-up.ts';
 import { until } from '../../../support/until.ts';
 
@@ -19,13 +19,7 @@ async function setUp() {
   const sessions = new BrowserSessions({ now: () => now });
   const { options, tunnels, inspector } = await setUpApi({}, {}, sessions);
   const { tunnel } = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
-  const server = createServer(createRemoteApp(options, () => token)).listen(0, '127.0.0.1');
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await serving(createServer(createRemoteApp(options, () => token)));
   const call = async (method: string, path: string, headers: Headers) => {
     const [answer] = (await once(request({ port, method, path, headers, agent: false }).end(), 'response')) as [
       IncomingMessage,

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import type { GatewaySession } from '../../../../src/agent/connectors/gateway-link.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';
 import { upstreamAt } from '../../../support/connectors.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { serving } from '../../../support/loopback.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
 import { until } from '../../../support/until.ts';
@@ -23,11 +24,8 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 async function listen(serve: (socket: Socket) => void) {
-  const server = createServer({ allowHalfOpen: true }, (socket) => serve(socket.on('error', () => {})));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
-  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const port = await serving(createServer({ allowHalfOpen: true }, (socket) => serve(socket.on('error', () => {}))));
+  return `127.0.0.1:${port}`;
 }
 
 /**

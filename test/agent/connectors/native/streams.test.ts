@@ -18,6 +18,7 @@ import { upstreamAt } from '../../../support/connectors.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { startHttpService } from '../../../support/http-service.ts';
+import { listening, serving } from '../../../support/loopback.ts';
 import { startRecordingGateway } from '../../../support/recording-gateway.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';
@@ -55,8 +56,7 @@ async function upstream(serve: (socket: Socket) => void): Promise<EndpointUpstre
     socket.on('error', () => {});
     serve(socket);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listening(server);
   onTestFinished(() => {
     server.close();
     for (const socket of sockets) socket.destroy();
@@ -215,10 +215,8 @@ describe('a stream of the native connector', () => {
   });
 
   it('carries HTTP/2 to an upstream that speaks it', async () => {
-    const server = createHttp2Server((_, res) => void res.end('by HTTP/2')).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    onTestFinished(() => void server.close());
-    const stream = await streamTo(upstreamAt(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+    const server = createHttp2Server((_, res) => void res.end('by HTTP/2'));
+    const stream = await streamTo(upstreamAt(`http://127.0.0.1:${await serving(server)}`));
     const client = connectHttp2('http://options.localhost', { createConnection: () => stream });
     onTestFinished(() => client.destroy());
     expect(await text(client.request())).toBe('by HTTP/2');

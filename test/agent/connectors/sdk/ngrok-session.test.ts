@@ -1,13 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { setNoDelay } from '../../../../src/agent/connectors/sdk/ngrok-session.ts';
 import { openSdkLink } from '../../../../src/agent/connectors/sdk/sdk-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { startTestGateway } from '../../../support/gateway.ts';
+import { listening } from '../../../support/loopback.ts';
 import { firstOf, NO_LINUX, programMissing, unless } from '../../../support/requirements.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 
@@ -69,9 +70,7 @@ it(
   unless(firstOf(NO_LINUX, NO_PYTHON)),
   async () => {
     const server = createServer({ pauseOnConnect: true }, (socket) => socket.pipe(socket));
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
+    const port = await listening(server);
     const open: Socket[] = [];
     const dial = async () => {
       const socket = connect(port, '127.0.0.1').pause();

@@ -1,9 +1,9 @@
 import { createPrivateKey } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { AcmeAccountKey, type KeySeal } from '../../../../src/gateway/certificates/acme/acme-account.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 /** Opens only what it sealed itself, for the same owner. */
 const box: KeySeal = {
@@ -19,10 +19,9 @@ describe('the account key', () => {
   let folder: string;
   let file: string;
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'acme-key-'));
+    folder = temporaryFolder();
     file = join(folder, 'account');
   });
-  afterEach(() => rmSync(folder, { recursive: true }));
 
   it('is created once for all callers, and read again', async () => {
     const keys = new AcmeAccountKey(file, box);

@@ -5,6 +5,7 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { crypto } from 'acme-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { answerTlsAlpn, TlsAlpnChallenges } from '../../../../src/gateway/certificates/challenges/challenges.ts';
+import { listening } from '../../../support/loopback.ts';
 
 const NAME = 'shop.example.test';
 
@@ -25,7 +26,7 @@ describe('TLS challenges', () => {
       if (context) answerTlsAlpn(socket, context);
       else socket.destroy();
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
+    await listening(server);
   });
   afterEach(() => new Promise((resolve) => server.close(resolve)));
 

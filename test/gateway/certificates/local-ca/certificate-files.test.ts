@@ -1,18 +1,17 @@
 import { X509Certificate } from 'node:crypto';
-import { cp, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { cp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 let dir: string;
 
 beforeEach(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'leaves-'));
+  dir = temporaryFolder();
 });
-afterEach(() => rm(dir, { recursive: true }));
 
 /** Opens the CA as the gateway does at its start. */
 const open = (now?: number, log = silentLog) => openLocalCa(dir, log, now === undefined ? undefined : () => now);

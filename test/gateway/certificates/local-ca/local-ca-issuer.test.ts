@@ -1,21 +1,19 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { readdir } from 'node:fs/promises';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { LocalCaIssuer } from '../../../../src/gateway/certificates/choose-issuer.ts';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { issueApiKey } from '../../../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../../../src/management/client.ts';
 import { startTestGateway } from '../../../support/gateway.ts';
 import { silentLog } from '../../../support/silent-log.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 describe('the local CA as issuer', () => {
   let folder: string;
-  beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'local-ca-issuer-'));
+  beforeEach(() => {
+    folder = temporaryFolder();
   });
-  afterEach(() => rm(folder, { recursive: true }));
 
   const wanted = { domain: '*.site.example.com', privateKeyType: 'ecdsa' } as const;
   const signal = new AbortController().signal;

@@ -1,26 +1,25 @@
 import { spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { LocalCaIssuer } from '../../../../src/gateway/certificates/choose-issuer.ts';
 import { type LocalCa, openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { CertificateCache } from '../../../../src/gateway/edge/tls/certificate-selection.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
+import { listening } from '../../../support/loopback.ts';
 import { programMissing, unless } from '../../../support/requirements.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 let dir: string;
 
-beforeEach(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'local-ca-'));
+beforeEach(() => {
+  dir = temporaryFolder();
 });
-afterEach(() => rm(dir, { recursive: true }));
 
 describe('openLocalCa', () => {
   it('creates a CA once, logs it and opens it again; only its owner can read the key', async () => {
@@ -49,9 +48,8 @@ describe('openLocalCa', () => {
   });
 
   it('refuses a certificate that does not match the key', async () => {
-    const other = await mkdtemp(join(tmpdir(), 'local-ca-'));
+    const other = temporaryFolder();
     const { caPem } = await openLocalCa(other, silentLog);
-    await rm(other, { recursive: true });
     await openLocalCa(dir, silentLog);
     await writeFile(join(dir, 'ca.pem'), caPem);
     await expect(openLocalCa(dir, silentLog)).rejects.toThrow('does not match the key');
@@ -229,9 +227,8 @@ function counting(ca: LocalCa): LocalCa & { issued: string[] } {
 /** Connects as a client that only trusts this CA; resolves to the verified name. */
 async function handshake(ca: LocalCa, name: string, trusted = ca.caPem): Promise<string> {
   const { cert, key } = await ca.issue([name]);
-  const server = createServer({ cert, key }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const server = createServer({ cert, key });
+  const port = await listening(server);
   const socket = connect({ host: '127.0.0.1', port, servername: name, ca: trusted });
   try {
     await once(socket, 'secureConnect');

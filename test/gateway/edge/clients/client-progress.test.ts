@@ -5,9 +5,10 @@ import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
-import { TestEdge, THROUGH_WRONG_NODE } from '../../../support/edge.ts';
+import { NO_DIRECT_CLIENTS, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
 import { block, type Fields, Flag, Frame, frame, RawHttp2, setting, uint32 } from '../../../support/raw-http2.ts';
+import { unless } from '../../../support/requirements.ts';
 import { until } from '../../../support/until.ts';
 import { UPTIME_MS } from '../../../support/uptime.ts';
 
@@ -128,49 +129,53 @@ function behave(socket: Socket, attack: Attack, behaviour: (typeof BEHAVIOURS)[n
 }
 
 // Clients of the wrong node that name no host stay there.
-it.skipIf(THROUGH_WRONG_NODE).each([
+it.each([
   ['a young', 0],
   ['an old', UPTIME_MS],
-])('in %s process, no client keeps a place without progress, and others are served', async (_age, uptime) => {
-  const from = now.call(performance) - uptime;
-  performance.now = () => now.call(performance) - from;
-  const counters = new OpenConnections();
-  const edge = await TestEdge.start({ httpLimits: LIMITS, counters });
-  const server = createServer(respond).on('upgrade', (_req, socket: Duplex) => {
-    socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
-    flood(socket);
-  });
-  const endpoints = [
-    await edge.serve('plain.localhost', server),
-    await edge.serve('secure.localhost', respond, { protocol: 'https' }),
-  ];
-  const ports = new Map<number | undefined, string>();
-  for (const behaviour of BEHAVIOURS) {
-    for (const [place, attack] of Object.entries(HTTP1)) {
-      const socket = edge.connect();
-      open.add(socket);
-      await once(socket, 'connect');
-      ports.set(socket.localPort, `HTTP/1 ${place} ${behaviour}`);
-      if (attack.reads) socket.resume();
-      behave(socket, attack, behaviour);
+])(
+  'in %s process, no client keeps a place without progress, and others are served',
+  unless(NO_DIRECT_CLIENTS),
+  async (_age, uptime) => {
+    const from = now.call(performance) - uptime;
+    performance.now = () => now.call(performance) - from;
+    const counters = new OpenConnections();
+    const edge = await TestEdge.start({ httpLimits: LIMITS, counters });
+    const server = createServer(respond).on('upgrade', (_req, socket: Duplex) => {
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
+      flood(socket);
+    });
+    const endpoints = [
+      await edge.serve('plain.localhost', server),
+      await edge.serve('secure.localhost', respond, { protocol: 'https' }),
+    ];
+    const ports = new Map<number | undefined, string>();
+    for (const behaviour of BEHAVIOURS) {
+      for (const [place, attack] of Object.entries(HTTP1)) {
+        const socket = edge.connect();
+        open.add(socket);
+        await once(socket, 'connect');
+        ports.set(socket.localPort, `HTTP/1 ${place} ${behaviour}`);
+        if (attack.reads) socket.resume();
+        behave(socket, attack, behaviour);
+      }
+      for (const [place, attack] of Object.entries(HTTP2)) {
+        const { socket } = await RawHttp2.open(edge, 'secure.localhost');
+        open.add(socket);
+        ports.set(socket.localPort, `HTTP/2 ${place} ${behaviour}`);
+        behave(socket, attack, behaviour);
+      }
     }
-    for (const [place, attack] of Object.entries(HTTP2)) {
-      const { socket } = await RawHttp2.open(edge, 'secure.localhost');
-      open.add(socket);
-      ports.set(socket.localPort, `HTTP/2 ${place} ${behaviour}`);
-      behave(socket, attack, behaviour);
+    await until(() => counters.total >= ports.size, 'all clients are connected');
+    const left = () => [...counters.ports].flatMap((port) => ports.get(port) ?? []);
+    for (const end = performance.now() + 30_000; left().length > 0 && performance.now() < end; await delay(50)) {
+      expect((await ask(edge.httpPort, 'plain.localhost')).body).toBe('served');
     }
-  }
-  await until(() => counters.total >= ports.size, 'all clients are connected');
-  const left = () => [...counters.ports].flatMap((port) => ports.get(port) ?? []);
-  for (const end = performance.now() + 30_000; left().length > 0 && performance.now() < end; await delay(50)) {
-    expect((await ask(edge.httpPort, 'plain.localhost')).body).toBe('served');
-  }
-  expect(left()).toEqual([]);
-  const streams = () => endpoints.flatMap((endpoint) => endpoint.streams);
-  await until(() => streams().every(({ destroyed }) => destroyed), 'all streams to the upstream are closed');
-  await edge.close();
-});
+    expect(left()).toEqual([]);
+    const streams = () => endpoints.flatMap((endpoint) => endpoint.streams);
+    await until(() => streams().every(({ destroyed }) => destroyed), 'all streams to the upstream are closed');
+    await edge.close();
+  },
+);
 
 it('an HTTP/2 client that takes little at a time, but steadily, gets all of a response', async () => {
   const size = 300_000;

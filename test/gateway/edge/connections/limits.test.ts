@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
@@ -7,6 +7,7 @@ import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { freePorts } from '../../../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { listening } from '../../../support/loopback.ts';
 
 let session: Session;
 let upstream: string;
@@ -38,9 +39,8 @@ async function start(limits: Partial<typeof LIMITS>): Promise<TestGateway> {
 }
 
 beforeAll(async () => {
-  echo.listen(0, '127.0.0.1');
-  await once(echo, 'listening');
-  upstream = `127.0.0.1:${(echo.address() as AddressInfo).port}`;
+  const port = await listening(echo);
+  upstream = `127.0.0.1:${port}`;
 });
 afterAll(async () => {
   for (const gateway of gateways) await gateway.close();

@@ -1,6 +1,7 @@
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { bodyMemory } from '../../../../src/gateway/edge/proxy/request-body.ts';
+import { serving } from '../../../support/loopback.ts';
 import { until } from '../../../support/until.ts';
 import type { Endpoint } from './policy-scene.ts';
 import { PolicyScene, rule } from './policy-scene.ts';
@@ -122,10 +123,8 @@ it.each([
   const server = createServer((_req, res) => {
     reached++;
     res.end();
-  }).listen(0, '127.0.0.1');
-  onTestFinished(() => void server.close());
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as { port: number };
+  });
+  const port = await serving(server);
   const target = url.replace('$PORT', String(port));
   const headers = { 'x-url': 'ftp://a' };
   const goesOn = await asking({ ...config, url: target }, `${RESULT}.error.code`);

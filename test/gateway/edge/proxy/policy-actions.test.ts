@@ -145,14 +145,6 @@ describe('restrict-ips', () => {
     expect(await endpoint.status({ headers: { 'x-forwarded-for': '127.0.0.2' } })).toBe(200);
   });
 
-  it('only records the result with enforce: false', async () => {
-    const endpoint = await onRequest(
-      rule('restrict-ips', { allow: ['10.0.0.0/8'], enforce: false }),
-      rule('add-headers', { headers: { 'x-action': `\${actions.ngrok.restrict_ips.action}` } }),
-    );
-    expect((await endpoint.reached()).headers['x-action']).toBe('deny');
-  });
-
   it('applies changed IP policies of the management API to the next request', async () => {
     const { store } = scene.gateway;
     const common = { created_at: store.now(), description: null, metadata: null };
@@ -181,15 +173,6 @@ describe('basic-auth', () => {
     });
     expect(await endpoint.status({ headers: authorization('jo:longenough') })).toBe(200);
   });
-
-  it('only records the result for later rules with enforce: false', async () => {
-    const endpoint = await onRequest(
-      rule('basic-auth', { credentials: ['jo:longenough'], enforce: false }),
-      rule('custom-response', { body: 'unauthorized' }, '!actions.ngrok.basic_auth.credentials.authorized'),
-    );
-    expect((await endpoint.ask()).body).toBe('unauthorized');
-    expect((await endpoint.reached({ headers: authorization('jo:longenough') })).method).toBe('GET');
-  });
 });
 
 describe('rate-limit', () => {
@@ -211,11 +194,6 @@ describe('rate-limit', () => {
     const again = await scene.bind(policy, { domain: first.host });
     expect(await again.status()).toBe(429);
     expect(await (await scene.bind(policy)).status()).toBe(200);
-  });
-
-  it('rejects nothing with enforce: false', async () => {
-    const endpoint = await onRequest(rule('rate-limit', { ...limit, capacity: 1, enforce: false }));
-    expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
   });
 });
 
@@ -277,11 +255,6 @@ describe('verify-webhook', () => {
     const endpoint = await onRequest(rule('verify-webhook', config));
     const answer = await endpoint.ask({ body: 'forged', headers: sign('real') });
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([403, 'ERR_NGROK_3204']);
-  });
-
-  it('allows all requests with enforce: false', async () => {
-    const endpoint = await onRequest(rule('verify-webhook', { ...config, enforce: false }));
-    expect((await endpoint.reached({ body: 'unsigned' })).body).toBe('unsigned');
   });
 });
 
@@ -379,30 +352,6 @@ describe('terminate-tls', () => {
     socket.write(`GET / HTTP/1.1\r\nHost: ${endpoint.host}\r\nConnection: close\r\n\r\n`);
     expect((await collect(socket)).toString()).toMatch(new RegExp(`1\\.3 ${endpoint.host} .*${endpoint.host}`));
   });
-
-  it('is rejected with unknown TLS versions', async () => {
-    const config = { min_version: '1.3', max_version: '1.2' };
-    const bound = scene.bind({ on_tcp_connect: [rule('terminate-tls', config)] }, { scheme: 'HTTPS' });
-    await expect(bound).rejects.toThrow('on_tcp_connect[0].actions[0].config.min_version');
-  });
-});
-
-describe('forward-internal', () => {
-  it('answers that the target is offline', async () => {
-    const endpoint = await onRequest(rule('forward-internal', { url: 'http://inner.internal' }, AT_X));
-    const answer = await endpoint.ask({ path: '/x' });
-    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200']);
-    expect(await endpoint.status()).toBe(200);
-    await expect((await onConnect(rule('forward-internal', { url: 'http://a.internal' }))).ask()).rejects.toThrow();
-  });
-
-  it('continues with the next rule if configured', async () => {
-    const endpoint = await onRequest(
-      rule('forward-internal', { url: 'http://inner.internal', on_error: 'continue' }),
-      rule('add-headers', { headers: { 'x-why': `\${actions.ngrok.forward_internal.error.code}` } }),
-    );
-    expect((await endpoint.reached()).headers['x-why']).toBe('ERR_NGROK_3200');
-  });
 });
 
 describe('circuit-breaker', () => {
@@ -415,10 +364,5 @@ describe('circuit-breaker', () => {
     const before = scene.arrived;
     expect(await endpoint.ask()).toMatchObject({ status: 503, headers: { 'ngrok-error-code': 'ERR_NGROK_3202' } });
     expect(scene.arrived).toBe(before);
-  });
-
-  it('allows everything with enforce: false', async () => {
-    const endpoint = await onRequest(rule('circuit-breaker', { ...config, enforce: false }));
-    for (let again = 0; again < 3; again++) expect(await endpoint.status({ path: '/status/500' })).toBe(500);
   });
 });

@@ -26,19 +26,6 @@ function serve(policy: object): Promise<DirectEndpoint> {
 const rule = (type: string, config?: object) => [{ expressions: [], actions: [{ type, config }] }];
 
 describe('on requests', () => {
-  it('adds and removes headers', async () => {
-    const { host } = await serve({
-      on_http_request: [
-        ...rule('remove-headers', { headers: ['x-secret'] }),
-        ...rule('add-headers', { headers: { 'X-By': 1 } }),
-      ],
-    });
-    const answer = await ask(edge.httpPort, host, { headers: { 'X-Secret': 'a', 'X-Kept': 'b' } });
-    const seen = JSON.parse(answer.body);
-    expect(seen).toMatchObject({ 'x-kept': 'b', 'x-by': '1' });
-    expect(seen).not.toHaveProperty('x-secret');
-  });
-
   it('can hide the client’s address from the upstream and change the host', async () => {
     const { host } = await serve({
       on_http_request: [
@@ -105,27 +92,6 @@ describe('on requests', () => {
 });
 
 describe('on responses', () => {
-  it('adds and removes headers', async () => {
-    const { host } = await serve({
-      outbound: [
-        ...rule('add-headers', { headers: { 'Content-Security-Policy': "script-src 'self'" } }),
-        ...rule('remove-headers', { headers: ['x-upstream'] }),
-      ],
-    });
-    const answer = await ask(edge.httpPort, host);
-    expect(answer.headers['content-security-policy']).toBe("script-src 'self'");
-    expect(answer.headers).not.toHaveProperty('x-upstream');
-  });
-
-  it('replaces the response', async () => {
-    const { host } = await serve({ on_http_response: rule('custom-response', { body: 'hidden' }) });
-    for (let again = 0; again < 3; again++) {
-      const answer = await ask(edge.httpPort, host);
-      expect([answer.status, answer.body, answer.complete]).toEqual([200, 'hidden', true]);
-      expect(answer.headers).not.toHaveProperty('x-upstream');
-    }
-  });
-
   it('replaces a response that is still arriving', async () => {
     const { host } = await edge.serve(`p${++names}.localhost`, (_req, res) => void res.write('never ends'), {
       policy: { on_http_response: rule('custom-response', { status_code: 204 }) },
@@ -133,9 +99,4 @@ describe('on responses', () => {
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.body]).toEqual([204, '']);
   });
-});
-
-it('deny in on_tcp_connect closes the connection', async () => {
-  const { host } = await serve({ on_tcp_connect: rule('deny') });
-  await expect(ask(edge.httpPort, host)).rejects.toThrow(/hang up|ECONNRESET/);
 });

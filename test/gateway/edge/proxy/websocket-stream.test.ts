@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { WebSocketStream } from '../../../../src/gateway/edge/proxy/websocket-stream.ts';
+import { listening } from '../../../support/loopback.ts';
 import { clientFrame } from '../../../support/web-socket-client-frame.ts';
 
 /** More than the system buffers. */
@@ -9,8 +10,8 @@ const LARGE = Buffer.alloc(32 * 1_048_576, 'x');
 
 /** Both ends of an established WebSocket connection. */
 async function connected(pingEvery?: number): Promise<{ client: Socket; socket: Socket; stream: WebSocketStream }> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const server = createServer();
+  await listening(server);
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
   const [socket] = (await once(server, 'connection')) as [Socket];
   onTestFinished(() => {

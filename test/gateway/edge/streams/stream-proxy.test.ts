@@ -1,11 +1,12 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { collect, DirectEndpoint } from '../../../support/edge.ts';
+import { listening } from '../../../support/loopback.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 
 const servers: Server[] = [];
@@ -28,9 +29,7 @@ async function listen(onSocket: (socket: Socket) => void): Promise<number> {
     onSocket(socket.on('error', () => {}));
   });
   servers.push(server);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
+  return listening(server);
 }
 
 /** An endpoint with this upstream. */

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { ConnectionSlots } from '../../../../src/gateway/edge/tls/connection-slots.ts';
+import { serving } from '../../../support/loopback.ts';
 import { until } from '../../../support/until.ts';
 
 const FIRST = '127.0.0.1';
@@ -11,9 +12,8 @@ const SECOND = '127.0.0.2';
 async function setUp(...addresses: string[]) {
   const from = addresses.length > 0 ? addresses : [FIRST, FIRST, FIRST];
   const slots = new ConnectionSlots({ limit: from.length, closeIdle: () => false });
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => void server.close());
+  const server = createServer();
+  await serving(server);
   const clients = new Map<Socket, Socket>();
   const enter = async (from: string): Promise<Socket> => {
     const { port } = server.address() as AddressInfo;

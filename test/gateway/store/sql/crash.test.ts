@@ -1,6 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:https';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
@@ -9,6 +7,7 @@ import { issueApiKey } from '../../../../src/gateway/store/tokens.ts';
 import { rounds } from '../../../faults/rounds.ts';
 import { AgentProcess } from '../../../support/agent-process.ts';
 import { measured } from '../../../support/measured.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const CLIENTS = rounds({ short: 200, full: 1000 });
 /** Responses before the gateway is killed; each client then has another write pending. */
@@ -16,7 +15,7 @@ const ANSWERS = rounds({ short: CLIENTS, full: 3 * CLIENTS });
 
 /** Clients write concurrently over HTTPS until the gateway is killed. */
 it(`kill -9 during ${CLIENTS} concurrent writes loses no acknowledged write`, async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'crash-'));
+  const folder = temporaryFolder();
   const dataDir = join(folder, 'data');
   const before = openGatewayStore({ dataDir, encryptionKey: null });
   const { token } = await before.database.write(() => issueApiKey(before, {}));
@@ -58,7 +57,6 @@ it(`kill -9 during ${CLIENTS} concurrent writes loses no acknowledged write`, as
   const note = `all ${answered.length} acknowledged writes were stored`;
   measured({ fault: 'kill -9 of the gateway during 1,000 concurrent writes', note });
   store.database.close();
-  rmSync(folder, { recursive: true });
 }, 300_000);
 
 function post(agent: Agent, port: number, apiKey: string, body: object): Promise<{ id: string }> {

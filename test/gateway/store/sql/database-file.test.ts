@@ -11,8 +11,9 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../../../../src/gateway/store/sql/database.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const WRITES = 6;
 const INSERT = "INSERT INTO bot_users (id, created_at, name, active) VALUES (?, '', ?, 1)";
@@ -36,8 +37,7 @@ afterAll(() => {
 
 /** A copy of the files, as after a power cut. */
 function copyOf(folder = live.folder): { folder: string; db: string; wal: string } {
-  const copy = mkdtempSync(join(tmpdir(), 'database-'));
-  onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
+  const copy = temporaryFolder();
   for (const name of ['gateway.db', 'gateway.db-wal']) copyFileSync(join(folder, name), join(copy, name));
   return { folder: copy, db: join(copy, 'gateway.db'), wal: join(copy, 'gateway.db-wal') };
 }
@@ -130,8 +130,7 @@ describe('a closed database', () => {
 });
 
 it('a new database appears complete or not at all, without leftover files', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'database-'));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
   const database = Database.open(join(folder, 'gateway.db'));
   expect(readdirSync(folder).toSorted()).toEqual(['gateway.db', 'gateway.db-shm', 'gateway.db-wal']);
   expect(statSync(join(folder, 'gateway.db')).mode & 0o777).toBe(0o600);

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { clientMemory } from '../../../../../src/gateway/edge/clients/client-memory.ts';
@@ -8,6 +8,7 @@ import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/e
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
 import { EdgeCounters } from '../../../../../src/gateway/metrics/edge-counters.ts';
 import { collect } from '../../../../support/edge.ts';
+import { listening } from '../../../../support/loopback.ts';
 import { silentLog } from '../../../../support/silent-log.ts';
 
 type OnRequest = (req: ClientRequest, res: ClientResponse) => void;
@@ -23,9 +24,7 @@ async function enter(onRequest: OnRequest, httpLimits = {}): Promise<Socket> {
     log: silentLog,
   });
   const server = createServer({ allowHalfOpen: true }, (socket) => clients.accept(socket));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listening(server);
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
   onTestFinished(() => {
     socket.destroy();
@@ -269,9 +268,7 @@ it.each([
   const options = { limits: HTTP_LIMITS, handler: { onRequest: () => {} }, memory: clientMemory(8 * 1_048_576) };
   const clients = new HttpClients({ ...options, counters: new EdgeCounters(), log: silentLog });
   const server = createServer((socket) => clients.accept(socket));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listening(server);
   let closed = 0;
   const sockets = Array.from({ length: 400 }, () => {
     const socket = connect(port, '127.0.0.1').on('error', () => {});
