@@ -27,6 +27,8 @@ export function curlCommand({ method, path, request }: RequestDetail, url: strin
     quoted(new URL(url).origin + path),
     // curl omits a header with an empty value unless it ends in a semicolon.
     ...sent.map(({ name, value }) => `-H ${quoted(value === '' ? `${name};` : `${name}: ${value}`)}`),
+    // Otherwise curl would call the body a form.
+    ...(data && !headers.some(({ name }) => /^content-type$/i.test(name)) ? ['-H Content-Type:'] : []),
     ...(acceptsCompressed ? ['--compressed'] : []),
     ...(data ? [data.option] : []),
   ];

@@ -4,6 +4,8 @@ import { curlCommand } from '../../../../src/agent/api/inspection/curl-command.t
 import type { RequestDetail } from '../../../../src/agent/api/inspection/inspection-reports.ts';
 
 const URL = 'https://cam.example.com/';
+/** What keeps curl from calling a body a form. */
+const NO_TYPE = ['-H', 'Content-Type:'];
 
 function detail(changes: Partial<RequestDetail>, request: Partial<RequestDetail['request']> = {}): RequestDetail {
   const parts = { method: 'GET', path: '/', ...changes };
@@ -44,6 +46,13 @@ describe('a captured request as a curl command', () => {
     expect(curlCommand(detail({ method: 'HEAD' }), URL)).toBe('curl -I https://cam.example.com/');
   });
 
+  it('has no type of a body that the request had none of', () => {
+    const made = detail({ method: 'POST' }, { body: bodyOf({ text: 'a=1&b' }) });
+    expect(run(curlCommand(made, URL), 'sh').args).toEqual([
+      ...['https://cam.example.com/', ...NO_TYPE, '--data-raw', 'a=1&b'],
+    ]);
+  });
+
   it.each(
     [
       "'; touch /tmp/x; '",
@@ -62,7 +71,7 @@ describe('a captured request as a curl command', () => {
     const made = detail({ method: 'POST', path: `/${hostile}` }, { headers, body: bodyOf({ text: hostile }) });
     expect(run(curlCommand(made, URL), shell).args).toEqual([
       `https://cam.example.com/${hostile}`,
-      ...['-H', `X-Hostile: ${hostile}`, '--data-raw', hostile],
+      ...['-H', `X-Hostile: ${hostile}`, ...NO_TYPE, '--data-raw', hostile],
     ]);
   });
 
@@ -73,16 +82,16 @@ describe('a captured request as a curl command', () => {
     const command = curlCommand(made, URL);
     expect(command).toMatch(/^[\x20-\x7eü]+$/);
     const { args, input } = run(command, 'bash');
-    expect(args).toEqual(['https://cam.example.com/', '-H', `X-A: ${hostile}`, '--data-binary', '@-']);
+    expect(args).toEqual(['https://cam.example.com/', '-H', `X-A: ${hostile}`, ...NO_TYPE, '--data-binary', '@-']);
     expect(input).toBe(`\0${hostile}`);
   });
 
   it.each([
-    ['decoded', { text: 'abc' }, '--data-raw abc'],
+    ['decoded', { text: 'abc' }, '-H Content-Type: --data-raw abc'],
     [
       'sent as it was captured when it could not be decoded',
       { text: 'abc', error: 'invalid gzip' },
-      "-H 'Content-Encoding: gzip' --data-raw abc",
+      "-H 'Content-Encoding: gzip' -H Content-Type: --data-raw abc",
     ],
     ['left out when it was not captured whole', { text: 'abc', truncated: true }, ''],
   ])('a compressed body is %s', (_, body, expected) => {
@@ -93,6 +102,8 @@ describe('a captured request as a curl command', () => {
 
   it('a binary body comes from base64', () => {
     const command = curlCommand(detail({ method: 'POST' }, { body: bodyOf({ base64: 'AAE=' }) }), URL);
-    expect(command).toBe('printf %s AAE= | base64 -d | curl https://cam.example.com/ --data-binary @-');
+    expect(command).toBe(
+      'printf %s AAE= | base64 -d | curl https://cam.example.com/ -H Content-Type: --data-binary @-',
+    );
   });
 });
