@@ -12,7 +12,8 @@ import { upstreamAt } from '../test/support/connectors.ts';
 import { silentLog } from '../test/support/silent-log.ts';
 
 export interface ClusterAgents {
-  connector: 'sdk' | 'native';
+  /** `sdk`: the SDK alone; `agent`: as our agent uses it. */
+  connector: 'sdk' | 'agent' | 'native';
   address: string;
   caFile: string;
   authtoken: string;
@@ -26,7 +27,7 @@ const options = JSON.parse(process.argv[2] ?? '{}') as ClusterAgents;
 const { connector, address, caFile, authtoken, upstreamPort, first, count } = options;
 const ca = readFileSync(caFile);
 const upstream = `http://127.0.0.1:${upstreamPort}`;
-const start = { sdk: startSdk, native: startNative }[connector];
+const start = { sdk: startSdk, agent: startAgent, native: startAgent }[connector];
 for (let agent = first; agent < first + count; agent++) await start(`${connector}-${agent}.localhost`);
 console.log(JSON.stringify({ agents: count }));
 
@@ -36,19 +37,25 @@ async function startSdk(domain: string): Promise<void> {
   void (await endpoint.listen(false)).forward(upstream);
 }
 
-async function startNative(domain: string): Promise<void> {
+async function startAgent(domain: string): Promise<void> {
   const link = {
     ...{ authtoken: () => authtoken, serverAddr: address, authorities: { pem: ca.toString() }, proxies: NO_PROXIES },
     ...{ verifyUpstreamTls: true, version: 'bench', log: silentLog, clock: systemClock },
   };
   const agent = new GatewayConnector({
     gateway: address,
-    openLink: () => openLink('native', link),
+    openLink: () => openLink(connector === 'native' ? 'native' : 'sdk', link),
     clock: systemClock,
     log: silentLog,
   });
   const online = new Promise<void>((resolve) => agent.once('online', resolve));
   await agent.start();
   await online;
-  await agent.open({ protocol: 'http', domain, upstream: upstreamAt(upstream), forwardsTo: upstream });
+  const bind = async () => {
+    const request = { protocol: 'http', domain, upstream: upstreamAt(upstream), forwardsTo: upstream } as const;
+    const { ended } = await agent.open(request);
+    void ended.then(bindAgain);
+  };
+  const bindAgain = () => void bind().catch(() => setTimeout(bindAgain, 200));
+  await bind();
 }

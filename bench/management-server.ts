@@ -4,12 +4,12 @@ import type { AddressInfo } from 'node:net';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
 import { DeviceSightings } from '../src/gateway/devices/device-sightings.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
-import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
 import { ExpressMessages } from '../src/lib/http/express-app.ts';
 import { createLog } from '../src/lib/log/log.ts';
+import { nothingOnline } from '../test/support/nothing-online.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
 const store = openGatewayStore({ dataDir, encryptionKey: null });

@@ -52,7 +52,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'agent listener failed': 'restart the gateway',
   'device waits for approval': 'approve it: `device-agent gateway devices approve <name>`',
   'enrolment refused': 'make a new code with `gateway invite`; many of them: somebody guesses codes',
-  'name not kept from devices': 'free space on the disk; the name is kept when it is bound the next time',
+  'name not kept from devices':
+    'a disk error: free space. Too many names: look for an agent that binds a new name each time, and free its names with `gateway names`. The name is kept when it is bound the next time',
   'name of a device taken by another authtoken':
     'if that was no intention, change the rules of the authtoken that uses it now',
   'event loop stalled': 'look for expensive policies and a busy machine',
@@ -122,6 +123,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'traffic policy of a cloud endpoint cannot be used':
     'set its policy again: an IP policy or certificate authority that it names was deleted',
   'traffic policy failed': 'correct the policy of the endpoint',
+  'too many sessions to log: lines left out':
+    'look for an agent with this authtoken that connects again and again; `times` is how many sessions were left out',
   'traffic policy logs too much: lines left out': 'let the policy log less; `times` is how many lines were left out',
   'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',

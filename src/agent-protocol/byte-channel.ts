@@ -8,10 +8,7 @@ export interface ByteReceiver {
   onClosed?(error?: Error): void;
 }
 
-/**
- * A stream of bytes in both directions. It is no Node stream: for a small request, a Duplex costs more than everything
- * else on the way.
- */
+/** A stream of bytes in both directions. A Node stream would cost a small request more than everything else on the way. */
 export interface ByteChannel {
   receiver: ByteReceiver;
   /** @returns false when the writer should wait for {@link ByteReceiver.onDrain} */

@@ -1,10 +1,7 @@
 /** Pieces of this size and above are kept as they are: copying them costs more than it saves. */
 const LARGE = 4096;
 
-/**
- * A queue of bytes whose memory is about as large as its length. Buffers of a few bytes take a hundred each, and keep the
- * chunk alive that they were cut from, so small pieces are copied into blocks.
- */
+/** A queue of bytes in about as much memory: small pieces, which keep the whole chunk alive they are of, are copied. */
 export class ByteQueue {
   length = 0;
   #pieces: Buffer[] = [];

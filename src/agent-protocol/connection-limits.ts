@@ -11,10 +11,7 @@ export interface ConnectionLimits {
 
 export const CONNECTION_LIMITS: Readonly<Record<'unauthenticated' | 'agent' | 'gateway', ConnectionLimits>> = {
   unauthenticated: { streams: 4, received: 16_384, unread: 65_536 },
-  /**
-   * An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold what its streams carry and 16,000 control
-   * frames.
-   */
+  /** An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold theirs and 16,000 control frames. */
   agent: { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 },
   /** A gateway opens 500 streams for clients, and others while resets of earlier ones are on their way. */
   gateway: { streams: 2048, received: Number.POSITIVE_INFINITY, unread: 524_288 },

@@ -23,10 +23,7 @@ import { WINDOW } from './receive-credit.ts';
 
 /** What a received chunk costs besides its bytes: chunks of one byte must not be cheap. */
 const CHUNK_BYTES = 64;
-/**
- * Frames of one connection that are decoded in one turn of the event loop; the rest waits until the other connections
- * have had theirs. Opening and resetting a stream cost as much as several frames.
- */
+/** Frames of one connection decoded in one turn of the event loop. Opening and resetting a stream cost as much as several. */
 const FRAMES_PER_TURN = 512;
 const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
@@ -51,11 +48,9 @@ export interface ConnectionUser {
 }
 
 /**
- * One end of a muxado connection: many streams over one socket.
- *
- * All frames of one event-loop turn are sent in one write. After a turn that only read, a gateway's end sends a frame
- * without effect: SDKs leave Nagle's algorithm on, and without it their next small write waits some 40 ms for the
- * delayed ACK.
+ * One end of a muxado connection: many streams over one socket. All frames of one event-loop turn are sent in one write.
+ * After a turn that only read, a gateway's end sends a frame without effect: SDKs leave Nagle's algorithm on, and without it
+ * their next small write waits some 40 ms for the delayed ACK.
  */
 export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #decoder: FrameDecoder;
@@ -106,10 +101,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#limits = CONNECTION_LIMITS[role === 'agent' ? 'gateway' : 'unauthenticated'];
   }
 
-  /**
-   * The peer is of this project too: windows grow beyond that of the protocol, up to what both support, resets end streams, and
-   * nothing has to be done against delayed acknowledgements.
-   */
+  /** The peer is of this project too: windows grow up to what both support, resets end streams, no ACK has to be provoked. */
   extend(largestWindow: number): void {
     this.largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
     this.peerHonoursReset ||= this.largestWindow > WINDOW;

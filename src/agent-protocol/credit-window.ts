@@ -5,7 +5,7 @@ const LEAST_SAMPLE_MS = 20;
 const FASTER = 1.25;
 const PATIENCE = 3;
 
-export interface CreditBounds {
+interface CreditBounds {
   /** Credit of a stream that is not bulk, in bytes. */
   least: number;
   /** Credit until the stream has its speed, at least; in bytes. */
@@ -41,10 +41,7 @@ export class CreditWindow {
     this.#gain = bounds.starting;
   }
 
-  /**
-   * @param roundTrip milliseconds without queues
-   * @param room bytes of memory that the stream may take
-   */
+  /** @param roundTrip milliseconds without queues; `room`: bytes of memory that the stream may take */
   receive(bytes: number, now: number, roundTrip: number, room: number): void {
     this.#bytes += bytes;
     const ms = now - this.since;
@@ -104,10 +101,7 @@ const BOUNDS = {
 const QUIET_ROUND_TRIPS = 2;
 const QUIET_MS = 100;
 
-/**
- * The window of a stream whose peer supports larger ones than the protocol's. Unlike an SDK's, such a peer keeps all
- * credit that it gets.
- */
+/** The window of a stream to a peer that supports larger ones. Unlike an SDK, it keeps all credit that it gets. */
 export class GrowingWindow {
   #window: CreditWindow | null = null;
   #receivedAt = 0;
@@ -123,10 +117,7 @@ export class GrowingWindow {
     return this.#window?.target ?? this.least;
   }
 
-  /**
-   * @param roundTrip milliseconds without queues; null: not known yet
-   * @param room bytes of memory that the stream may take
-   */
+  /** @param roundTrip milliseconds without queues, null: not known yet; `room`: bytes of memory that the stream may take */
   receive(bytes: number, now: number, roundTrip: number | null, room: number): void {
     const quiet = now - this.#receivedAt - QUIET_MS;
     this.#receivedAt = now;

@@ -49,10 +49,7 @@ export interface FrameHandler {
   onGoAway(): void;
 }
 
-/**
- * Decodes the frames of one direction of a connection from chunks of any size. Payload is passed on uncopied as it
- * arrives, so a long frame needs no memory here.
- */
+/** Decodes frames from chunks of any size. Payload is passed on uncopied as it arrives, so a long frame needs no memory. */
 export class FrameDecoder {
   /** Bytes read of the current header, including the word after it in RST and WNDINC frames. */
   #seen = 0;
@@ -222,7 +219,6 @@ function join(pieces: readonly Buffer[], from: number, to: number): Buffer {
 /** Bytes in the socket's buffer at which streams have to wait. */
 const OUTPUT_HIGH_WATER = 262_144;
 
-/** A stream that sends frames. */
 export interface Sender {
   readonly id: number;
   /** Whether it has so little to send that others need not wait for it. */

@@ -21,10 +21,7 @@ export class HeartbeatEcho implements ChannelReceiver {
   }
 }
 
-/**
- * Sends heartbeats on a stream of our own. It never sends FIN: an SDK then floods the stream with some 640,000 frames a
- * second. The stream ends with the connection.
- */
+/** Sends heartbeats on a stream of our own, without FIN: an SDK then floods it with some 640,000 frames a second. */
 export class HeartbeatProbe implements ChannelReceiver {
   #sent = 0;
   #echoed = 0;
@@ -33,11 +30,7 @@ export class HeartbeatProbe implements ChannelReceiver {
 
   constructor(private readonly channel: Channel) {}
 
-  /**
-   * Sends one heartbeat of its own: an earlier one would say nothing about what was sent since.
-   *
-   * @returns whether the peer echoed it within `ms`, and so has read all that was sent before it
-   */
+  /** Sends another heartbeat. @returns whether the peer echoes it within `ms`, and so has read all that was sent before */
   ask(ms: number): Promise<boolean> {
     const beat = randomBytes(4);
     this.channel.write(beat);

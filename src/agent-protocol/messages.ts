@@ -38,10 +38,7 @@ const MAX_METADATA = 4096;
 const MAX_NODES = 64;
 const MAX_ANNOTATION = 255;
 
-/**
- * A member that Go sends as `null` or omits where other SDKs send it empty. It is a single transform: zod's own pipe of
- * `nullish` and `transform` takes three times as long, and a BIND has twenty such members.
- */
+/** A member that Go omits or sends as `null`. One transform: zod's pipe takes three times as long, and a BIND has twenty. */
 function orEmpty<T extends string | boolean>(empty: T) {
   return z.transform((value: unknown, context): T => {
     if (value === undefined || value === null) return empty;
@@ -80,10 +77,7 @@ function withLowerCaseKeys(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, member]) => [key.toLowerCase(), member]));
 }
 
-/**
- * The largest window of a stream that the sender supports, in bytes. Only this project sends it; others ignore it. 0 for
- * anything that is not such a number: an extension must not keep anybody offline.
- */
+/** The largest window of a stream that the sender supports, in bytes; 0 for nonsense: it must keep nobody offline. */
 const streamWindow = z.transform((value: unknown) =>
   Number.isSafeInteger(value) && Number(value) > 0 ? Number(value) : 0,
 );
@@ -127,10 +121,7 @@ const TlsTerminationOption = z.object({ cert: text, key: text });
 /** Older SDKs send an object (Python to 1.3, Java 1.0, JavaScript to 1.3). */
 const policy = z.preprocess((value) => (typeof value === 'object' && value ? policyOfObject(value) : value), text);
 
-/**
- * The options that set an endpoint's address and how its connections are carried; the others become policy rules. The
- * answer echoes all of them as received.
- */
+/** The options for an endpoint's address and its connections; others become policy rules. The answer echoes all of them. */
 export const BindOptions = z.object({
   Addr: text,
   Domain: text,
@@ -256,10 +247,7 @@ export type StopTunnel = z.output<typeof StopTunnel>;
 const MAX_NAMED = 5;
 const MAX_PLACE = 100;
 
-/**
- * @param subject start of the error message
- * @throws {RpcError} that lists the first invalid members
- */
+/** @param subject start of the error message @throws {RpcError} that lists the first invalid members */
 export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string, subject = 'the request is'): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;

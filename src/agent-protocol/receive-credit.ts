@@ -19,14 +19,12 @@ const BULK_LEAST_MS = 2;
 
 export interface CreditHost {
   readonly roundTrip: RoundTrip;
-  /** Maximum window of a stream, in bytes. */
   readonly largestWindow: number;
   readonly memory: Pick<HeldMemory, 'add' | 'reserve' | 'room'>;
 }
 
 /** How much the peer of a stream may send: its window, and the credit that enlarges it again. */
 export class ReceiveCredit {
-  /** Whether the receiver does not read. */
   withheld = false;
   #window = WINDOW;
   #uncredited = 0;

@@ -2,10 +2,8 @@ import type { Channel, ChannelReceiver } from './channel.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 
 /**
- * Answers a request with an error on purpose; any other exception is a bug.
- *
- * The wire format was observed with `@ngrok/ngrok` 1.7.0: the answer's `Error` member carries the message, and SDKs take
- * the code from a line of its own that begins with `ERR_NGROK_`.
+ * Answers a request with an error on purpose; any other exception is a bug. The answer's `Error` member carries the message,
+ * and SDKs take the code from a line of its own that begins with `ERR_NGROK_` (observed with `@ngrok/ngrok` 1.7.0).
  */
 export class RpcError extends Error {
   constructor(
@@ -34,10 +32,7 @@ export function parseRpcError(text: string): { code: string | null; message: str
 
 const PREFIX_LENGTH = 4;
 
-/**
- * Reads the four-byte type that opens every stream, then passes the stream on. `@ngrok/ngrok` 1.7.0 sends the type alone
- * in the first frame.
- */
+/** Reads the four-byte type that opens every stream, then passes it on. SDKs send the type alone in the first frame. */
 export class TypedStream implements ChannelReceiver {
   #type = 0;
   #seen = 0;
@@ -59,7 +54,6 @@ export class TypedStream implements ChannelReceiver {
     if (at < payload.length) receiver.onData(payload.subarray(at));
   }
 
-  /** The stream ended before its type was complete. */
   onEnd(): void {
     this.channel.end();
   }
@@ -87,7 +81,7 @@ export interface RpcFeed {
   receiver: ChannelReceiver;
 }
 
-export type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer | RpcFeed>;
+type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer | RpcFeed>;
 
 /**
  * Answers the request on an RPC stream that the peer opened: one JSON object in, one out, then FIN. It always answers:

@@ -12,6 +12,7 @@ import { AuthtokenRenewal } from './authtoken-renewal.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
+import type { ApiAccess } from './join/gateway-calls.ts';
 import { openLink } from './open-link.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { Traffic } from './upstreams/traffic-counters.ts';
@@ -29,14 +30,6 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   /** Reports of the requests at the URL of a tunnel; null: the gateway is elsewhere, or has no such URL. */
   watchRequests: WatchAtUrl;
   stop(): Promise<void>;
-}
-
-/** How an agent reaches the management API of its gateway. */
-export interface GatewayApiAccess extends Pick<GatewayUplink, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
-  /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
-  enrolment: string | null;
-  /** Null: the gateway is elsewhere. */
-  apiUrl: string | null;
 }
 
 /** Shared by the parts of an agent while they start. */
@@ -73,7 +66,7 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
     authtoken = () => renewal.authtoken();
     return renewal.over(await openLink(settings.connector, { ...options, authtoken }));
   };
-  const apiAccess = (): GatewayApiAccess | null => {
+  const apiAccess = (): ApiAccess | null => {
     if (opened === null) return null;
     const { authorities, proxies, serverAddr, addresses: known } = opened;
     const enrolment = gateway.kind === 'remote' ? gateway.enrolment : null;

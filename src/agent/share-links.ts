@@ -2,7 +2,7 @@ import { ApiError, messageOf, OperatorError } from '../lib/errors.ts';
 import { isCloudAddress } from '../settings/agent-settings.ts';
 import type { GatewayLinks } from './api/share-links-router.ts';
 import { AgentError, RETRY_AFTER_S } from './errors/agent-error.ts';
-import type { GatewayApiAccess } from './gateway-uplink.ts';
+import type { ApiAccess } from './join/gateway-calls.ts';
 
 /** The gateway's code for an id that it does not know. */
 const UNKNOWN_ID = 'ERR_NGROK_222';
@@ -10,7 +10,7 @@ const UNKNOWN_ID = 'ERR_NGROK_222';
 /** Asks the gateway, by its management API, for share links to this agent's tunnels. */
 export class ShareLinks implements GatewayLinks {
   /** @param access null before the agent has connected for the first time */
-  constructor(private readonly access: () => GatewayApiAccess | null) {}
+  constructor(private readonly access: () => ApiAccess | null) {}
 
   create(sent: Parameters<GatewayLinks['create']>[0]) {
     return this.#ask((links) => links.create(sent));

@@ -36,14 +36,14 @@ export interface Place extends Pick<CommandCaller, 'env' | 'folder'> {
 type Needs = 'api' | 'data';
 
 /** Settings of the agent that a command is about; see {@link placeOf}. */
-export function agentSettings(needs: Needs, caller: CommandCaller = thisCaller()): Settings {
-  const { env, folder } = placeOf(AGENT_SERVICE, needs, caller);
+export function agentSettings(needs: Needs): Settings {
+  const { env, folder } = placeOf(AGENT_SERVICE, needs, thisCaller());
   return loadSettings(env, folder);
 }
 
 /** Settings of the gateway that a command is about; see {@link placeOf}. */
-export function gatewaySettings(needs: Needs, caller: CommandCaller = thisCaller()): GatewayServerSettings {
-  const { env, folder } = gatewayPlace(needs, caller);
+export function gatewaySettings(needs: Needs): GatewayServerSettings {
+  const { env, folder } = gatewayPlace(needs);
   return loadGatewayServerSettings(env, folder);
 }
 

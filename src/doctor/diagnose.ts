@@ -64,15 +64,16 @@ async function checksFor(
 ): Promise<Check[]> {
   const { dataDir, gateway, api } = settings;
   const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
+  const isEmbedded = gateway.kind === 'embedded';
+  const isCloud = !isEmbedded && gateway.serverAddr === null;
+  // Before any promise that may reject: while the connector is loaded, nobody would handle that.
+  const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
   const file = readTunnelFile(tunnelsFile(dataDir));
   const tunnels = file.then((found) => {
     if (found.main.state === 'unusable') throw new NotKnown('cannot read the saved tunnels');
     return tunnelsIn(found);
   });
   const agent = findRunningAgent(settings, patience);
-  const isEmbedded = gateway.kind === 'embedded';
-  const isCloud = !isEmbedded && gateway.serverAddr === null;
-  const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
   const reach = isEmbedded || !link ? null : reachBy(link, REACH_MS * patience);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http', isOwn: true }];
   const names = tunnels.then((list) => [...own, ...list]);

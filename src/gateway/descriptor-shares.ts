@@ -15,10 +15,7 @@ export interface DescriptorShares {
 /** Database, log, listeners, certificate orders, and some to spare. */
 const RESERVED = 56;
 
-/**
- * Divides all file descriptors of the process. With the usual limit of half a million, every share is above the limits that
- * the settings give.
- */
+/** Divides all file descriptors of the process. With the usual half a million, the settings' limits are below every share. */
 export function descriptorShares(limit: number): DescriptorShares {
   const part = (divisor: number) => Math.max(2, Math.floor((limit - RESERVED) / divisor));
   return {

@@ -70,7 +70,6 @@ export interface GatewayOptions {
   log: Log;
 }
 
-/** What the parts of a gateway share while it starts. */
 export interface GatewayStart {
   options: GatewayOptions;
   ca: LocalCa;

@@ -32,10 +32,8 @@ interface ServiceParts {
 }
 
 /**
- * Serves the management API, the page at which people of the gateway sign in, and what other gateways ask. Most gateways
- * inside an agent never get a request for them, so their code is loaded with the first one.
- *
- * @returns the origin of the management API
+ * Serves the management API, the sign-in page and what other gateways ask. Their code is loaded with the first request: most
+ * gateways inside an agent never get one. @returns the origin of the management API
  */
 export function serveOwnServices(start: GatewayStart, edge: Edge, parts: ServiceParts): string {
   const { options, store, domains, addresses, ipPolicies, endpoints, cluster, counters, log } = start;

@@ -23,9 +23,7 @@ import { TlsEdges } from './tls-edges/tls-edges.ts';
 export interface Edge {
   httpPort: number;
   httpsPort: number;
-  /** Takes the connections of agents on the HTTPS port. */
   agents: AgentConnections;
-  /** The gateway's own services, by name. */
   services: Map<string, RequestListener>;
   serviceMessages: ExpressMessages;
   edgeIndex: TlsEdgeIndex;
@@ -39,11 +37,7 @@ interface EdgeParts extends Omit<Edge, 'httpPort' | 'httpsPort'> {
   domainCertificates: DomainCertificates;
 }
 
-/**
- * Opens the public ports. From now on, `start.addresses` has their numbers.
- *
- * @throws the system's error when it cannot listen on one
- */
+/** Opens the public ports, whose numbers `start.addresses` has from then on. @throws the system's error */
 export async function startEdge(
   start: GatewayStart,
   { policies, restricted }: Pick<EdgeParts, 'policies' | 'restricted'>,

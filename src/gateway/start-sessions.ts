@@ -21,11 +21,7 @@ interface SessionParts {
   cloudEndpoints: OnlineCloudEndpoints;
 }
 
-/**
- * Lets agents in, once the edge listens.
- *
- * @throws the system's error when it cannot listen on the port for agents
- */
+/** Lets agents in, once the edge listens. @throws the system's error when it cannot listen on the port for agents */
 export async function startSessions(start: GatewayStart, parts: SessionParts) {
   const { options, ca, store, domains, addresses, endpoints, shares, balancers, counters, cluster } = start;
   const { policies, restricted } = parts;

@@ -230,7 +230,7 @@ const authtokenReader: Assemble<(() => string) | undefined> = (values, path, pro
   if (file === null) return undefined;
   let last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), problems);
   return () => {
-    // Keeps the last value while the file is unreadable, for example during its replacement.
+    // Keeps the last value while the file has none, for example during its replacement.
     last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), []) || last;
     return last;
   };

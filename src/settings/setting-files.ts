@@ -15,11 +15,11 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
     if (value === '') problems.push(`${name}=${file}: the file is empty`);
     else if (/[^\x21-\x7e]/.test(value))
       problems.push(`${name}=${file}: the file must contain a single line without spaces`);
-    return value;
+    else return value;
   } catch (error) {
     problems.push(`${name}=${file}: ${messageOf(error)}`);
-    return '';
   }
+  return '';
 }
 
 /** Reads the PEM file of a variable; returns null when the variable is not set or the file is unreadable. */

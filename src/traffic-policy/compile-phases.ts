@@ -31,6 +31,7 @@ import {
   MESSAGE,
   type MessageResult,
   type PolicyError,
+  policyError,
   REQUEST,
   RESPONSE,
   type RequestResult,
@@ -89,20 +90,11 @@ export function* compilePhases(
     },
     warn,
   };
-  const connect = yield* compilePhase<PolicyConnect, undefined, ConnectOutcome>(
-    rules,
-    connectCompiler(policy),
-    policy,
-    problems,
-  );
-  const request = yield* compilePhase<PolicyRequest, undefined, RequestResult>(
-    rules,
-    requestCompiler(policy),
-    policy,
-    problems,
-  );
-  const response = yield* compilePhase(rules, responseCompiler(policy), policy, problems);
-  const message = yield* compilePhase(rules, messageCompiler(policy), policy, problems);
+  const [connecting, requests, responses, messages] = phaseCompilers(policy);
+  const connect = yield* compilePhase(rules, connecting, policy, problems);
+  const request = yield* compilePhase(rules, requests, policy, problems);
+  const response = yield* compilePhase(rules, responses, policy, problems);
+  const message = yield* compilePhase(rules, messages, policy, problems);
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
   const onHttpResponse = message === null ? response : withMessages(response, policy);
@@ -132,44 +124,31 @@ function isInstant(rules: readonly RawRule[]): boolean {
   return rules.every(({ actions }) => actions.every(({ type }) => traitsOf(type)?.instant === true));
 }
 
-function connectCompiler(policy: PolicyContext): PhaseCompiler<PolicyConnect, undefined, ConnectOutcome> {
-  return {
-    phase: 'on_tcp_connect',
-    kind: CONNECT,
-    maker: (action) => action.on_tcp_connect,
-    fail: (place, error) => {
-      failure(place, error, policy);
-      return CLOSE;
+function phaseCompilers(
+  policy: PolicyContext,
+): [
+  PhaseCompiler<PolicyConnect, undefined, ConnectOutcome>,
+  PhaseCompiler<PolicyRequest, undefined, RequestResult>,
+  PhaseCompiler<PolicyRequest, PolicyResponse, ResponseResult>,
+  PhaseCompiler<PolicyRequest, EventStreamMessage, MessageResult>,
+] {
+  const fail = (place: string, error: unknown) => failure(place, error, policy);
+  const close = (place: string, error: unknown) => {
+    fail(place, error);
+    return CLOSE;
+  };
+  return [
+    { phase: 'on_tcp_connect', kind: CONNECT, maker: (action) => action.on_tcp_connect, fail: close },
+    {
+      phase: 'on_http_request',
+      kind: REQUEST,
+      maker: (action) => action.on_http_request,
+      excluded: (action) => action.on_excluded_request,
+      fail,
     },
-  };
-}
-
-function requestCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, undefined, RequestResult> {
-  return {
-    phase: 'on_http_request',
-    kind: REQUEST,
-    maker: (action) => action.on_http_request,
-    excluded: (action) => action.on_excluded_request,
-    fail: (place, error) => failure(place, error, policy),
-  };
-}
-
-function responseCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, PolicyResponse, ResponseResult> {
-  return {
-    phase: 'on_http_response',
-    kind: RESPONSE,
-    maker: (action) => action.on_http_response,
-    fail: (place, error) => failure(place, error, policy),
-  };
-}
-
-function messageCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, EventStreamMessage, MessageResult> {
-  return {
-    phase: 'on_event_stream_message',
-    kind: MESSAGE,
-    maker: (action) => action.on_event_stream_message,
-    fail: (place, error) => failure(place, error, policy),
-  };
+    { phase: 'on_http_response', kind: RESPONSE, maker: (action) => action.on_http_response, fail },
+    { phase: 'on_event_stream_message', kind: MESSAGE, maker: (action) => action.on_event_stream_message, fail },
+  ];
 }
 
 interface PlacedAction {
@@ -302,13 +281,7 @@ function troubleReporter({ clock, onTrouble }: PolicyPorts): ReportTrouble {
 function failure(place: string, error: unknown, { reportTrouble }: PolicyContext): PolicyError {
   const code = error instanceof PolicyFailure ? error.code : 'ERR_NGROK_2300';
   reportTrouble(place, code, messageOf(error), error);
-  return {
-    kind: 'error',
-    status: 500,
-    code,
-    message: "The endpoint's traffic policy failed on this request.",
-    headers: [],
-  };
+  return policyError(500, code, "The endpoint's traffic policy failed on this request.");
 }
 
 /** In ngrok's catalogue: the account is limited to an amount of a resource per interval. */
@@ -343,11 +316,6 @@ function meteredConnections(run: ConnectStep, { time, reportTrouble }: Metering)
 
 function busy(place: string, time: ProcessorTime, reportTrouble: ReportTrouble): PolicyError {
   reportTrouble(place, CODE, "the authtoken's policies have used up their processor time");
-  return {
-    kind: 'error',
-    status: 503,
-    code: CODE,
-    message: 'The traffic policies of this account have used up their processor time. Try again later.',
-    headers: ['retry-after', String(Math.ceil(time.waitMs / 1000))],
-  };
+  const message = 'The traffic policies of this account have used up their processor time. Try again later.';
+  return policyError(503, CODE, message, ['retry-after', String(Math.ceil(time.waitMs / 1000))]);
 }

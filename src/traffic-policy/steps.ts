@@ -111,6 +111,15 @@ export interface PolicyError {
   readonly link?: NoticeLink;
 }
 
+export function policyError(
+  status: number,
+  code: string,
+  message: string,
+  headers: PolicyError['headers'] = [],
+): PolicyError {
+  return { kind: 'error', status, code, message, headers };
+}
+
 export interface PolicyClose {
   readonly kind: 'close';
 }

@@ -5,9 +5,9 @@ import { parse } from 'yaml';
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { TrafficTotals } from '../../src/agent/upstreams/traffic-counters.ts';
 import { GatewayMetrics } from '../../src/gateway/api/gateway-metrics.ts';
-import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { nothingOnline } from '../support/nothing-online.ts';
 import { sharedFolder } from '../support/temporary-folder.ts';
 
 const page = readFileSync('docs/operations.md', 'utf8');

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createHttp } from 'node:http';
 import { join } from 'node:path';
@@ -6,6 +7,7 @@ import { openDataFolder } from '../../src/agent/folders/data-folder.ts';
 import { upstreamAdvice } from '../../src/doctor/advice.ts';
 import { AGENT_SERVICE, serviceEnvironment } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
+import { CLI } from '../support/agent-process.ts';
 import { Disk, NO_MOUNT } from '../support/disk.ts';
 import { freePort, serving, takenPort } from '../support/loopback.ts';
 import { NO_ROOT, unless } from '../support/requirements.ts';
@@ -194,6 +196,17 @@ describe('check of the saved tunnels', () => {
     expect(found('upstreams')).toEqual([
       { status: 'skipped', detail: expect.stringMatching(/cannot read/), advice: null },
     ]);
+  });
+
+  it('reports the file of a newer version for a gateway elsewhere, whose connector is loaded meanwhile', async () => {
+    const folder = temporaryFolder();
+    await keepTunnels(folder, []);
+    write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
+    const env = { PATH: process.env.PATH, NGROK_AUTHTOKEN: 'x', NGROK_SERVER_ADDR: '127.0.0.1:1', AGENT_PORT: '0' };
+    const doctor = spawnSync(process.execPath, [CLI, 'doctor', '--json'], { cwd: folder, env, encoding: 'utf8' });
+    expect(JSON.parse(doctor.stdout).findings).toContainEqual(
+      expect.objectContaining({ check: 'tunnels-file', status: 'failed' }),
+    );
   });
 });
 

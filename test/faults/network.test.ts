@@ -135,6 +135,31 @@ const faults: Fault[] = [
       return performance.now() - (recovered - moved);
     },
   },
+  {
+    name: 'a gateway with two addresses, one of which drops everything, from then on',
+    async provoke({ scene, network, agent }) {
+      const port = Number(scene.proxy.address.split(':')[1]);
+      const there = await FlakyProxy.start(() => scene.gateway.sessionAddress, network.near[1], port);
+      network.lead(...network.near);
+      let lines = agent.lines.length;
+      scene.proxy.cut();
+      await agent.logged(LOST, lines);
+      await scene.recovered();
+      lines = agent.lines.length;
+      const began = performance.now();
+      network.lose(100, `ip daddr ${network.near[0]} meta l4proto tcp`);
+      await agent.logged(LOST, lines);
+      await scene.recovered();
+      const recovered = performance.now();
+      expect(recovered - began).toBeLessThan(20_000);
+      expect(there.open).toBeGreaterThan(0);
+      network.restore();
+      network.lead(network.near[0]);
+      await there.close();
+      await scene.recovered();
+      return performance.now() - (recovered - began);
+    },
+  },
 ];
 
 /** Servers that a network leads connections to until somebody logs in, and how the agent's log names them. */

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -110,4 +111,16 @@ it('closes a connection of the balancer without a header, and believes nobody el
   expect(refused).toMatchObject({ level: 40, address: BALANCER });
   const liar = balanced(gateway.httpPort, `${proxyHeader(1, CLIENT)}GET / HTTP/1.1\r\n\r\n`, '127.0.0.1');
   expect(await text(liar)).toContain('HTTP/1.1 400');
+});
+
+it('the port for agents stops at once although a load balancer has yet to say who its client is', async () => {
+  const { gateway } = await setUp();
+  const silent = from(gateway.sessionPort, BALANCER);
+  const closed = once(silent, 'close');
+  // Accepted after it.
+  const other = from(gateway.sessionPort, '127.0.0.1');
+  other.write('no TLS');
+  await once(other, 'close');
+  await gateway.sessions.stop();
+  await closed;
 });

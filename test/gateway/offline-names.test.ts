@@ -51,6 +51,7 @@ describe('certificates for names that clients invent', () => {
     };
     const selection = new CertificateSelection({
       ca: { caFile: '', caPem: '', issue, certify: async () => '' },
+      domains: { pairFor: () => null },
       defaultNames: ['default'],
       servedAs: () => null,
       domainOf: (name) => ownDomainOf(name, { baseDomain, cnameZone: '', acmeZone: '' }),

@@ -137,13 +137,15 @@ describe('settings', () => {
     }
   });
 
-  it('the authtoken’s file is read for each attempt, and the last value is kept while it is unreadable', () => {
+  it('the authtoken’s file is read for each attempt, and the last value is kept while it has none', () => {
     const file = join(folder, 'token');
     writeFileSync(file, 'first\n');
     const { gateway } = load({ NGROK_AUTHTOKEN_FILE: file });
     if (gateway.kind !== 'remote') throw new Error('expected a remote gateway');
     expect(gateway.authtoken()).toBe('first');
     writeFileSync(file, 'second\n');
+    expect(gateway.authtoken()).toBe('second');
+    writeFileSync(file, '<html>\n<body>not found</body>\n');
     expect(gateway.authtoken()).toBe('second');
     rmSync(file);
     expect(gateway.authtoken()).toBe('second');

@@ -6,11 +6,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
+import { HttpChallenges, TlsAlpnChallenges } from '../../src/gateway/certificates/challenges/challenges.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
+import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -102,6 +104,26 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
   };
 }
 
+/** The parts of a gateway that an edge on its own lacks. */
+export const withoutParts = () => ({
+  domainCertificates: { pairFor: () => null },
+  domainOf: () => null,
+  challenges: { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges() },
+  isRefused: () => false,
+  services: new Map(),
+  serviceMessages: {},
+  agents: new AgentConnections('connect.localhost'),
+  authorityPem: () => null,
+  tlsEdges: () => ({
+    hasName: () => false,
+    routeAt: () => ({ serve: async () => false }),
+    openPorts() {},
+    closePorts() {},
+  }),
+  balancers: null,
+  relays: null,
+});
+
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
   return new Relays({
     tickets: new RelayTickets('key', self, Date.now),
@@ -152,6 +174,7 @@ export class TestEdge {
     const ca = await openLocalCa(dir, silentLog);
     const endpoints = new Directory();
     const common = {
+      ...withoutParts(),
       ca,
       host: '127.0.0.1',
       httpPort: 0,

@@ -16,7 +16,7 @@ import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
-import { type LiveView, nothingOnline, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
+import { type LiveView, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { Activity } from '../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
@@ -25,6 +25,7 @@ import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { openApiDocument } from '../../src/management/openapi.ts';
 import { issueCertificate } from './certificates.ts';
+import { nothingOnline } from './nothing-online.ts';
 import { OpenApiCheck } from './openapi-check.ts';
 
 export const BASE_URL = 'https://api.gateway.test';

@@ -89,11 +89,11 @@ export class Network {
     return network;
   }
 
-  /** Points the gateway's name to an address. */
-  lead(address: string): void {
+  /** Points the gateway's name to addresses. */
+  lead(...addresses: string[]): void {
     this.names.remove(GATEWAY);
     this.names.mend(GATEWAY);
-    this.names.add({ type: 'A', name: GATEWAY, data: address, ttl: 0 });
+    for (const data of addresses) this.names.add({ type: 'A', name: GATEWAY, data, ttl: 0 });
   }
 
   /** Makes the name server fail for the gateway's name. */

@@ -61,7 +61,7 @@ export function serve<Table extends Readonly<Record<string, Route>>>(
     const served = router.route(path.replaceAll(/\{(\w+)\}/g, ':$1'));
     const methods: string[] = [];
     for (const [id, route] of routes.filter(([, { path: its }]) => its === path)) {
-      const { method, body, maxBody } = route;
+      const { method, body, maxBody = MAX_BODY } = route;
       methods.push(method === 'get' ? 'GET, HEAD' : method.toUpperCase());
       const before = [...(method === 'get' ? [] : guards), ...(body ? jsonBody(maxBody) : [])];
       served[method](checkQuery(route), ...before, answerWith(route, handlers[id] as Handlers<Table>[string]));
@@ -78,12 +78,8 @@ function checkQuery({ query = NO_QUERY }: Route): RequestHandler {
   };
 }
 
-/**
- * Reads a JSON body into `req.body`. Any other content type is refused: a web page could send it from a form.
- *
- * @param maxBytes of the body; 256 KiB by default
- */
-function jsonBody(maxBytes = MAX_BODY): RequestHandler[] {
+/** Reads a JSON body into `req.body`. Any other content type is refused: a web page could send it from a form. */
+function jsonBody(maxBytes: number): RequestHandler[] {
   return [
     (req, _res, next) => {
       const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;

@@ -97,10 +97,13 @@ function addressOf(server: Server): Pick<RunningServer, 'address' | 'port'> {
 }
 
 function explain(listen: Listen, error: unknown): OperatorError {
-  const where = 'path' in listen ? listen.path : `${listen.host}:${listen.port}`;
-  const advice = hasErrno(error, 'EADDRINUSE')
-    ? 'stop the other program or set AGENT_PORT to another port (0: any free port)'
-    : 'set AGENT_HOST and AGENT_PORT to an address this user may listen on';
+  const isSocket = 'path' in listen;
+  const where = isSocket ? listen.path : `${listen.host}:${listen.port}`;
+  let advice = 'set AGENT_HOST and AGENT_PORT to an address this user may listen on';
+  if (isSocket) advice = 'set TMPDIR to a folder in which this user can create sockets';
+  else if (hasErrno(error, 'EADDRINUSE')) {
+    advice = 'stop the other program or set AGENT_PORT to another port (0: any free port)';
+  }
   return new OperatorError(`API cannot listen on ${where}: ${messageOf(error)}; ${advice}`, 1, { cause: error });
 }
 

@@ -18,13 +18,14 @@ type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) 
 const MAX_RUNNING = 2;
 
 /** Creates a `lookup` for node:net whose concurrent callers share look-ups; all must ask for the same name. */
-function sharedLookup(): LookupFunction {
+function sharedLookup(inOrder: (addresses: LookupAddress[]) => LookupAddress[]): LookupFunction {
   const running: Answer[][] = [];
   const ask = (host: string, waiting: Answer[]) => {
     running.push(waiting);
     const end = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => {
       running.splice(running.indexOf(waiting), 1);
-      for (const answer of waiting) answer(error, addresses);
+      const ordered = inOrder(addresses);
+      for (const answer of waiting) answer(error, ordered);
     };
     addressesOf(host).then(
       (addresses) => end(null, addresses),
@@ -51,6 +52,8 @@ export interface GatewayRoute {
   /** PEM of the CAs that verify the gateway's certificate outside the SDK. */
   readonly ca: string | Uint8Array;
   readonly probe: Probe;
+  /** Whether the gateway's name has led to several addresses: another one may answer when one does not. */
+  hasSeveral(): boolean;
 }
 
 const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one, something intercepts TLS";
@@ -59,10 +62,24 @@ const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is on
 export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorities: TrustedCas | null): GatewayRoute {
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
-  const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
+  let several = false;
+  /** The next connection tries the address first that a probe has just reached. */
+  let reached: string | null = null;
+  const lookup = sharedLookup((addresses) => {
+    several ||= addresses.filter(({ family }) => family === addresses[0]?.family).length > 1;
+    const first = addresses.filter(({ address }) => address === reached);
+    reached = null;
+    return [...first, ...addresses.filter((each) => !first.includes(each))];
+  });
+  const dial = proxy ? dialThrough(proxy) : directDial(lookup);
   const ca = pemOf(authorities);
   const trust = { ca, adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
-  return { address, proxy, dial, ca, probe: (signal) => probeGateway(address, dial, trust, signal) };
+  const probe: Probe = async (signal) => {
+    const answer = await probeGateway(address, dial, trust, signal);
+    reached = answer.peer;
+    return answer;
+  };
+  return { address, proxy, dial, ca, probe, hasSeveral: () => several };
 }
 
 /**

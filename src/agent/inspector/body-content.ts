@@ -66,12 +66,14 @@ async function decode(sent: Buffer, encoding: string | null): Promise<Decoded> {
   const codings = (encoding ?? '')
     .toLowerCase()
     .split(',')
-    .flatMap((each) => trimSpace(each) || []);
+    .map((each) => trimSpace(each))
+    .filter((each) => each !== '' && each !== 'identity');
+  // A bomb rather than a body.
+  if (codings.length > 2) return { bytes: sent, truncated: false, error: 'more than two content encodings' };
   let bytes = sent;
   let truncated = false;
-  // The last one was applied last. More than two are a bomb rather than a body.
-  for (const coding of codings.reverse().slice(0, 2)) {
-    if (coding === 'identity') continue;
+  // The last one was applied last.
+  for (const coding of codings.reverse()) {
     const decoder = decoderFor(coding, bytes);
     if (decoder === null) return { bytes: sent, truncated: false, error: `unknown content encoding ${coding}` };
     const result = await inflate(decoder, bytes);
@@ -139,5 +141,5 @@ function textOf(bytes: Buffer, truncated: boolean, contentType: string | null): 
 function withoutCutCharacter(bytes: Buffer): Buffer {
   let end = bytes.length;
   for (let back = 0; back < 3 && end > 0 && (bytes.readUInt8(end - 1) & 0xc0) === 0x80; back++) end--;
-  return end > 0 && bytes.readUInt8(end - 1) >= 0xc0 ? bytes.subarray(0, end - 1) : bytes.subarray(0, bytes.length);
+  return end > 0 && bytes.readUInt8(end - 1) >= 0xc0 ? bytes.subarray(0, end - 1) : bytes;
 }

@@ -134,8 +134,6 @@ const MAX_AT_ONCE = 8;
 export class Replays {
   #running = 0;
 
-  constructor(private readonly deadlineMs = DEADLINE_MS) {}
-
   /**
    * Sends a request and waits for the end of its response.
    *
@@ -184,7 +182,7 @@ export class Replays {
     const timer = setTimeout(() => {
       by = 'client';
       socket.destroy();
-    }, this.deadlineMs);
+    }, DEADLINE_MS);
     await new Promise<void>((resolve) => {
       socket.on('data', (bytes: Buffer) => {
         capture.toClient(bytes);

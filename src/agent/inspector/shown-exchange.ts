@@ -76,17 +76,7 @@ function between(from: number | null, to: number | null): number | null {
 }
 
 /** What the gateway has reported of a request, for people. */
-interface ShownReport {
-  path: string;
-  upstream_path: string | null;
-  client: string;
-  status: number | null;
-  error_code: string | null;
-  duration_ms: number;
-  rules: RequestReport['rules'];
-}
-
-export function shownReport(report: RequestReport, reveal: boolean): ShownReport {
+export function shownReport(report: RequestReport, reveal: boolean) {
   const { target, sent, client, status, code, ms, rules } = report;
   const masked = (url: string) => (reveal ? url : maskUrl(url));
   return {

@@ -171,7 +171,7 @@ export interface ApiAccess {
   proxies: ProxyRules;
   /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
   enrolment: string | null;
-  /** Of an embedded gateway. */
+  /** Of an embedded gateway; null: the gateway is elsewhere. */
   apiUrl: string | null;
 }
 

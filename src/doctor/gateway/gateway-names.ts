@@ -26,7 +26,7 @@ export interface FoundNames {
 export async function findNames(
   settings: RecordSettings,
   resolvers: readonly string[] | null,
-  patience = 1,
+  patience: number,
 ): Promise<FoundNames> {
   const { domain } = settings;
   if (!needsDns(domain)) return { results: [skipped(`${domain} is this machine, without DNS`)], addresses: [] };

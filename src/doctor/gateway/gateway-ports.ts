@@ -80,7 +80,7 @@ function distrust({ certificate, distrust: code }: TlsAnswer, name: string): str
 export async function isRunning(
   { host }: Pick<GatewayServerSettings, 'host'>,
   gateway: Recognition,
-  patience = 1,
+  patience: number,
 ): Promise<boolean> {
   if (gateway.httpsPort === 0) return false;
   const local = isUnspecified(host) ? '127.0.0.1' : host;
@@ -99,7 +99,7 @@ export async function addressResults(
   addresses: readonly string[],
   runs: boolean,
   gateway: Recognition,
-  patience = 1,
+  patience: number,
 ): Promise<Result[]> {
   if (addresses.length === 0) return [skipped('no address in DNS')];
   if (!runs) return [skipped('the gateway is not running')];

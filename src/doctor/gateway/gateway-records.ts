@@ -48,8 +48,8 @@ export function zoneLine({ name, type, value }: GatewayRecord): string {
 }
 
 /** This machine's addresses that the internet can reach; empty behind NAT. */
-export function publicAddresses(interfaces = networkInterfaces()): string[] {
-  const all = Object.values(interfaces).flatMap((addresses) => addresses ?? []);
+export function publicAddresses(): string[] {
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
   return all.filter(({ internal }) => !internal).flatMap(({ address }) => (isPublic(address) ? [address] : []));
 }
 

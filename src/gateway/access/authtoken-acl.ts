@@ -32,10 +32,7 @@ export class AuthtokenAcl {
     this.#rulesOf = store.database.untilCommit((id) => this.#readRules(id));
   }
 
-  /**
-   * Whether an authtoken allows a binding now, names in lower case. After a change of ACL rules, this decides which
-   * endpoints go offline.
-   */
+  /** Whether an authtoken allows a binding now, names in lower case. After a change of rules, it says what goes offline. */
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
     if (!Array.isArray(rules)) return rules;

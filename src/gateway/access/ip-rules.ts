@@ -4,7 +4,7 @@ import type { IpRule, PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { Store } from '../store/store.ts';
 
 /** The other side of a connection; sockets are. */
-export interface Remote {
+interface Remote {
   readonly remoteAddress?: string | undefined;
 }
 
@@ -21,7 +21,6 @@ const OWN_ADDRESSES: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 export class RestrictedAddresses {
   /** By type of restriction; null: every address may come in. */
   readonly #rangesOf: (type: string) => Ranges | null;
-  /** Of the endpoints' clients. */
   readonly refusesClient = (client: Remote): boolean => this.refuses('endpoints', client);
 
   constructor(
@@ -55,10 +54,7 @@ function isWithin({ allowed, denied }: Ranges, text: string): boolean {
   return isIn(allowed) && !isIn(denied);
 }
 
-/**
- * Looks up the rules of IP policies; null when one of them does not exist. Rules are cached until the next write to the
- * database, so a change takes effect on the next request and all other requests cost nothing.
- */
+/** Looks up the rules of IP policies; null when one does not exist. They are cached until the next write to the database. */
 export function ipPolicyRules({
   database,
   ipPolicies,

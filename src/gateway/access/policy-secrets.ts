@@ -2,10 +2,9 @@ import { credentials } from '../../management/resources/credential.ts';
 import type { Store } from '../store/store.ts';
 
 /**
- * Reads secrets for policies. A policy that the management API has set can read all of them; the policy of an agent reads those
- * of vaults that belong to the owner of its authtoken. A change, also of who may read, takes effect on the next request.
- *
- * @returns a function of the authtoken's, cloud endpoint's or TLS edge's id; null: there is no such secret, or not for it
+ * Reads secrets for policies: all for one that the management API has set, for an agent's those of vaults of its authtoken's
+ * owner. A change takes effect on the next request. @returns a function of the payer's id; null: no such secret, or not for
+ * it
  */
 export function policySecrets({
   vaults,

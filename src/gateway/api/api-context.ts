@@ -18,7 +18,6 @@ export interface ApiContext {
   log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
-  /** Looks up the IP policies that traffic policies refer to. */
   ipPolicies: PolicyPorts['ipPolicies'];
   domains: DomainSettings;
   addresses: AddressSettings;

@@ -35,7 +35,6 @@ export function requireApiKey(
   };
 }
 
-/** Whether an IP restriction refuses who comes from an address. */
 export type RefusesAddress = (
   type: IpRestrictionType,
   remote: { readonly remoteAddress?: string | undefined },
@@ -121,9 +120,7 @@ export class FailedAttempts {
     private readonly clock: Clock,
   ) {}
 
-  /**
-   * Waits until the response to a failure may be sent. @throws {ApiError} 429 when too many responses are delayed already
-   */
+  /** Waits until a failure may be answered. @throws {ApiError} 429 when too many responses are delayed already */
   async slowDown(address: string): Promise<void> {
     const delayMs = this.#delayAfter(this.#record(clientNetwork(address)));
     if (delayMs === 0) return;

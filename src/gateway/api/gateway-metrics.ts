@@ -6,7 +6,7 @@ import { CERTIFICATE_STATES } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
 
-export interface MetricsSource {
+interface MetricsSource {
   live: LiveView;
   counters: EdgeCounters;
   store: Store;

@@ -37,7 +37,6 @@ export const noQuery: Handler = (req, _res, next) => {
   next();
 };
 
-/** Limits the requests of each API key. */
 function rateLimit(limit: RateLimit, clock: Clock): Handler {
   const rate = new RequestRate(limit, () => clock.now());
   return (_req, res, next) => {

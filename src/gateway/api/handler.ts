@@ -4,7 +4,6 @@ import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 
-/** What the handlers of one request share, in `res.locals`. */
 interface RequestLocals {
   operationId: string;
   /** Set once the API key has been verified. */

@@ -7,9 +7,8 @@ import { refuse } from './request.ts';
 export type BodyLimits = Required<Pick<BodyRules, 'maxBytes' | 'timeoutMs'>>;
 
 /**
- * Parses the body into `req.body`, which must be a JSON object; an empty body becomes `{}`.
- *
- * Not `express.json()`: official clients declare JSON even without a body, and each failure has its own error code.
+ * Parses the body into `req.body`, which must be a JSON object; `{}` if it is empty. Not `express.json()`: official clients
+ * declare JSON even without a body, and each failure has its own error code.
  */
 export function jsonObjectBody(limits: BodyLimits): RequestHandler {
   return bodyParser({

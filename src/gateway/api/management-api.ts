@@ -49,7 +49,6 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 
 export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
   counters: EdgeCounters;
-  /** IP restrictions of the API and the dashboard. */
   isRefused: RefusesAddress;
   clock?: Clock;
   activity: Activity;

@@ -9,7 +9,6 @@ import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
 import { queryOf, readBody, readPageQuery, unknownId } from './request.ts';
 
-/** Who calls an operation. */
 export interface ApiCaller extends Caller {
   readonly keyId: string;
 }
@@ -32,7 +31,6 @@ type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Bod
 type FiltersOf<O> = O extends { filters: infer Filters extends z.ZodObject } ? z.output<Filters> : object;
 type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.output<Answer> : unknown;
 
-/** What performs each operation of a family. */
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
     ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => AnswerOf<Family[Name]>[]

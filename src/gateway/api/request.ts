@@ -33,11 +33,8 @@ interface PageRequest {
 const NO_FILTERS = z.strictObject({});
 
 /**
- * Parses a request's body with an operation's schema. Official clients need some tolerance: a null member counts as not
- * sent, PATCH and PUT may repeat the id of the path, PUT may wrap a module as `{id, module}`, and a missing body counts as
- * `{}`.
- *
- * @throws {ApiError} 400 with the schema's code for the violation
+ * Parses a request's body with a schema. Official clients need tolerance: a null member counts as not sent, PATCH and PUT
+ * may repeat the id of the path, PUT may wrap a module as `{id, module}`, a missing body is `{}`. @throws {ApiError} 400
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
   const result = schema.safeParse(normalizeBody(schema, method, raw), { error: validationMessage });

@@ -86,10 +86,7 @@ const KINDS: Readonly<Record<string, string | null>> = {
   '/ssh_user_certificates': 'ssh_user_certificates',
 };
 
-/**
- * Answers unmodified clients about kinds that this gateway does not have: their lists are empty, so that programs that read
- * everything work, and all else is 404 with one code.
- */
+/** Answers clients about kinds that this gateway lacks: empty lists, so that programs that read everything work, else 404. */
 export function unsupportedKinds(guards: Guards, links: Links): Router {
   const router = strictRouter();
   for (const [path, listKey] of Object.entries(KINDS)) {

@@ -34,11 +34,7 @@ interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
   wallClock?: () => number;
 }
 
-/**
- * Obtains and renews the certificates of names with a certificate management policy.
- *
- * All state is in the store (`due_at`, `job`), so that a restart continues where it stopped.
- */
+/** Obtains and renews certificates. All state is in the store (`due_at`, `job`): a restart continues where it stopped. */
 export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();
@@ -76,12 +72,11 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       } catch (error) {
         this.dependencies.log.error({ err: error }, 'certificate check failed');
       }
-      await this.#sleep();
+      await this.#sleep(this.#nap.signal);
     }
   }
 
-  async #sleep(): Promise<void> {
-    const { signal } = this.#nap;
+  async #sleep(signal: AbortSignal): Promise<void> {
     try {
       await this.dependencies.clock.sleep(CHECK_INTERVAL_MS, signal);
     } catch (error) {
@@ -137,7 +132,11 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     if (!row?.policy) return;
     const abort = new AbortController();
     const done = this.#provision(row, row.policy, abort.signal)
-      .catch((error: unknown) => log.error({ err: error, domain: row.domain }, 'certificate job failed'))
+      .catch(async (error: unknown) => {
+        log.error({ err: error, domain: row.domain }, 'certificate job failed');
+        // Nothing was recorded, so it is due at once: on a full disk, it would be ordered without end.
+        await this.#sleep(abort.signal);
+      })
       .finally(() => {
         // The order may still be running after its deadline.
         abort.abort();
@@ -148,10 +147,11 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   }
 
   async #provision(found: Row, policy: CertificatePolicy, signal: AbortSignal): Promise<void> {
-    const row = found.job ? found : await this.#beginRenewal(found);
+    const row = await this.#begin(found);
     const running = this.#running.get(row.id);
     if (running) running.row = row;
     try {
+      signal.throwIfAborted();
       const request = { domain: row.domain, privateKeyType: policy.private_key_type };
       const order = unlessAborted(this.dependencies.issuer.issue(request, signal), signal);
       await this.#succeed(row, await withDeadline(order, 'issuing the certificate', ISSUE_TIMEOUT_MS));
@@ -160,9 +160,9 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     }
   }
 
-  async #beginRenewal(found: Row): Promise<Row> {
-    const { store } = this.dependencies;
-    const job = freshJob(store.now());
+  /** Records the job before it is ordered: a certificate that cannot be stored would be ordered again. */
+  async #begin(found: Row): Promise<Row> {
+    const job = found.job ?? freshJob(this.dependencies.store.now());
     await this.#change(found, (row) => ({ ...row, job }));
     return { ...found, job };
   }

@@ -36,11 +36,11 @@ export function readAuthority(caPem: string): X509Certificate {
 }
 
 function readChain(pem: string): X509Certificate[] {
-  const blocks = parsePem(pem);
-  if (!blocks) throw unknownFormat('certificate_pem');
+  const blocks = parsePem(pem) ?? [];
   if (blocks.some(isPrivateKey)) throw refuse(1925, 'certificate_pem: holds a private key');
-  if (blocks.some(({ type }) => type !== 'CERTIFICATE')) throw unknownFormat('certificate_pem');
-  if (blocks.length === 0) throw unknownFormat('certificate_pem');
+  if (blocks.length === 0 || blocks.some(({ type }) => type !== 'CERTIFICATE')) {
+    throw refuse(1900, 'certificate_pem: not a PEM certificate chain');
+  }
   if (blocks.length > MAX_CHAIN) throw refuse(1926, `certificate_pem: more than ${MAX_CHAIN} certificates`);
   return blocks.map((block) => parseCertificate(block, 1900, 'certificate_pem'));
 }
@@ -76,10 +76,6 @@ function readPrivateKey(pem: string): KeyObject {
 
 function isPrivateKey({ type }: PemBlock): boolean {
   return type.endsWith('PRIVATE KEY');
-}
-
-function unknownFormat(member: string): ApiError {
-  return refuse(1900, `${member}: not a PEM certificate chain`);
 }
 
 function refuse(code: number, message: string, cause?: ErrorOptions): ApiError {

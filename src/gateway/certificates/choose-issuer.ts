@@ -54,7 +54,6 @@ async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, 
 /** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */
 export class LocalCaIssuer implements CertificateIssuer {
   readonly usesOurClock = true;
-  /** Settles when the last key has been generated. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly ca: Pick<LocalCa, 'certify'>) {}
@@ -64,10 +63,7 @@ export class LocalCaIssuer implements CertificateIssuer {
     return { certificatePem: await this.ca.certify([domain], privateKeyPem), privateKeyPem };
   }
 
-  /**
-   * Generates one key at a time: on a small device an RSA key blocks one of the few worker threads for up to a minute, and
-   * they also write files and look up names.
-   */
+  /** One key at a time: RSA blocks one of the few worker threads, which files and DNS need, for a minute on small devices. */
   #makeKey(type: 'rsa' | 'ecdsa', signal: AbortSignal): Promise<string> {
     const key = this.#turn.then(() => {
       signal.throwIfAborted();

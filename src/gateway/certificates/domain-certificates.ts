@@ -6,10 +6,7 @@ import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
 const MAX_KEPT = 1024;
 
-/**
- * The certificates of reserved domains and of the gateway's own names. Which one a name has is looked up again after every
- * commit, so that changes take effect immediately; the content of a certificate never changes.
- */
+/** The certificates of reserved and own domains. Which one a name has is looked up after every commit. */
 export class DomainCertificates {
   /** By certificate id; null: unusable, which is logged once. */
   readonly #pairs = new BoundedMap<string, CertifiedKey | null>(MAX_KEPT);

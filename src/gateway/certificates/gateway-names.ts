@@ -4,10 +4,7 @@ import type { CertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
-/**
- * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and can
- * only be validated with DNS.
- */
+/** The gateway's names that need certificates. The wildcard covers all endpoints, and can only be validated with DNS. */
 export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
   if (choice === 'none') return [];
   if (answersDns) return [`*.${baseDomain}`, baseDomain];
@@ -21,10 +18,7 @@ export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSetti
   return { cname_target: null, acme_challenge_cname_target: `gateway.${acmeZone}` };
 }
 
-/**
- * Makes these names the ones that are renewed; a changed policy orders new certificates. Jobs under way continue: frequent
- * restarts must not use up the rate limits of the certificate authority.
- */
+/** Makes these names the ones that are renewed. Jobs under way continue: restarts must not use up the CA's rate limits. */
 export async function claimGatewayNames(
   { database, ids, now, ownDomains, tlsCertificates }: Store,
   names: readonly string[],

@@ -39,10 +39,7 @@ export function failedJob(
   return { ...job, error_code: code, msg, retries_at: timestamp(now + delay), attempts: job.attempts + 1 };
 }
 
-/**
- * When to check a name after a certificate was issued. An old certificate or a wrong clock must not cause renewals in a
- * loop.
- */
+/** When to check a name after its certificate was issued: an old certificate or a wrong clock must not renew in a loop. */
 export function renewalDue(renewsAt: string, now: number): string {
   const soon = timestamp(now + HOUR_MS);
   return renewsAt > soon ? renewsAt : soon;
@@ -50,7 +47,6 @@ export function renewalDue(renewsAt: string, now: number): string {
 
 /**
  * The row without dates that come from a clock that was ahead; the same row when it has none.
- *
  * @param beginsAt start of validity of a certificate that the same clock dated; null for others
  */
 export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number, beginsAt: string | null): Row {
@@ -71,10 +67,7 @@ export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
   return { ...row, policy: null, renews_at: null, job: null, due_at: null };
 }
 
-/**
- * The domain under a policy. A new policy or another key type starts a job. The same policy again only restarts a job
- * that is failing.
- */
+/** The domain under a policy. A new policy or key type starts a job; the same policy only restarts a job that is failing. */
 export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: CertificatePolicy, now: string): Row {
   const started = { policy, job: freshJob(now), due_at: now };
   // An uploaded certificate is detached immediately; an automatic one serves until it is replaced.

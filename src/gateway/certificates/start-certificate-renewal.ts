@@ -26,12 +26,7 @@ interface ProvisioningParts extends IssuerParts {
   onStop: (stop: () => Promise<void>) => void;
 }
 
-/**
- * Starts obtaining and renewing the certificates of reserved domains and of the gateway's own names, and answering their
- * challenges.
- *
- * @throws the system's error when the challenge DNS cannot bind its port
- */
+/** Starts obtaining and renewing certificates, and answering challenges. @throws the system's error for the DNS port */
 export async function startCertificateRenewal(
   { acme = null, challengeDns = null }: CertificateRenewalSettings,
   parts: ProvisioningParts,

@@ -56,10 +56,7 @@ export class CloudEndpoint implements OnlineEndpoint {
   policy = NOT_READY;
   feed: RequestFeed | null = null;
 
-  /**
-   * @param row replaced when it changes; its address stays
-   * @param ports the gateway's ports as they are now
-   */
+  /** @param row replaced when it changes, but for its address; `ports`: the gateway's as they are now */
   constructor(
     public row: CloudEndpointRow,
     private readonly ports: AddressSettings['ports'],
@@ -123,7 +120,6 @@ export class CloudEndpoint implements OnlineEndpoint {
     return this.feed.watch(reader);
   }
 
-  /** As the management API shows it. */
   view(): LiveEndpoint {
     const { row } = this;
     return {

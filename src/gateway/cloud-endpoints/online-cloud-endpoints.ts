@@ -23,7 +23,6 @@ interface OnlineCloudEndpointsOptions {
 /** Whether its clients come to a port of its own, where they need no name. */
 const hasOwnPort = ({ protocol, internal }: CloudEndpoint): boolean => protocol === 'tcp' && !internal;
 
-/** How often a port is tried that could not be opened. */
 const RETRY_MS = 5_000;
 
 const NO_FRAME = { before: {}, after: {} };
@@ -36,7 +35,6 @@ export class OnlineCloudEndpoints {
   readonly #online = new Map<string, CloudEndpoint>();
   /** Those whose port is open, or being opened. */
   readonly #opened = new Set<CloudEndpoint>();
-  /** Those whose port could not be opened. */
   readonly #failing = new Set<CloudEndpoint>();
   /** Undefined before the gateway has one, or none. */
   #opener: PortOpener | null | undefined;
@@ -53,10 +51,8 @@ export class OnlineCloudEndpoints {
   }
 
   /**
-   * From now on, ports of public tcp endpoints are open while endpoints have them. What fails is tried again.
-   *
-   * @param opener null: the gateway has no ports for them
-   * @returns ends the attempts
+   * From now on, ports of public tcp endpoints are open while endpoints have them; what fails is tried again.
+   * @param opener null: the gateway has no ports for them @returns ends the attempts
    */
   openPorts(opener: PortOpener | null): () => void {
     this.#opener = opener;

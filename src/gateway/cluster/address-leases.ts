@@ -11,9 +11,7 @@ import { DatabaseAway, DatabaseBusy } from '../store/sql/database-problems.ts';
 import type { NodeState, Nodes } from './nodes.ts';
 import { endpointRow, type OnlineRow, type OnlineRows, placelessRow } from './online-rows.ts';
 
-/** What is online at this node. */
 export interface OnlineHere extends Pick<LiveView, 'sessions' | 'tunnels' | 'endpoints'> {
-  /** Takes an endpoint offline, and tells its agent why. */
   stopEndpoint(id: string, message: string, code: string): void;
 }
 
@@ -22,7 +20,6 @@ interface AddressLeasesOptions {
   rows: OnlineRows;
   cloudEndpoints: Pick<CloudEndpoints, 'at'>;
   nodes: Nodes;
-  /** Applies what others have committed. */
   refresh: () => Promise<void>;
   log: Log;
 }
@@ -35,7 +32,6 @@ const SPARING = 20;
 const TRIES = 6;
 const RETRY_MS = 200;
 
-/** Why an address cannot be leased now. */
 class Refused extends Error {
   constructor(
     readonly reason: RpcError,
@@ -52,7 +48,6 @@ class Refused extends Error {
  * made again.
  */
 export class AddressLeases {
-  /** Rows of endpoints that are about to go online. */
   readonly #coming = new Set<string>();
   /** Rows that others may have deleted, or this node, though they are still here. */
   readonly #ended = new Set<string>();

@@ -23,7 +23,6 @@ interface ClusterLiveOptions {
   database: Database;
   nodes: Nodes;
   rows: OnlineRows;
-  /** What is online at this node. */
   here: LiveView;
   /** Null: nobody is asked. */
   counted: CountedByOthers | null;
@@ -41,7 +40,6 @@ interface CommandRow {
 
 const TABLE = 'agent_commands';
 
-/** What is online at all nodes. */
 export class ClusterLive implements LiveView {
   constructor(private readonly options: ClusterLiveOptions) {
     const { database, here, nodes } = options;
@@ -161,7 +159,6 @@ const STALE_MS = 10_000;
 
 /** What the other nodes have counted. They are asked while somebody looks. */
 export class CountedByOthers {
-  /** By the id of the node. */
   readonly #latest = new Map<string, CountedTraffic>();
   /** Ids of nodes that have not answered the last time. */
   readonly #silent = new Set<string>();

@@ -80,17 +80,12 @@ export class Cluster {
     this.primary = new Primary({ database, nodes: this.nodes, log });
   }
 
-  /** See `ServingEvents`. */
   update(nodes: readonly Node[], askedAt: number): void {
     this.nodes.update(nodes, askedAt, this.rows.nodes());
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
   }
 
-  /**
-   * What passes connections on to other nodes.
-   *
-   * @param here see {@link ServedElsewhere} and {@link Relays}
-   */
+  /** What passes connections on to other nodes. @param here see {@link ServedElsewhere} and {@link Relays} */
   relays({ authority, isOurs, commonName, ...here }: RelaysHere): Relays {
     const { store, endpoints, shared, log } = this.options;
     const { rows, nodes: known, primary } = this;
@@ -161,16 +156,11 @@ export class Cluster {
     };
   }
 
-  /** Whether an authtoken has a session at another node. */
   hasSession(credentialId: string): boolean {
     return [...this.rows.sessionsOf(credentialId)].some(({ node }) => this.nodes.state(node) !== 'gone');
   }
 
-  /**
-   * Begins to tell the others what is online here, and to act on what they change.
-   *
-   * @returns what is online at all nodes
-   */
+  /** Tells the others what is online here, and acts on what they change. @returns what is online at all nodes */
   start(here: LiveView & OnlineHere, sessions: Sessions): LiveView {
     const { store, endpoints, log } = this.options;
     const changed = () => this.leases.syncSoon();
@@ -194,12 +184,7 @@ export class Cluster {
     return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
   }
 
-  /**
-   * Prometheus text of one node.
-   *
-   * @param here that of this one
-   * @throws {ApiError} when no node has the address, or it does not answer
-   */
+  /** Prometheus text of a node; `here`: of this one. @throws {ApiError} when none has the address, or it does not answer */
   async metricsOf(address: string, relays: Pick<Relays, 'ask'>, here: () => Promise<string>): Promise<string> {
     const { nodes } = this;
     const node = nodes.all.find((each) => each.address === address);
@@ -222,6 +207,7 @@ export class Cluster {
   /** Ends what only the primary node does, and tells the others that nothing is online here any more. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
+    this.#ports?.stop();
     await this.primary.stop();
     await this.leases.stop();
   }
@@ -251,7 +237,6 @@ export class Cluster {
     if (this.primary.isSelf) await this.#forgetGone();
   }
 
-  /** What was online at nodes that are lost. */
   async #forgetGone(): Promise<void> {
     const { store, log } = this.options;
     const gone = () => [...this.rows.others].filter(({ node }) => this.nodes.state(node) === 'gone');

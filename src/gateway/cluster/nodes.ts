@@ -50,10 +50,7 @@ export class Nodes {
   /** By how much the database's clock is ahead of this one; null: it has not said. */
   #clockAhead: number | null = null;
 
-  /**
-   * @param self id of this node
-   * @param now milliseconds that only grow
-   */
+  /** @param self id of this node; `now`: milliseconds that only grow */
   constructor(
     readonly self: string,
     private readonly periods: Periods = PERIODS,
@@ -63,11 +60,7 @@ export class Nodes {
     this.#steadySince = now();
   }
 
-  /**
-   * @param nodes all of them
-   * @param askedAt when they were asked for
-   * @param named ids of nodes in rows that were applied before
-   */
+  /** @param askedAt when they were asked for; `named`: ids of nodes in rows that were applied before */
   update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
     const isFirst = this.#known.size === 0;
     for (const { id, renewedAt, silentSeconds } of nodes) {
@@ -120,7 +113,6 @@ export class Nodes {
     return this.#known.get(id)?.draining === true;
   }
 
-  /** A node could not be reached. */
   failed(id: string): void {
     this.#failedAt.set(id, this.now());
   }

@@ -4,7 +4,6 @@ import type { Database } from '../store/sql/database.ts';
 
 /** What is online at a node, as all nodes know it: an agent's session, or what it has bound. */
 export interface OnlineRow {
-  /** The node and the identifier. */
   readonly key: string;
   readonly node: string;
   /** Identifies the agent's process, or at least its session. */
@@ -20,7 +19,6 @@ export interface OnlineRow {
   readonly pooled: boolean;
   /** Whether its authtoken has it elsewhere now. It may still be served here: nobody else can have its address yet. */
   readonly taken: boolean;
-  /** As the management API shows it. */
   readonly view: LiveSession | LiveTunnel | Omit<LiveEndpoint, 'traffic'>;
 }
 
@@ -68,11 +66,7 @@ export class OnlineRows {
   readonly #labelled = new Set<OnlineRow>();
   readonly #nodes = new IndexOf<OnlineRow>();
 
-  /**
-   * @param self id of this node
-   * @param onChange called for rows of other nodes that have come, changed or gone
-   * @param onOwn called for rows of this node that were applied: others may have changed them
-   */
+  /** @param on `change`: rows of other nodes have come, changed or gone; `own`: others may have changed rows of this node */
   constructor(
     private readonly database: Database,
     private readonly self: string,
@@ -117,7 +111,6 @@ export class OnlineRows {
     return this.#own;
   }
 
-  /** Of another node. */
   of(node: string): Iterable<OnlineRow> {
     return this.#nodes.get(node);
   }
@@ -137,7 +130,6 @@ export class OnlineRows {
     return this.#where('place = ?', [place]).length > 0;
   }
 
-  /** A row as it is in this transaction. */
   get(key: string): OnlineRow | undefined {
     return this.#where('key = ?', [key])[0];
   }

@@ -10,7 +10,7 @@ import type { Nodes } from './nodes.ts';
 const FACT = 'primary_node';
 
 /** What only one node does: it is started, and stopped by what that returns. */
-export type PrimaryJob = () => () => Promise<void>;
+type PrimaryJob = () => () => Promise<void>;
 
 /**
  * Chooses the one node that serves the management API and obtains certificates. It stays until it is silent; then another one
@@ -20,6 +20,7 @@ export class Primary {
   readonly #jobs: PrimaryJob[] = [];
   readonly #stops: (() => Promise<void>)[] = [];
   #isServing = false;
+  #isStopped = false;
   readonly #failures = new Repeats();
 
   constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {}
@@ -36,7 +37,6 @@ export class Primary {
     return id === null || id === nodes.self ? undefined : nodes.place(id);
   }
 
-  /** Does something while this node is the primary one. */
   whileSelf(job: PrimaryJob): void {
     this.#jobs.push(job);
     if (this.#isServing) this.#stops.push(job());
@@ -49,14 +49,20 @@ export class Primary {
       if (times !== null && !(error instanceof DatabaseAway))
         this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
     });
-    if (this.isSelf === this.#isServing) return;
+    if (this.#isStopped || this.isSelf === this.#isServing) return;
     this.#isServing = !this.#isServing;
     this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
     if (this.#isServing) for (const job of this.#jobs) this.#stops.push(job());
-    else await this.stop();
+    else await this.#endJobs();
   }
 
+  /** Ends its jobs for good, also while it becomes the primary node. */
   async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#endJobs();
+  }
+
+  async #endJobs(): Promise<void> {
     await Promise.all(this.#stops.splice(0).map((stop) => stop()));
   }
 

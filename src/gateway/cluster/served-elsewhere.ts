@@ -1,5 +1,6 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import type { NodePlace, OtherNodes } from '../edge/relays/other-nodes.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { InternalAddress, Labels } from '../endpoints/endpoint.ts';
@@ -16,9 +17,7 @@ export interface ElsewhereOptions {
   nodes: Nodes;
   endpoints: Pick<EndpointRegistry, 'isAt'>;
   primary: Primary;
-  /**
-   * What the TLS edge with exactly this name or wildcard selects tunnels by, which every node serves; null: it needs none
-   */
+  /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
   edgeAt: (name: string) => { labels: Labels | null } | undefined;
   withLabels: (labels: Labels) => NodePlace | undefined;
   catchUp: () => Promise<void>;
@@ -109,34 +108,58 @@ export class ServedElsewhere implements OtherNodes {
   }
 }
 
+/** Another program, or an endpoint that leaves, may use a port now. */
+const RETRY_MS = 5_000;
+
 /** Keeps the ports of tcp endpoints open that are online at other nodes. */
 export class RelayedPorts {
-  /** Keys of rows by port. */
   readonly #rows = new Map<number, Set<string>>();
+  /** Those that are open, or being opened. */
+  readonly #opened = new Map<number, Promise<void>>();
+  readonly #failures = new Repeats();
+  readonly #timer: NodeJS.Timeout;
 
   constructor(
     private readonly opener: PortOpener,
     private readonly log: Log,
-  ) {}
+  ) {
+    this.#timer = setInterval(() => {
+      for (const port of this.#rows.keys()) this.#open(port);
+    }, RETRY_MS).unref();
+  }
+
+  /** Ends the attempts; open ports stay open. */
+  stop(): void {
+    clearInterval(this.#timer);
+  }
 
   /** @param isThere whether the row is online at another node, and not taken from it */
   update({ key, protocol, place, taken, view }: OnlineRow, isThere: boolean): void {
     if (protocol !== 'tcp' || !place?.startsWith('tcp ')) return;
     const { port } = view as LiveEndpoint;
     const rows = this.#rows.get(port) ?? new Set();
-    const wasOpen = rows.size > 0;
     if (isThere && !taken) rows.add(key);
     else rows.delete(key);
-    this.#rows.set(port, rows);
-    if (rows.size === 0) this.#rows.delete(port);
-    if (rows.size > 0 && !wasOpen) this.#open(port);
-    if (rows.size === 0 && wasOpen) this.opener.close(port);
+    if (rows.size > 0) {
+      this.#rows.set(port, rows);
+      this.#open(port);
+    } else {
+      this.#rows.delete(port);
+      if (this.#opened.delete(port)) this.opener.close(port);
+    }
   }
 
   #open(port: number): void {
-    this.opener.open(port).catch((error: unknown) => {
-      this.#rows.delete(port);
-      this.log.warn({ port, reason: messageOf(error) }, 'tcp port of another gateway not opened');
+    if (this.#opened.has(port)) return;
+    const opened = this.opener.open(port);
+    this.#opened.set(port, opened);
+    opened.catch((error: unknown) => {
+      // Else, it was closed meanwhile.
+      if (this.#opened.get(port) !== opened) return;
+      this.#opened.delete(port);
+      const times = this.#failures.timesDue(`${port}`);
+      if (times !== null)
+        this.log.warn({ port, times, reason: messageOf(error) }, 'tcp port of another gateway not opened');
     });
   }
 }

@@ -10,24 +10,13 @@ interface Taken {
   ends: ReadonlySet<string>;
 }
 
-/**
- * Whether a device can have a name beside those in use: it may neither be the end of one of them, nor the other way
- * round. Otherwise, one device could bind the addresses of the other.
- */
+/** Whether a device can have a name: none may end in another one, or one device could bind the addresses of the other. */
 export function isFree(name: string, inUse: readonly string[]): boolean {
   return isFreeAmong(name, takenBy(inUse));
 }
 
-/**
- * The wanted name, with a number if it is not free.
- *
- * @param isEnd whether a name directly below the site ends in `-<name>`
- */
-export function freeName(
-  wanted: string,
-  inUse: readonly string[],
-  isEnd: (name: string) => boolean = () => false,
-): string {
+/** The wanted name, with a number if it is not free; `isEnd`: whether a name directly below the site ends in `-<name>` */
+export function freeName(wanted: string, inUse: readonly string[], isEnd: (name: string) => boolean): string {
   const taken = takenBy(inUse);
   if (isFreeAmong(wanted, taken) && !isEnd(wanted)) return wanted;
   for (let number = 2; ; number += 1) {
@@ -99,10 +88,7 @@ export function deviceDomain({ name, site }: Pick<DeviceRow, 'name' | 'site'>): 
   return `agent-${name}.${site}`;
 }
 
-/**
- * The ACL of a device's authtoken: its own names below the site, and its TCP ports. After a rename it keeps the old
- * names until it joins again and knows the new one.
- */
+/** The ACL of a device's authtoken: its names below the site, also the old ones until it knows the new one, and TCP ports. */
 export function deviceRules({ name, old_name, site, tcp_ports }: Named, tcpHost: string): string[] {
   return [
     `bind:*-${name}.${site}`,

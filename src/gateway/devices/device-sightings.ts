@@ -23,10 +23,8 @@ interface DeviceSessions {
 }
 
 /**
- * Records when devices were last online, from where and with which version.
- *
- * A device that is online is marked as such once. While there are any, one row says until when the gateway ran: after a
- * crash, all of them were last seen then. Without devices, nothing runs and nothing is written.
+ * Records when devices were last online, from where and with which version. A device is marked as online once; one row says
+ * until when the gateway ran, which is when all of them were last seen after a crash. Without devices, nothing is written.
  */
 export class DeviceSightings {
   readonly #devices = new Map<DeviceSession, string>();

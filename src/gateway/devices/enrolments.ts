@@ -42,11 +42,10 @@ export class Enrolments {
   }
 
   /**
-   * Enrols a device. The same install key always gets the same device and the same authtoken, so a device can repeat the
-   * request after a power cut.
-   *
-   * @param from the device's address
-   * @throws {EnrolmentError} when the secret cannot be used, the device was revoked, or a limit is reached
+   * Enrols a device. The same install key always gets the same device and authtoken, so it can repeat the request after a
+   * power cut.
+   * @param from its address @throws {EnrolmentError} when the secret is unusable, the device was revoked, or a limit is
+   * reached
    */
   async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
     const known = this.#known(request.install_key);
@@ -91,12 +90,7 @@ export class Enrolments {
     return { answer, isRepeated, revoked: before === null ? null : { credentialIds: [before] } };
   }
 
-  /**
-   * Forgets a device that leaves its site; null when no device has that install key.
-   *
-   * @param from the device's address
-   * @throws {EnrolmentError} when it was revoked: it stays, or it could join again
-   */
+  /** Forgets a device that leaves; null for an unknown key. @throws {EnrolmentError} if it was revoked: it could rejoin */
   async leave(installKey: string, from: string): Promise<DeviceRow | null> {
     const { store } = this;
     if (this.#known(installKey) === null) return null;

@@ -9,11 +9,9 @@ export interface GatewayPlace {
   origin: string;
   /** Whether another server, with a certificate of its own, serves that origin. */
   isProxied: boolean;
-  /** Origin of the page at which people of the gateway sign in. */
   signInOrigin: string;
   /** `host:port` for agents. */
   sessionAddress: string;
-  /** The host in the addresses of tcp endpoints. */
   tcpHost: string;
   caPem: string;
   /** Names whose certificates a public CA signs, as in the settings. */

@@ -17,11 +17,7 @@ interface Invitation {
   isNewSite: boolean;
 }
 
-/**
- * Creates an enrolment key inside a transaction, and its site's domain and bot user if they are missing.
- *
- * @throws {ApiError} 400 when the site belongs to the gateway itself
- */
+/** Creates an enrolment key inside a transaction, with its site's domain and bot user. @throws {ApiError} 400 */
 export function createEnrolmentKey(
   store: Store,
   domains: DomainSettings,

@@ -7,7 +7,6 @@ import type { Store } from '../store/store.ts';
 import { addedRules, changedRules, isEndOfTaken, isFree, nameProblem } from './device-names.ts';
 import { withEvent } from './enrolments.ts';
 
-/** What recording a change needs. */
 interface Change {
   by: string;
   tcpHost: string;
@@ -20,10 +19,7 @@ export function approveDevice(store: Store, device: DeviceRow, { by }: Change): 
   return save(store, withEvent({ ...device, status: 'enrolled' }, { at: store.now(), what: 'approved', by }));
 }
 
-/**
- * Takes a device's authtoken. It cannot join again, and its name stays taken until it is deleted. Its names directly below
- * the site are free.
- */
+/** Takes a device's authtoken and frees its names below the site. It cannot join again; its own name stays taken. */
 export function revokeDevice(store: Store, device: DeviceRow, { by }: Change): DeviceRow {
   if (device.status === 'revoked') return device;
   if (device.credential_id !== null) store.credentials.delete(device.credential_id);
@@ -48,10 +44,7 @@ export function rotateDevice(store: Store, device: DeviceRow, { by, tcpHost }: C
   );
 }
 
-/**
- * With another name, a device keeps the names that it has bound until it joins again. @throws {ApiError} 400 when a name is
- * taken
- */
+/** After a rename, a device keeps names that it has bound until it joins again. @throws {ApiError} 400 for a taken name */
 export function updateDevice(
   store: Store,
   device: DeviceRow,

@@ -1,4 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { isPermitted as isAllowedBy } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
@@ -9,8 +11,10 @@ import { addedRules, isOwnLabel, nameProblem, ownNameProblem } from './device-na
 
 /** Names that one device gets without the operator. */
 export const MAX_GRANTED = 20;
-/** Names kept at one site. A full site grants no more. */
+/** Names of devices that are kept at one site, and as many of rules. A site that is full of either keeps no more of those. */
 const MAX_AT_SITE = 50_000;
+/** New names that are kept for an authtoken by its rules: those of a whole session at once, then a thousand a day. */
+const KEPT: BucketRate = { burst: 10_000, perMs: 1_000 / 86_400_000 };
 /** The code for a name that the authtoken's rules do not allow. Agents take a name of their device instead. */
 const NOT_ALLOWED = 316;
 
@@ -31,17 +35,22 @@ export class SiteNameGrants {
   /** Both are asked for every endpoint, of which an agent may bind hundreds in a row. */
   readonly #deviceOf: (credentialId: string) => DeviceRow | null;
   readonly #isSite: (domain: string) => boolean;
+  readonly #failures = new Repeats();
+  readonly #kept: TokenBuckets;
 
-  constructor(private readonly deps: SiteNameGrantsDeps) {
+  constructor(
+    private readonly deps: SiteNameGrantsDeps,
+    kept = KEPT,
+  ) {
+    this.#kept = new TokenBuckets(kept);
     const { database, devices, siteNames } = deps.store;
     this.#deviceOf = database.untilCommit((credentialId) => devices.byCredential(credentialId));
     this.#isSite = database.untilCommit((domain) => siteNames.isSite(domain));
   }
 
   /**
-   * Decides about a name that an agent asks for; `isPermitted`: the rules of its authtoken allow the name.
-   *
-   * @returns why it cannot have it; `grantable`: it is a device that can, whatever its rules say; null: its rules decide
+   * Decides about a name that an agent asks for; `isPermitted`: whether the rules of its authtoken allow it.
+   * @returns why it cannot have it; `grantable`: its device can, whatever the rules say; null: the rules decide
    */
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
     return this.#judge(this.#deviceOf(credentialId), credentialId, hostname, isPermitted);
@@ -60,9 +69,7 @@ export class SiteNameGrants {
   }
 
   /**
-   * Keeps a name for the agent that has just bound it, before it learns so: a device gets a name that it can have; one that
-   * rules allow is kept from devices.
-   *
+   * Keeps a name for the agent that has just bound it: for its device, or, where rules allow it, from all devices.
    * @returns why a device cannot have it: another one was faster
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
@@ -116,7 +123,7 @@ export class SiteNameGrants {
     if (store.siteNames.labelsOf(device.id).length >= MAX_GRANTED) {
       return refuse(`is not granted: this device has ${MAX_GRANTED} such names; ask the operator to release one`);
     }
-    return store.siteNames.countAt(device.site) < MAX_AT_SITE
+    return store.siteNames.countAt(device.site, 'devices') < MAX_AT_SITE
       ? null
       : refuse('is not granted: the site has too many names');
   }
@@ -130,12 +137,17 @@ export class SiteNameGrants {
     // A device shares it then, in a pool.
     if (isKept || isOnlineElsewhere(hostname, credentialId)) return;
     try {
-      await store.database.write(() => keepForRules(store, hostname));
+      const now = performance.now();
+      if (!this.#kept.of(credentialId, now).tryTake(now)) throw new Error('its authtoken has too many new names');
+      if (!(await store.database.write(() => keepForRules(store, hostname))))
+        throw new Error('the site has too many names');
       if (known?.device_id)
         log.warn({ device: known.device_id, domain: hostname }, 'name of a device taken by another authtoken');
     } catch (error) {
       // The operator's agent comes online all the same; the next time, it is tried again.
-      log.error({ err: error, domain: hostname }, 'name not kept from devices');
+      const times = this.#failures.timesDue('name');
+      if (times !== null)
+        log.error({ err: error, domain: hostname, credential: credentialId, times }, 'name not kept from devices');
     }
   }
 
@@ -161,10 +173,12 @@ export function keepNamesOnline(
   }
 }
 
-function keepForRules(store: Store, hostname: string): void {
+/** @returns false when the site has too many */
+function keepForRules(store: Store, hostname: string): boolean {
   const { siteNames } = store;
-  if (siteNames.get(hostname) === null && siteNames.countAt(siteOf(hostname)) >= MAX_AT_SITE) return;
+  if (siteNames.get(hostname) === null && siteNames.countAt(siteOf(hostname), 'rules') >= MAX_AT_SITE) return false;
   siteNames.put({ hostname, device_id: null, released_from: null });
+  return true;
 }
 
 function isOwnName(device: DeviceRow, hostname: string): boolean {

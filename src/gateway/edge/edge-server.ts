@@ -7,7 +7,7 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, GatewayEndpoint, RefusesClient } from '../endpoints/endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
@@ -31,21 +31,18 @@ import { TLS_LIMITS, type TlsEdgeRouter, type TlsLimits, TlsMux, type TlsRoutePa
 export interface EdgeServerOptions {
   endpoints: EndpointDirectory;
   ca: LocalCa;
-  /** Certificates of reserved domains; left out: all certificates come from the CA. */
-  domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
-  /** The domain or wildcard of this gateway that a name belongs to, online or not; left out: it has no domains. */
-  domainOf?: (name: string) => string | null;
-  challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
-  /** Whether an IP restriction refuses a client; left out: there are none. */
-  isRefused?: RefusesClient;
+  /** Certificates of reserved domains; all others come from the CA. */
+  domainCertificates: Pick<DomainCertificates, 'pairFor'>;
+  /** The domain or wildcard of this gateway that a name belongs to, online or not. */
+  domainOf: (name: string) => string | null;
+  challenges: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
+  isRefused: RefusesClient;
   /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
-  services?: ReadonlyMap<string, RequestListener>;
-  serviceMessages?: MessageClasses;
-  agents?: AgentConnections;
-  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
-  authorityPem?: (id: string) => string | null;
-  /** Creates the router of the TLS edges; left out: there are no edges. */
-  tlsEdges?: (parts: TlsRouteParts) => TlsEdgeRouter;
+  services: ReadonlyMap<string, RequestListener>;
+  serviceMessages: MessageClasses;
+  agents: AgentConnections;
+  authorityPem: (id: string) => string | null;
+  tlsEdges: (parts: TlsRouteParts) => TlsEdgeRouter;
   tlsLimits?: Partial<TlsLimits>;
   /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
   streamIdleTimeout?: number;
@@ -56,10 +53,8 @@ export interface EdgeServerOptions {
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
-  /** Left out: there are none in front of the gateway. */
-  balancers?: LoadBalancers | null;
-  /** Left out: this gateway is the only one. */
-  relays?: Relays | null;
+  balancers: LoadBalancers | null;
+  relays: Relays | null;
   counters: EdgeCounters;
   log: Log;
 }
@@ -83,7 +78,7 @@ export class EdgeServer {
   readonly #streams: StreamProxy;
   readonly #mux: TlsMux;
   readonly #services: ServiceServer;
-  #edges: TlsEdgeRouter | undefined;
+  readonly #edges: TlsEdgeRouter;
   #tlsPorts: readonly number[] = [USUAL_PORT];
   readonly #clients: HttpClients[] = [];
   readonly #connections = new Set<Socket>();
@@ -94,7 +89,7 @@ export class EdgeServer {
   };
 
   constructor(private readonly options: EdgeServerOptions) {
-    const { counters, log, relays, services = new Map(), domainOf = () => null } = options;
+    const { ca, domainCertificates: domains, domainOf, counters, log, relays } = options;
     if (relays) counters.isLink = (connection) => relays.isLast(connection);
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal = internalLookup(options);
@@ -111,18 +106,18 @@ export class EdgeServer {
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients: connections, proxy: this.#proxy });
-    this.#services = new ServiceServer(services, limits, options.serviceMessages);
+    this.#services = new ServiceServer(options.services, limits, options.serviceMessages);
     this.#certificates = new CertificateSelection({
-      ca: options.ca,
-      domains: options.domainCertificates,
+      ...{ ca, domains, domainOf, log },
       defaultNames: [...new Set([DEFAULT_NAME, options.host])],
       servedAs: (name) => this.#servedAs(name),
-      domainOf,
-      log,
     });
     this.#streams = new StreamProxy({ internal, idleTimeout: options.streamIdleTimeout, counters, log });
+    const handshakes = new Handshakes(this.#certificates, options.authorityPem);
+    const parts = { internal, handshakes, streams: this.#streams };
+    this.#edges = options.tlsEdges(parts);
     const http = { limits, memory: clientMemory(limits.memory), counters, log };
-    this.#mux = this.#tlsMux(http, connections, internal);
+    this.#mux = this.#tlsMux(http, connections, parts);
     // One direction of an upgraded connection may end before the other, but not over TLS.
     this.#https = this.#listener(false, (socket) => this.#mux.accept(socket));
     this.#http = this.#plainListener(http, connections);
@@ -144,7 +139,7 @@ export class EdgeServer {
         httpsPort: await listen(this.#https, host, httpsPort),
       };
       this.#tlsPorts = [chosen.httpsPort, USUAL_PORT];
-      this.#edges?.openPorts(host, this.#tlsPorts, (socket, route) =>
+      this.#edges.openPorts(host, this.#tlsPorts, (socket, route) =>
         this.#behindBalancers((client) => this.#mux.accept(client, route))(socket),
       );
       return chosen;
@@ -161,7 +156,7 @@ export class EdgeServer {
     this.options.endpoints.off('retired', this.#onRetired);
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
-    this.#edges?.closePorts();
+    this.#edges.closePorts();
     this.#services.close();
     for (const socket of this.#connections) socket.destroy();
     await closed;
@@ -188,7 +183,7 @@ export class EdgeServer {
   }
 
   #behindBalancers(accept: (client: Socket) => void): (socket: Socket) => void {
-    return LoadBalancers.before(this.options.balancers ?? null, accept);
+    return LoadBalancers.before(this.options.balancers, accept);
   }
 
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {
@@ -235,21 +230,8 @@ export class EdgeServer {
     serve(socket);
   }
 
-  #tlsMux(
-    http: Omit<HttpClientsOptions, 'handler'>,
-    connections: ClientConnections,
-    internal: InternalLookupFor,
-  ): TlsMux {
-    const {
-      endpoints,
-      services = new Map(),
-      domainOf = () => null,
-      challenges,
-      agents,
-      isRefused,
-      relays,
-    } = this.options;
-    const { counters, log } = this.options;
+  #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, parts: TlsRouteParts): TlsMux {
+    const { endpoints, services, domainOf, challenges, agents, isRefused, relays, counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
     this.#clients.push(clients);
@@ -261,34 +243,29 @@ export class EdgeServer {
       onFull: () => this.#services.closeIdle(),
       progressTimeout: http.limits.progressTimeout,
     });
-    const handshakes = new Handshakes(this.#certificates, this.options.authorityPem ?? (() => null));
-    const parts = { internal, handshakes, streams: this.#streams };
-    this.#edges = this.options.tlsEdges?.(parts);
     const isHidden = (host: string, name: string) => this.#isHidden(host, name);
     return new TlsMux({
       ...parts,
-      endpoints,
-      edges: this.#edges?.routeAt(() => this.#tlsPorts, isHidden) ?? null,
+      edges: this.#edges.routeAt(() => this.#tlsPorts, isHidden),
       http: clients,
       connections,
       allowsHttp2: http.limits.streams > 0,
-      challenges: challenges?.tlsAlpn,
-      ...{ agents, services, domainOf, isRefused, slots, limits, counters, log },
-      relays: relays ?? undefined,
+      challenges: challenges.tlsAlpn,
+      ...{ endpoints, agents, services, domainOf, isRefused, relays, slots, limits, counters, log },
     });
   }
 
   /** @returns the name itself, or the wildcard whose endpoint serves it; null when nothing does */
   #servedAs(name: string): string | null {
     const { endpoints, services, agents } = this.options;
-    const isOwn = services?.has(name) || name === agents?.name || this.#edges?.hasName(name) === true;
+    const isOwn = services.has(name) || name === agents.name || this.#edges.hasName(name);
     return isOwn ? name : ((endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host ?? null);
   }
 
   /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */
   #isHidden(edgeHost: string, name: string): boolean {
     const { endpoints, services } = this.options;
-    if (services?.has(name)) return true;
+    if (services.has(name)) return true;
     const host = (endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host;
     if (host === undefined || !edgeHost.startsWith('*.')) return false;
     return !host.startsWith('*.') || host.length > edgeHost.length;

@@ -20,17 +20,15 @@ import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
 import type { Relays } from './relays/relays.ts';
 
-export interface RoutingOptions {
+interface RoutingOptions {
   endpoints: EndpointDirectory;
-  services?: ReadonlyMap<string, unknown>;
-  challenges?: { http: HttpChallenges };
-  /** Left out: there are no IP restrictions. */
-  isRefused?: RefusesClient;
+  services: ReadonlyMap<string, unknown>;
+  challenges: { http: HttpChallenges };
+  isRefused: RefusesClient;
   counters: EdgeCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
-  /** Left out: this gateway is the only one. */
-  relays?: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
+  relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
 }
 
 export type Scheme = 'http' | 'https';
@@ -53,7 +51,7 @@ export class Routing {
     }
     const { endpoints, services, challenges, relays } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
-    const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
+    const proof = scheme === 'http' ? challenges.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
     const internal = relays?.internalOf(req.socket);
     if (internal) {
@@ -62,7 +60,7 @@ export class Routing {
     }
     const endpoint = endpoints.lookup(scheme, host) ?? relays?.endpointFor(req.socket, scheme, host);
     // The gateway's own services are selected by the name in the handshake.
-    if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
+    if (scheme === 'https' && (services.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
       return null;
     }
@@ -80,7 +78,7 @@ export class Routing {
       answerPolicyError(req, res, forwardError(TARGET_OFFLINE));
       return null;
     }
-    if (this.options.isRefused?.(req.socket)) {
+    if (this.options.isRefused(req.socket)) {
       const refusal = addressRefused();
       counters.requestRefused({ url: endpoint.url, req, status: refusal.status });
       answerError(req, res, refusal);

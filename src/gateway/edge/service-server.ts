@@ -21,7 +21,6 @@ export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResp
 export class ServiceServer {
   readonly #server: Server;
 
-  /** @param names the services by lower-case hostname */
   constructor(
     readonly names: ReadonlyMap<string, RequestListener>,
     limits: HttpLimits,

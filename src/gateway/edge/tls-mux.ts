@@ -36,49 +36,35 @@ export interface TlsEdgeRoute {
   serve(client: HelloClient): Promise<boolean>;
 }
 
-/** The TLS edges, as the public TLS port needs them. */
 export interface TlsEdgeRouter {
   hasName(name: string): boolean;
-  /**
-   * @param ports all numbers that hostports may name the port by, in order of precedence
-   * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
-   */
+  /** @param ports all numbers of the port, in order of precedence; `isHidden`: something else takes precedence for a name */
   routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsEdgeRoute;
-  /**
-   * Opens the further ports that hostports name.
-   *
-   * @param shared numbers of the shared port
-   * @param accept takes connections to a further port
-   */
+  /** Opens the further ports that hostports name; `shared`: numbers of the shared port. `accept` takes their connections. */
   openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void;
   closePorts(): void;
 }
 
 /** What connections are served with once their ClientHello has been read. */
 export interface TlsRouteParts {
-  /** Finds the endpoints that policies forward to. */
   internal: InternalLookupFor;
   handshakes: Handshakes;
   streams: StreamProxy;
 }
 
-export interface TlsMuxOptions extends TlsRouteParts {
+interface TlsMuxOptions extends TlsRouteParts {
   endpoints: EndpointDirectory;
-  /** Null: the gateway has no edges. */
-  edges: TlsEdgeRoute | null;
+  edges: TlsEdgeRoute;
   http: HttpClients;
   connections: ClientConnections;
   allowsHttp2: boolean;
-  /** Left out: no validations are answered. */
-  challenges: Pick<TlsAlpnChallenges, 'context'> | undefined;
-  agents: AgentConnections | undefined;
+  challenges: Pick<TlsAlpnChallenges, 'context'>;
+  agents: AgentConnections;
   services: ReadonlyMap<string, RequestListener>;
   /** The domain or wildcard of this gateway that a name belongs to. */
   domainOf: (name: string) => string | null;
-  /** Left out: there are no IP restrictions. */
-  isRefused: RefusesClient | undefined;
-  /** Left out: this gateway is the only one. */
-  relays: Relays | undefined;
+  isRefused: RefusesClient;
+  relays: Relays | null;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: EdgeCounters;
@@ -163,7 +149,7 @@ export class TlsMux {
     const answer = relays?.answerTo(socket);
     if (answer) return void (await this.options.handshakes.secure(client))?.end(await answer());
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents?.name === hostName) return this.#serveAgent(client, agents);
+    if (!only && agents.name === hostName) return this.#serveAgent(client);
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
@@ -174,7 +160,7 @@ export class TlsMux {
     const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
     if (socket.destroyed) return;
     if (elsewhere) return this.#passOn(client, elsewhere);
-    if (await (only ?? edges)?.serve(client)) return;
+    if (await (only ?? edges).serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
@@ -205,13 +191,14 @@ export class TlsMux {
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
   #answerValidation({ socket, hello }: HelloClient): boolean {
-    const context = isValidation(hello) ? this.options.challenges?.context(hello.serverName) : undefined;
+    const context = isValidation(hello) ? this.options.challenges.context(hello.serverName) : undefined;
     if (context !== undefined) answerTlsAlpn(socket, context);
     return context !== undefined;
   }
 
-  async #serveAgent(client: HelloClient, agents: AgentConnections): Promise<void> {
-    const secured = await this.options.handshakes.secure(client);
+  async #serveAgent(client: HelloClient): Promise<void> {
+    const { handshakes, agents } = this.options;
+    const secured = await handshakes.secure(client);
     if (secured) agents.accept(secured);
   }
 
@@ -219,7 +206,7 @@ export class TlsMux {
   async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
     const { internal, handshakes, relays, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
-    if (this.options.isRefused?.(socket)) return streams.deny(socket, endpoint);
+    if (this.options.isRefused(socket)) return streams.deny(socket, endpoint);
     const startedAt = Date.now();
     const connection = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     const to = findDestination(endpoint, connection, internal(socket));
@@ -251,7 +238,7 @@ export class TlsMux {
   }
 
   async #serveHttps(client: HelloClient): Promise<void> {
-    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams, agents } = this.options;
+    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams } = this.options;
     const { socket, hostName, hello } = client;
     const isService = services.has(hostName);
     const endpoint = isService ? undefined : endpoints.peek('https', hostName);
@@ -262,12 +249,12 @@ export class TlsMux {
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
     const secured = await handshakes.secure(client, { protocols, ...(plan.demands && { demands: plan.demands }) });
     if (secured === null) return;
-    if (agents && hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan, agents);
+    if (hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan);
     else this.#serveHttp(socket, secured, plan);
   }
 
-  #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan, agents: AgentConnections): void {
-    const { slots } = this.options;
+  #detectAgent(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
+    const { agents, slots } = this.options;
     slots.setEvictable(socket, true);
     secured.once('readable', () => slots.protect(socket));
     agents.detect(secured, () => this.#serveHttp(socket, secured, plan));

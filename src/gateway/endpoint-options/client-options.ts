@@ -10,7 +10,7 @@ import type { PolicyRefused } from '../../traffic-policy/policy-errors.ts';
 import type { RawAction, RawRule } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern, type RegularExpression } from '../../traffic-policy/regular-expression.ts';
 import { firstValue } from '../../traffic-policy/scope/header-map.ts';
-import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
+import { type PreparedAction, policyError } from '../../traffic-policy/steps.ts';
 import { verifierOf, whyUnsupported } from '../../traffic-policy/webhooks/providers.ts';
 
 const MAX_CREDENTIALS = 10;
@@ -133,13 +133,7 @@ export function circuitBreakerRule(option: z.output<typeof CircuitBreaker> | nul
   return [{ type: 'circuit-breaker', config: { error_threshold: threshold } }];
 }
 
-const REFUSED: PolicyError = {
-  kind: 'error',
-  status: 403,
-  code: 'ERR_NGROK_3211',
-  message: 'The server does not authorize requests from your user agent.',
-  headers: [],
-};
+const REFUSED = policyError(403, 'ERR_NGROK_3211', 'The server does not authorize requests from your user agent.');
 
 /**
  * Rejects requests by their first User-Agent header. Allow patterns win over deny patterns. A request without the header

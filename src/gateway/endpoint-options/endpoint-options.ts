@@ -66,7 +66,6 @@ const READ_ELSEWHERE: ReadonlySet<string> = new Set([
 
 interface BindContext {
   readonly protocol: EndpointProtocol;
-  /** The upstream as the agent reports it. */
   readonly forwardsTo: string;
   /** Comma-separated ids of IP policies that restrict the endpoint; mostly empty. */
   readonly ipPolicyRef: string;
@@ -75,11 +74,7 @@ interface BindContext {
 /** Result for endpoints without options: nearly all. */
 const NO_DEMANDS: EndpointDemands = { frame: { before: {}, after: {} }, clientAuthorities: [], websocketTcp: false };
 
-/**
- * Translates an endpoint's `Opts` to policy rules and other requirements.
- *
- * @throws {RpcError} when an option is invalid or not supported: options are never ignored
- */
+/** Translates an endpoint's `Opts` to policy rules and other requirements. @throws {RpcError}: options are never ignored */
 export function demandsOf(opts: unknown, context: BindContext): EndpointDemands {
   const isMap = typeof (opts ?? {}) === 'object';
   if (isMap && context.ipPolicyRef === '' && optionsSet(opts).length === 0) return NO_DEMANDS;

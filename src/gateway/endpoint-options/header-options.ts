@@ -35,11 +35,8 @@ const CODES = {
 type Side = keyof typeof CODES;
 
 /**
- * Builds the actions that change headers. Removal runs first, so that a header can be replaced. Values can contain `${…}`,
- * as in ngrok's options.
- *
- * @param host value for the Host header; null: keep what the client sent or the option sets
- * @throws {RpcError} when a header is invalid, or there are too many
+ * Builds the actions that change headers, removal first. Values can contain `${…}`, as in ngrok's options.
+ * @param host for the Host header; null: keep what the client sent or the option sets @throws {RpcError}
  */
 export function headerRules(side: Side, changes: HeaderChanges | null | undefined, host: string | null): AddedHeaders {
   const added = new Map<string, string>();

@@ -4,7 +4,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hyphenated } from '../../lib/http/header-fields.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
+import { type PreparedAction, policyError } from '../../traffic-policy/steps.ts';
 
 const MAX_AUTHORITIES = 50;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
@@ -12,11 +12,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 /** Concatenated PEM certificates in base64. */
 export const ClientAuthorities = z.object({ mutual_tls_ca: z.string().max(512 * 1024) });
 
-/**
- * The CAs that must have signed clients' certificates, one PEM each.
- *
- * @throws {RpcError} when the option holds no certificate, or one that is not of a CA
- */
+/** The CAs that must have signed clients' certificates, one PEM each. @throws {RpcError} for none, or one of no CA */
 export function parseAuthorities(
   option: string,
   value: z.output<typeof ClientAuthorities> | null | undefined,
@@ -53,17 +49,12 @@ function problemOf(pem: string): string | null {
   }
 }
 
-/**
- * A connection can be opened for one name and used for another (RFC 9110, 7.4). Its handshake then did not request the
- * certificate that this endpoint requires.
- */
-const MISDIRECTED: PolicyError = {
-  kind: 'error',
-  status: 421,
-  code: 'ERR_NGROK_3004',
-  message: 'This endpoint requires a client certificate, and this connection was opened without one.',
-  headers: [],
-};
+/** The connection was opened for another name (RFC 9110, 7.4), and its handshake did not request the certificate. */
+const MISDIRECTED = policyError(
+  421,
+  'ERR_NGROK_3004',
+  'This endpoint requires a client certificate, and this connection was opened without one.',
+);
 
 const HEADERS = {
   commonName: 'ngrok-mtls-subject-cn',

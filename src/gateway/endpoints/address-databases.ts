@@ -87,7 +87,6 @@ export class AddressDatabases {
     await Promise.all([this.#geo?.refresh(), this.#asn?.refresh()]);
   }
 
-  /** @param address an IP address */
   find(address: string): AddressRecords {
     return { location: this.#geo?.find(address) ?? null, network: this.#asn?.find(address) ?? null };
   }

@@ -30,10 +30,7 @@ export function ownDomainOf(name: string, { baseDomain }: DomainSettings): strin
   return name.slice(name.indexOf('.')) === `.${baseDomain}` ? `*.${baseDomain}` : null;
 }
 
-/**
- * Whether a name belongs to internal endpoints, which are not in DNS and need no reservation. The gateway's own names stay
- * public, even with a base domain like gateway.internal.
- */
+/** Whether a name is of internal endpoints, which need no DNS or reservation. The gateway's own names never are. */
 export function isInternalName(name: string, { baseDomain }: Pick<DomainSettings, 'baseDomain'>): boolean {
   return name.endsWith('.internal') && name !== baseDomain && !name.endsWith(`.${baseDomain}`);
 }
@@ -51,11 +48,7 @@ export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone 
   return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
 }
 
-/**
- * They depend only on name and account, so DNS records stay valid when a domain is deleted and reserved again.
- *
- * @param account distinguishes this gateway's targets from those of others
- */
+/** They depend only on name and account, so that DNS records stay valid when a domain is deleted and reserved again. */
 export function dnsTargets(domain: string, account: string, settings: DomainSettings): DnsTargets {
   if (isUnderBaseDomain(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
   const name = hash('sha256', domain);
@@ -84,7 +77,6 @@ export function tcpHost(baseDomain: string): string {
 
 /**
  * The `host:port` that agents are given: an IP address for localhost, whose subdomains not every resolver knows.
- *
  * @param at `host` is the listen address; without a `sessionPort` agents use the HTTPS port
  */
 export function sessionAddress(at: {

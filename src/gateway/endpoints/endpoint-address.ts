@@ -41,11 +41,7 @@ export interface CloudAddress extends Omit<EndpointAddress, 'port'> {
   readonly port: number | null;
 }
 
-/**
- * The address that the URL of a cloud endpoint names.
- *
- * @throws {RpcError} when it is malformed, or the gateway does not offer it
- */
+/** The address that a cloud endpoint's URL names. @throws {RpcError} when it is malformed, or not offered */
 export function addressOfUrl(url: string, bindings: readonly string[], settings: AddressSettings): CloudAddress {
   const [, scheme = ''] = URL_PARTS.exec(url) ?? [];
   if (scheme === '')
@@ -196,10 +192,7 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
   ],
 ];
 
-/**
- * @param wanted its first label can be `*`
- * @throws {RpcError} when it is not a hostname
- */
+/** @param wanted its first label can be `*` @throws {RpcError} when it is not a hostname */
 export function checkEndpointName(wanted: string): string {
   const name = wanted.toLowerCase();
   const labels = name.replace(/^\*\./, '');

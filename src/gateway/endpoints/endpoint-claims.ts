@@ -6,13 +6,13 @@ import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoi
 import type { EndpointRegistry } from './endpoint-registry.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
-export interface EndpointClaimsOptions extends AddressSettings {
+interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
   tcpPorts: TcpPortAllocator | null;
 }
 
 /** An address that was free or can be shared; a tcp address comes with its open port. */
-export interface Claim {
+interface Claim {
   readonly address: EndpointAddress;
   readonly lease: PortLease | null;
   /** Whether the agent asked for this name. One that the gateway chose is nobody's afterwards. */
@@ -25,11 +25,7 @@ const NAME_ATTEMPTS = 10;
 export class EndpointClaims {
   constructor(private readonly options: EndpointClaimsOptions) {}
 
-  /**
-   * Prepares an address for binding. Call {@link check} again right before binding.
-   *
-   * @throws {RpcError}
-   */
+  /** Prepares an address for binding. Call {@link check} again right before. @throws {RpcError} */
   async claim(owner: EndpointOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
     const { protocol, internal, host, port } = wanted;
     if (protocol === 'tcp' && !internal && port === null) return this.#claimAnyPort(owner, wanted);
@@ -41,11 +37,7 @@ export class EndpointClaims {
     return { address, lease, isWanted };
   }
 
-  /**
-   * Checks again: permission or availability may have changed since the address was claimed.
-   *
-   * @throws {RpcError}
-   */
+  /** Checks again: permission or availability may have changed since the claim. @throws {RpcError} */
   check(owner: EndpointOwner, { address, isWanted }: Claim, pooled: boolean): void {
     authorize(owner, address, isWanted);
     if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
@@ -53,12 +45,7 @@ export class EndpointClaims {
     if (holder) throw onlineHere(holder, owner, pooled);
   }
 
-  /**
-   * Checks that all endpoints of a pool require the same client certificates: the handshake is over before the edge
-   * chooses a member.
-   *
-   * @throws {RpcError}
-   */
+  /** Checks that a pool requires the same client certificates: the handshake precedes the choice. @throws {RpcError} */
   checkPool(endpoint: OnlineEndpoint): void {
     const required = authoritiesOf(endpoint);
     if (this.options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
@@ -165,9 +152,7 @@ export function cloudEndpointAt(url: string): RpcError {
 }
 
 /**
- * Why an endpoint cannot be bound.
- *
- * @param holder the one that is online at its address; `isOurs`: with an authtoken of the same owner
+ * Why an endpoint cannot be bound: `holder` is online at its address, `isOurs`: with an authtoken of the same owner.
  * @param pooled whether the new one may share its address
  */
 export function alreadyOnline(

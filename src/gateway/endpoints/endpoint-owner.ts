@@ -7,24 +7,13 @@ export interface Credential {
   /** `bot_…`, or null when it has no owner. */
   readonly ownerId: string | null;
   /**
-   * Checks what {@link authorize} does, for a name that the agent asks for: a device can have some that its rules do not name,
-   * and cannot have some that they do.
-   *
-   * @throws {RpcError} when the credential cannot bind it
+   * Checks what {@link authorize} does, for a name that the agent asks for: a device can have some that its rules do not
+   * name, and cannot have some that they do. @throws {RpcError}
    */
   authorizeWanted(binding: Binding): void;
-  /**
-   * Keeps a name that the agent asked for and that is online now: for a device that has it from now on, or, when rules allow
-   * it, from devices.
-   *
-   * @throws {RpcError} when another device has got it meanwhile
-   */
+  /** Keeps a name that is online for the device that asked for it, or from devices if rules allow it. @throws {RpcError} */
   keep(binding: Binding): Promise<void>;
-  /**
-   * Checks the credential's rules as they are now.
-   *
-   * @throws {RpcError} when they do not allow the binding, or the credential was revoked
-   */
+  /** Checks the credential's rules as they are now. @throws {RpcError}: it is not allowed, or was revoked */
   authorize(binding: Binding): void;
   /** Whether the credential has rules now; without any, it may bind everything that is free. */
   hasRules(): boolean;
@@ -54,10 +43,8 @@ export function haveOneOwner(one: CredentialOwner, other: CredentialOwner): bool
 }
 
 /**
- * Finds what makes room when everything is taken: the newest one of the authtoken with the most. Null when the claimant would
- * then have as many, so that no authtoken can take all.
- *
- * @param held in order of age
+ * Finds what makes room when all is taken: the newest of the authtoken with the most; null if the claimant would then have
+ * as many, so that no authtoken can take all. @param held in order of age
  */
 export function newestOfLargestShare<T>(
   held: Iterable<T>,

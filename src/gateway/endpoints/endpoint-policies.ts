@@ -30,7 +30,7 @@ const LINE_BYTES = 256;
 const ENCODER_SHARE = 1 / 8;
 const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 
-export interface EndpointPoliciesOptions {
+interface EndpointPoliciesOptions {
   ipPolicies: PolicyPorts['ipPolicies'];
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
@@ -47,10 +47,7 @@ export interface EndpointPoliciesOptions {
   signIn?: (payer: string) => PolicyPorts['signIn'];
   /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
   shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
-  /**
-   * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
-   * compression; omitted: all of it.
-   */
+  /** The share of a processor core for policies of one authtoken, 0 to 1, and again for compression; omitted: all of it. */
   share?: number | undefined;
   /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
   encoderMemory?: number;
@@ -92,10 +89,7 @@ export class EndpointPolicies {
     this.#compressionTimes = new ProcessorTimes(share, clock);
   }
 
-  /**
-   * @param text as the agent sent it; empty for none
-   * @throws {PolicyRefused} when any part of it is invalid
-   */
+  /** @param text as the agent sent it; empty for none @throws {PolicyRefused} when any part of it is invalid */
   async compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {
     const { protocol, internal, frame } = target;
     const options = () => ({ ports: this.#portsOf(target), internal, frame });

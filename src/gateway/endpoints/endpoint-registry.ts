@@ -94,11 +94,9 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   }
 
   /**
-   * The next labelled tunnel that matches the selector. The tunnels of one owner take turns: of the one whose authtoken has
-   * rules, which name labels that it may bind, or else of the one who has bound such a tunnel for longest.
-   *
-   * @param elsewhere matching tunnels at other gateways
-   * @returns one of those elsewhere only if none here may have the connection
+   * The next labelled tunnel that matches. Those of one owner take turns: of the one whose authtoken has rules, which name
+   * labels, or else who bound such a tunnel first. @param elsewhere those at other gateways, for when none here may have the
+   * connection
    */
   withLabels<T extends LabelHolder>(selector: Labels, elsewhere: readonly T[]): LabeledUpstream | T | undefined;
   withLabels(selector: Labels): LabeledUpstream | undefined;
@@ -211,10 +209,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   }
 }
 
-/**
- * The next member of a pool. Responsive members come first: a session that is dead but not yet detected costs its pool
- * one connection instead of every second one.
- */
+/** The next member of a pool, responsive ones first: a session that is dead but not yet detected costs it one connection. */
 function nextOf<T extends { readonly isResponsive: boolean }>(
   pool: RoundRobin<T> | undefined,
   isEligible?: (member: T) => boolean,

@@ -15,10 +15,7 @@ export interface ClientInfo {
   protocol: EndpointProtocol;
   /** PROXY header, which precedes everything else, for an upstream that expects one on each connection. */
   proxyHeader?: Buffer;
-  /**
-   * Whether the client's own TLS bytes are forwarded. When omitted: false for labelled tunnels; for endpoints it follows
-   * from {@link GatewayEndpoint.tls}.
-   */
+  /** Whether the client's own TLS is forwarded; omitted: as {@link GatewayEndpoint.tls} says, for labelled tunnels not. */
   passthrough?: boolean;
 }
 
@@ -32,8 +29,7 @@ export interface AgentUpstream {
   readonly traffic: EndpointTraffic;
   /**
    * Opens a connection to the upstream. Bytes written in the same tick leave with its first frame.
-   *
-   * @throws {StreamsExhausted} when the session has reached its stream limit; Error when the session has ended
+   * @throws {StreamsExhausted} at the session's stream limit; Error when the session has ended
    */
   openChannel(client: ClientInfo): ByteChannel;
   /** Like {@link openChannel}, as a Node stream. */
@@ -55,10 +51,7 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly id: string;
   readonly url: string;
   readonly policy: CompiledPolicy;
-  /**
-   * How the edge terminates TLS. Null when it does not: the endpoint has no TLS, or a `tls` endpoint passes it through to
-   * the agent.
-   */
+  /** How the edge terminates TLS; null: the endpoint has none, or a `tls` endpoint passes it through to the agent. */
   readonly tls: TlsTermination | null;
   /** Whether clients speak WebSocket and the upstream gets the bytes inside. */
   readonly websocketTcp: boolean;

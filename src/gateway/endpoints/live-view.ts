@@ -88,7 +88,6 @@ export interface LiveEndpoint {
   trafficPolicy?: string;
   /** Whether its requests need a connection whose handshake named it; left out: no. */
   needsOwnConnection?: true;
-  /** How it lets clients in; left out: nobody knows. */
   access?: readonly AccessWay[];
   /** Which people of the gateway may sign in; left out: it asks for none. */
   admission?: AdmittedPeople;
@@ -109,7 +108,6 @@ export interface GatewayTotals {
   readonly refusedByPolicy: number;
 }
 
-/** What one gateway has counted. */
 export interface CountedTraffic {
   readonly totals: GatewayTotals;
   /** Of its endpoints with traffic, by {@link endpointKey}. */
@@ -152,7 +150,6 @@ export const WITHOUT_AGENT = {
   upstreamUrl: null,
 };
 
-/** One gateway of a cluster. */
 export interface LiveGateway {
   id: string;
   /** `host:port` of its HTTPS port. */
@@ -177,11 +174,3 @@ export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint
   command: (...sent) => agents.command(...sent),
   revoke: (revoked) => agents.revoke(revoked),
 });
-
-export const nothingOnline: LiveView = {
-  sessions: () => [],
-  tunnels: () => [],
-  endpoints: () => [],
-  command: () => false,
-  revoke: async () => {},
-};

@@ -1,4 +1,5 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
 
 /** Takes lines of JSON, each with its line break. */
 export interface ReportReader {
@@ -10,9 +11,8 @@ export interface ReportReader {
 }
 
 const FLUSH_MS = 100;
-/** Requests of one endpoint that are reported a second, and at once after a pause. Nobody reads more, and each costs time. */
-const PER_SECOND = 100;
-const BURST = 500;
+/** Reported requests of one endpoint: 500 at once, then 100 a second. Nobody reads more, and each costs time. */
+const RATE = { burst: 500, perMs: 0.1 };
 /** Bytes that may wait for one reader; a report has about 400. */
 const MAX_WAITING = 524_288;
 
@@ -27,7 +27,7 @@ export class ReportQueue {
 
   constructor(
     private readonly reader: ReportReader,
-    private readonly onClosed: (queue: ReportQueue) => void = () => {},
+    private readonly onClosed: (queue: ReportQueue) => void,
     private readonly maxBytes = MAX_WAITING,
   ) {}
 
@@ -94,8 +94,7 @@ export class ReportQueue {
 
 export class RequestFeed {
   readonly #queues = new Set<ReportQueue>();
-  #left = BURST;
-  #refilledAt = performance.now();
+  readonly #bucket = new TokenBucket(RATE, performance.now());
 
   /** @param onUnwatched called when the last one has left */
   constructor(private readonly onUnwatched: () => void = () => {}) {}
@@ -112,13 +111,7 @@ export class RequestFeed {
 
   /** Whether to report a request that begins now. Otherwise, it is only counted. */
   admits(): boolean {
-    const now = performance.now();
-    this.#left = Math.min(BURST, this.#left + ((now - this.#refilledAt) / 1000) * PER_SECOND);
-    this.#refilledAt = now;
-    if (this.#left >= 1) {
-      this.#left -= 1;
-      return true;
-    }
+    if (this.#bucket.tryTake(performance.now())) return true;
     for (const queue of this.#queues) queue.miss();
     return false;
   }

@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */
@@ -24,7 +25,7 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
-export interface TcpPortAllocatorOptions {
+interface TcpPortAllocatorOptions {
   range: PortRange;
   opener: PortOpener;
   memory: PortMemory;
@@ -39,22 +40,24 @@ export const NO_TCP_PORT = 'ERR_NGROK_18021';
 const MAX_ATTEMPTS = 50;
 
 export class TcpPortAllocator {
+  readonly #failures = new Repeats();
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
   constructor(private readonly options: TcpPortAllocatorOptions) {}
 
   /**
-   * @param wanted null for a port that was never used, or else the least recently used one
-   * @param ranges where that one is; empty for any of the gateway's
+   * @param wanted null for one that was never used, or else the least recently used one, in one of the `ranges`; empty: in
+   * any
    * @throws {RpcError} when no port or not this port is available
    */
-  async claim(wanted: number | null, ranges: readonly PortRange[] = []): Promise<{ port: number; lease: PortLease }> {
+  async claim(wanted: number | null, ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
     const claimed =
       wanted === null ? await this.#choose(ranges) : { port: wanted, lease: await this.#openWanted(wanted) };
     const { memory, log } = this.options;
     memory.remember(claimed.port).catch((error: unknown) => {
       // The endpoint works; only a later allocation may choose its port too early.
-      log.warn({ port: claimed.port, reason: messageOf(error) }, 'tcp port not recorded');
+      const times = this.#failures.timesDue('port');
+      if (times !== null) log.warn({ port: claimed.port, reason: messageOf(error), times }, 'tcp port not recorded');
     });
     return claimed;
   }
@@ -120,11 +123,7 @@ export class TcpPortAllocator {
   }
 }
 
-/**
- * The ports of a range: first those that were never used, from any of them on, then those that were.
- *
- * @param used least recently used first
- */
+/** The ports of a range, those that were never used first, from any of them on. @param used least recently used first */
 export function portsInOrder(range: PortRange, used: readonly number[]): number[] {
   const known = new Set(used);
   const all = Array.from({ length: range.last - range.first + 1 }, (_, at) => range.first + at);

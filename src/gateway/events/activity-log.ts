@@ -1,9 +1,10 @@
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { withoutMapping } from '../../lib/network/ip-address.ts';
-import { TokenBucket } from '../../lib/time/token-bucket.ts';
+import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
@@ -31,10 +32,34 @@ const MAX_TEXT = 1_000;
 
 type ActivityObject = Readonly<Record<string, unknown>>;
 
-/**
- * Events that are no changes, on their way to the store: they are written once a second, and only if a destination is
- * subscribed to them. Never more than a thousand are held.
- */
+/** What clients can bring about as often as they like becomes ten events a second. */
+const SAMPLE: BucketRate = { burst: 10, perMs: 0.01 };
+/** Events of a type and an owner: those of a fleet at once, then five a second. */
+const OWNER_SAMPLE: BucketRate = { burst: 1_000, perMs: 0.005 };
+/** Owners whose omitted events are counted. */
+const MAX_OWNERS = 10_000;
+
+/** Chooses the events that are noted, and counts the others. */
+class Sample {
+  readonly #buckets: TokenBuckets;
+  readonly #omitted = new BoundedMap<string, number>(MAX_OWNERS);
+
+  constructor(rate: BucketRate) {
+    this.#buckets = new TokenBuckets(rate, MAX_OWNERS);
+  }
+
+  /** @returns how many events of the owner were left out since the last; null: this one is, too */
+  take(owner: string): number | null {
+    const now = performance.now();
+    const omitted = this.#omitted.get(owner) ?? 0;
+    const isTaken = this.#buckets.of(owner, now).tryTake(now);
+    if (isTaken) this.#omitted.delete(owner);
+    else this.#omitted.set(owner, omitted + 1);
+    return isTaken ? omitted : null;
+  }
+}
+
+/** Events that are no changes, on their way to the store: written once a second if wanted; a thousand at most. */
 export class ActivityLog implements Activity {
   #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
@@ -42,23 +67,25 @@ export class ActivityLog implements Activity {
   /** One write after another: each takes the oldest events out when it is done. */
   #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
+  readonly #ofOwners = new Sample(OWNER_SAMPLE);
 
   constructor(
     private readonly store: Pick<Store, 'database' | 'eventDeliveries' | 'eventSubscriptions' | 'now'>,
     private readonly log: Log,
   ) {}
 
-  note(type: ActivityType, describe: () => ActivityObject): void {
+  note(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
     if (!this.#isWanted(type)) return;
     if (this.#events.length >= MAX_EVENTS) {
       this.#report('too many events a second');
       return;
     }
-    this.#events.push({ type, created_at: this.store.now(), object: shortened(describe()) });
+    const omitted = owner === undefined ? undefined : this.#ofOwners.take(`${type} ${owner}`);
+    if (omitted === null) return;
+    this.#events.push({ type, created_at: this.store.now(), object: shortened({ omitted, ...describe() }) });
     this.#writeSoon();
   }
 
-  /** Writes what is left. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     for (let left = Number.POSITIVE_INFINITY; this.#events.length < left; ) {
@@ -121,10 +148,13 @@ export function noteSessions(
     ...{ id, agent_ip: address, user_agent: agent.program, os: agent.os, metadata: agent.metadata },
     ...{ started_at: timestamp(startedAt.getTime()), credential_id: credential.id, owner_id: credential.ownerId },
   });
-  sessions.on('added', (session) => activity.note('agent_session_start.v0', () => shown(session)));
-  sessions.on('removed', (session) =>
-    activity.note('agent_session_stop.v0', () => ({ ...shown(session), stopped_at: timestamp(Date.now()) })),
+  sessions.on('added', (session) =>
+    activity.note('agent_session_start.v0', () => shown(session), session.credential.id),
   );
+  sessions.on('removed', (session) => {
+    const stopped_at = timestamp(Date.now());
+    activity.note('agent_session_stop.v0', () => ({ ...shown(session), stopped_at }), session.credential.id);
+  });
 }
 
 /** Endpoints of agents that go online and offline. Cloud endpoints come and go as changes. */
@@ -133,32 +163,19 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
     if (endpoint.isCloud) return;
     const { publicId: id, url, protocol: proto, owner, forwardsTo: upstream_url } = endpoint;
     const { id: session_id, credential } = owner;
-    activity.note(type, () => ({
-      ...{ id, url, proto, upstream_url, session_id },
-      ...{ credential_id: credential.id, owner_id: credential.ownerId },
-    }));
+    const owned = { credential_id: credential.id, owner_id: credential.ownerId };
+    activity.note(type, () => ({ ...{ id, url, proto, upstream_url, session_id }, ...owned }), credential.id);
   };
   endpoints.on('added', note('endpoint_start.v0'));
   endpoints.on('removed', note('endpoint_stop.v0'));
 }
 
-/** What clients can bring about as often as they like becomes ten events a second. */
-const SAMPLE = { burst: 10, perMs: 0.01 };
-
 /** Notes a sample of events of a type; each has `omitted`, how many were left out before it. */
 function sampled(activity: Activity, type: ActivityType): (describe: () => ActivityObject) => void {
-  const sample = new TokenBucket(SAMPLE, performance.now());
-  let omitted = 0;
+  const sample = new Sample(SAMPLE);
   return (describe) => {
-    if (!sample.tryTake(performance.now())) {
-      omitted += 1;
-      return;
-    }
-    activity.note(type, () => {
-      const object = { ...describe(), omitted };
-      omitted = 0;
-      return object;
-    });
+    const omitted = sample.take('');
+    if (omitted !== null) activity.note(type, () => ({ ...describe(), omitted }));
   };
 }
 
@@ -188,7 +205,7 @@ export function signInNotes(activity: Activity): (end: SignInEnd) => void {
   const noteFailed = sampled(activity, 'sign_in_failed.v0');
   return ({ host, issuer, clientIp: client_ip, subject, error }) => {
     const common = { host, issuer, client_ip };
-    if (error === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }));
+    if (error === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }), host);
     else noteFailed(() => ({ ...common, error_code: error }));
   };
 }

@@ -18,7 +18,6 @@ const MAX_DESTINATIONS = 100;
 
 interface EventDeliveryOptions {
   store: Store;
-  /** Has the files of destinations. */
   folder: string;
   request: typeof publicRequest;
   resolve: typeof publicAddress;
@@ -31,7 +30,6 @@ export class EventDelivery {
   readonly #workers = new Map<string, { worker: DestinationWorker; target: Buffer }>();
   readonly #stopping = new Set<Promise<void>>();
   #isStarted = false;
-  /** The newest change that was looked at. */
   #latest: string | null = null;
   #timer: NodeJS.Timeout | undefined;
 
@@ -129,7 +127,6 @@ class DestinationWorker {
     this.#done = this.#run(this.#abort.signal);
   }
 
-  /** There may be events. */
   wake(): void {
     this.#wake();
   }

@@ -6,7 +6,6 @@ import { type EventSink, eventJson } from './event-json.ts';
 
 /** When a file has so many bytes, a new one is begun. */
 const MAX_BYTES = 16 * 1024 * 1024;
-/** Old files beside the current one. */
 const KEPT = 4;
 /** The end of a file in which its last line is looked for, first. */
 const TAIL_BYTES = 64 * 1024;
@@ -14,9 +13,8 @@ const BATCH = 100;
 const NEWLINE = 0x0a;
 
 /**
- * Appends events as lines of JSON to a file, which only the gateway's user can read. An event is there once: lines that an
- * earlier gateway had written before it ended are not repeated.
- *
+ * Appends events as lines of JSON to a file, which only the gateway's user can read. Lines of an earlier gateway are not
+ * repeated.
  * @param maxBytes the size at which a new file is begun
  */
 export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BYTES): EventSink {

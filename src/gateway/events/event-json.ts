@@ -5,19 +5,11 @@ import type { EventRow } from '../store/events.ts';
 export interface EventSink {
   /** How many events it takes at a time, at most. */
   readonly batch: number;
-  /**
-   * Sends events in their order.
-   *
-   * @returns once the destination has acknowledged all of them
-   * @throws Error that says what has failed, without secrets
-   */
+  /** Sends events in order; resolves when all are acknowledged. @throws Error that says what has failed, without secrets */
   send(events: readonly EventRow[], signal: AbortSignal): Promise<void>;
 }
 
-/**
- * An event as destinations get it: ngrok's four members, and who has made a change. Terminals may show it: agents and clients
- * have chosen parts of it.
- */
+/** An event as destinations get it: ngrok's four members, and who made a change. Printable: agents chose parts of it. */
 export function eventJson({ id, created_at, type, before, after, by, from_address }: EventRow): string {
   const event = {
     event_id: id,

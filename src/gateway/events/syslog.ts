@@ -39,7 +39,7 @@ export function syslogSink({ host, port, transport }: SyslogTarget, resolve: typ
 }
 
 /** An event as RFC 5424 has it, with its JSON as the message. */
-export function syslogMessage(event: EventRow): Buffer {
+function syslogMessage(event: EventRow): Buffer {
   const name =
     hostname()
       .replace(/[^\x21-\x7e]/g, '')

@@ -5,7 +5,7 @@ export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
 /** A request that an endpoint's policy or an IP restriction has refused. */
-export interface RefusedRequest {
+interface RefusedRequest {
   readonly url: string;
   readonly req: {
     readonly method?: string | undefined;
@@ -18,7 +18,7 @@ export interface RefusedRequest {
 }
 
 /** A connection that was refused before a request, or without any. */
-export interface DeniedConnection {
+interface DeniedConnection {
   readonly url: string;
   readonly client: { readonly remoteAddress?: string | undefined };
 }
@@ -26,10 +26,7 @@ export interface DeniedConnection {
 /** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';
 
-/**
- * Counts a gateway's traffic since it started. Counting must not slow requests down, so each number costs one addition and
- * becomes a metric only when it is read.
- */
+/** Counts a gateway's traffic since it started, at one addition each: a number becomes a metric only when it is read. */
 export class EdgeCounters {
   /** Whether a connection has what another gateway's client has sent: that gateway counts it. */
   isLink: (connection: Socket) => boolean = () => false;
@@ -53,7 +50,6 @@ export class EdgeCounters {
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;
 
-  /** What the dashboard shows. */
   get totals() {
     const { responses, upstreamFailures, refusedByPolicy } = this;
     const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);

@@ -15,9 +15,8 @@ export class AgentCommands {
   ) {}
 
   /**
-   * Resolves when the agent has called its handler, which decides what happens.
-   *
-   * @throws {Error} when the agent has no handler or does not answer within 10 s; so do `restart` and `update`
+   * Resolves when the agent has called its handler, which decides what happens. @throws {Error} when it has none or does not
+   * answer within 10 s; so do `restart` and `update`
    */
   stop(): Promise<void> {
     return this.#call(StreamType.stop, {});

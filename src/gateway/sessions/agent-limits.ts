@@ -1,8 +1,10 @@
 import { GLITCHES } from '../../agent-protocol/connection-limits.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import { type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
+import { type BucketRate, type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
 export const AGENT_LIMITS: AgentLimits = {
@@ -14,8 +16,8 @@ export const AGENT_LIMITS: AgentLimits = {
   policyShare: 1,
 };
 
-/** Memory that every endpoint takes besides its options. */
-const ENDPOINT_BYTES = 1024;
+/** Memory that every endpoint takes besides its options, as measured with 50,000. */
+const ENDPOINT_BYTES = 4096;
 
 /**
  * Limits the policies, as they were sent and compiled, the certificates and other options that the gateway keeps for
@@ -26,11 +28,7 @@ export class OptionBytes {
 
   constructor(private readonly limit: number) {}
 
-  /**
-   * @param size bytes of the request, or of its compiled policy
-   * @returns a function that returns them
-   * @throws {RpcError} when the allowance is used up
-   */
+  /** @param size bytes of the request or its policy @returns gives them back @throws {RpcError} when they are too many */
   take(credentialId: string, size: number, overhead = ENDPOINT_BYTES): () => void {
     let bytes = size + overhead;
     const taken = this.#taken.get(credentialId) ?? 0;
@@ -55,10 +53,7 @@ const MIB = 1_048_576;
 const SHARE = 1 / 8;
 const [LEAST, MOST] = [64 * MIB, 512 * MIB];
 
-/**
- * The memory for data on its way through agent sessions. One authtoken can have half of it, and one session a quarter.
- * Beyond a limit, the stream that holds the most ends.
- */
+/** The memory for data in agent sessions: half for an authtoken, a quarter for a session. Beyond, the largest stream ends. */
 export class AgentMemory {
   readonly #whole: MemoryBudget;
 
@@ -72,10 +67,26 @@ export class AgentMemory {
   }
 }
 
-/**
- * How many glitches agents may have. They belong to an authtoken at one network, so that reconnecting does not renew them;
- * agents elsewhere may have the same authtoken.
- */
+/** Sessions of an authtoken that are logged: those of a fleet at once, then one a second. */
+const LOGGED_SESSIONS: BucketRate = { burst: 2_000, perMs: 0.001 };
+
+/** Limits what the sessions of an authtoken write to the log: an agent can begin a thousand a second. */
+export class LoggedSessions {
+  readonly #buckets = new TokenBuckets(LOGGED_SESSIONS);
+  readonly #repeats = new Repeats();
+
+  constructor(private readonly log: Pick<Log, 'warn'>) {}
+
+  /** Whether a new session may be logged, when it begins and when it ends. */
+  take(credentialId: string, now = performance.now()): boolean {
+    if (this.#buckets.of(credentialId, now).tryTake(now)) return true;
+    const times = this.#repeats.timesDue(credentialId);
+    if (times !== null) this.log.warn({ credential: credentialId, times }, 'too many sessions to log: lines left out');
+    return false;
+  }
+}
+
+/** How many glitches agents may have: by authtoken and network, so that reconnecting does not renew them. */
 export class GlitchLimits {
   readonly #buckets = new TokenBuckets(GLITCHES);
 

@@ -24,20 +24,12 @@ const ANSWERED_MS = 2_000;
 const AUTH_LIMITS = { bytes: 8192, values: 256 };
 
 export interface SessionDirectory {
-  /**
-   * Adds a session that has just authenticated, and ends older ones of the same agent.
-   *
-   * @throws {RpcError} at the session limit
-   */
+  /** Adds a session that has just authenticated, and ends older ones of the agent. @throws {RpcError} at the limit */
   add(session: AgentSession, link: AgentLink): void;
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
   find(id: string, credentialId: string): AgentSession | undefined;
-  /**
-   * Makes the link the second one of a session.
-   *
-   * @throws {RpcError} at the limit on such links
-   */
+  /** Makes the link the second one of a session. @throws {RpcError} at the limit on such links */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;
 }
@@ -195,11 +187,13 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     const credential = await access.authenticate(authtoken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
-    const session = new AgentSession(this, { id, credential, agent: agentInfo(request), announced }, this.deps);
+    const isLogged = this.deps.logged.take(credential.id);
+    const agent = agentInfo(request);
+    const session = new AgentSession(this, { id, credential, agent, announced, isLogged }, this.deps);
     directory.add(session, this);
     this.#session = session;
     const who = { session: id, credential: credential.id, address: this.address };
-    log.info({ ...who, agent: announced.clienttype, version: announced.version }, 'agent session online');
+    if (isLogged) log.info({ ...who, agent: announced.clienttype, version: announced.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     return { body: { Version: version, ClientId: id, Extra: session.start() } };
   }

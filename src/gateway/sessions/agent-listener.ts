@@ -36,7 +36,7 @@ export interface ListenerOwner extends EndpointOwner {
   readonly agent: AgentInfo;
 }
 
-export interface ListenerParticulars {
+interface ListenerParticulars {
   /** The agent's id for it, unique within its session. */
   id: string;
   publicId: string;
@@ -47,7 +47,7 @@ export interface ListenerParticulars {
 }
 
 /** What an agent has bound here (SDKs call it a listener): the gateway opens streams to it. */
-export abstract class AgentListener implements AgentUpstream {
+abstract class AgentListener implements AgentUpstream {
   readonly id: string;
   readonly publicId: string;
   readonly forwardsTo: string;
@@ -198,7 +198,6 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
     return bindingOf(this);
   }
 
-  /** As the management API shows it. */
   view(): LiveEndpoint {
     const { owner } = this;
     return {

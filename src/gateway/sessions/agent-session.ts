@@ -18,7 +18,7 @@ import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
-import type { AgentMemory, GlitchLimits } from './agent-limits.ts';
+import type { AgentMemory, GlitchLimits, LoggedSessions } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
@@ -50,6 +50,7 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   /** Of agents that have not authenticated. */
   loginTurns: RequestTurns;
   glitches: GlitchLimits;
+  logged: LoggedSessions;
   memory: AgentMemory;
   /** Null: this gateway is the only one. */
   node: SessionNode | null;
@@ -81,12 +82,14 @@ export interface SessionLink {
 
 type Announced = Omit<AuthRequest['Extra'], 'authtoken'>;
 
-export interface AgentIdentity {
+interface AgentIdentity {
   /** `ts_…`, the protocol's `ClientId`; agents keep it when they reconnect. */
   id: string;
   credential: Credential;
   agent: AgentInfo;
   announced: Announced;
+  /** Whether its begin and its end are logged. */
+  isLogged: boolean;
 }
 
 /**
@@ -102,9 +105,9 @@ export class AgentSession implements ListenerOwner {
   readonly gate: StreamGate;
   readonly commands: AgentCommands;
   readonly startedAt = new Date();
+  readonly #isLogged: boolean;
   readonly #listeners: SessionListeners;
   readonly #announced: Announced;
-  /** What all its links may hold together. */
   readonly #memory: MemoryBudget;
   readonly #largestWindow: number;
   readonly #requests: RequestsStreams;
@@ -119,7 +122,7 @@ export class AgentSession implements ListenerOwner {
 
   constructor(
     link: SessionLink,
-    { id, credential, agent, announced }: AgentIdentity,
+    { id, credential, agent, announced, isLogged }: AgentIdentity,
     private readonly deps: AgentSessionDeps,
   ) {
     this.id = id;
@@ -128,6 +131,7 @@ export class AgentSession implements ListenerOwner {
     this.address = link.address;
     this.#first = link;
     this.#announced = announced;
+    this.#isLogged = isLogged;
     this.#memory = deps.memory.ofSession(credential.id);
     this.#largestWindow = Math.min(announced.streamwindow, LARGEST_WINDOW);
     const gateUser = {
@@ -204,7 +208,7 @@ export class AgentSession implements ListenerOwner {
     const { streams } = this.gate;
     this.#listeners.unbindAll(reason);
     directory.remove(this);
-    log.info({ session: this.id, reason: reason.message, streams }, 'agent session ended');
+    if (this.#isLogged) log.info({ session: this.id, reason: reason.message, streams }, 'agent session ended');
   }
 
   end(reason: Error): void {
@@ -230,10 +234,11 @@ export class AgentSession implements ListenerOwner {
     const [most] = [...this.listeners].sort((a, b) => ofLane(b) - ofLane(a));
     const who = { session: this.id, credential: this.credential.id, address: this.address };
     counters.sessionsExhausted += 1;
-    log.warn(
-      { ...who, abandoned, endpoint: most?.publicId, upstream: most?.forwardsTo },
-      'session ended: an upstream keeps connections open that clients have left',
-    );
+    if (this.#isLogged)
+      log.warn(
+        { ...who, abandoned, endpoint: most?.publicId, upstream: most?.forwardsTo },
+        'session ended: an upstream keeps connections open that clients have left',
+      );
     this.end(new Error('an upstream keeps connections open that clients have left'));
   }
 

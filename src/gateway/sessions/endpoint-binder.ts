@@ -32,7 +32,6 @@ import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 export interface AddressLeases {
   /**
    * The endpoint then has to go online, or not to; `settle` says that this is decided.
-   *
    * @throws {RpcError} when another gateway has its address
    */
   take(endpoint: LiveEndpoint): Promise<void>;
@@ -41,13 +40,12 @@ export interface AddressLeases {
   isIdOfOther(id: string, credentialId: string): boolean;
 }
 
-export interface EndpointBinderOptions {
+interface EndpointBinderOptions {
   endpoints: EndpointRegistry;
   ids: IdSource;
   policies: EndpointPolicies;
   addresses: AddressSettings;
   tcpPorts: TcpPortAllocator | null;
-  /** Left out: this gateway is the only one. */
   leases?: AddressLeases | null;
 }
 
@@ -55,7 +53,7 @@ const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
 
 /** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
-export interface Bound {
+interface Bound {
   endpoint: BoundEndpoint;
   answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string; TunnelID: string } };
   /** Whether the agent asked for its name, which has to be kept before the agent gets the answer. */
@@ -71,10 +69,7 @@ export class EndpointBinder {
     this.#claims = new EndpointClaims({ ...addresses, endpoints, tcpPorts });
   }
 
-  /**
-   * @param hold called synchronously before the endpoint goes online, so that it ends with its session
-   * @throws {RpcError} when the endpoint cannot be bound as requested
-   */
+  /** @param hold called synchronously before it goes online, so that it ends with its session @throws {RpcError} */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseMessage(BindOptions, request.Opts ?? {}, 'ERR_NGROK_301', 'the options of the endpoint are');
     const wanted = this.#withName(owner, request, wantedAddress(request, options, this.options.addresses));
@@ -93,9 +88,9 @@ export class EndpointBinder {
         this.#claims.check(owner, claim, extra.PoolingEnabled);
         this.#claims.checkPool(endpoint);
         hold(endpoint);
+        if (lease) this.#leases.set(endpoint, lease);
         this.options.endpoints.add(endpoint);
       });
-      if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();
@@ -135,10 +130,7 @@ export class EndpointBinder {
     return sibling ? { ...wanted, host: sibling.host } : wanted;
   }
 
-  /**
-   * @param chargeMemory called with the bytes of a new policy; throws when they are too many
-   * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
-   */
+  /** @param chargeMemory called with the bytes of a new policy; may throw @throws {RpcError} before anything is changed */
   async update(endpoint: BoundEndpoint, changes: PatchRequest, chargeMemory: (memory: number) => void): Promise<void> {
     const { Name, Description, Metadata, PoolingEnabled, TrafficPolicy } = changes;
     if ((PoolingEnabled ?? endpoint.pooled) !== endpoint.pooled) {

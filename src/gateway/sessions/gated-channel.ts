@@ -6,7 +6,7 @@ import { turnTime } from '../../lib/time/loop-turn.ts';
 import { EndpointTraffic } from '../endpoints/endpoint.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
-export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
+type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
 
 export interface GatedChannelObserver {
   /** The agent has consumed `total` bytes. Not called in the stage `answered`. */
@@ -28,7 +28,7 @@ export class Lane {
   readonly streams = new Set<GatedChannel>();
   readonly shares = new ClientShares<GatedChannel>();
   readonly traffic = new EndpointTraffic();
-  /** Called when no stream is left. */
+  /** Called when no stream is left, unless it is closed. */
   onEmpty = () => {};
 }
 
@@ -47,10 +47,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   readonly madeAt = turnTime();
   movedAt = this.madeAt;
 
-  /**
-   * @param channel not open yet, with the preamble written; this becomes its receiver
-   * @param preamble length of the stream's type and header, which precede the user's bytes
-   */
+  /** @param channel not open yet, with a preamble of so many bytes written; this becomes its receiver */
   constructor(
     readonly connection: Connection,
     readonly channel: Channel,

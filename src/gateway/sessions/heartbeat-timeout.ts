@@ -1,4 +1,3 @@
-/** A connection to an agent. */
 interface Heard {
   /** When the last bytes arrived, in milliseconds of `performance.now()`; any frame counts. */
   readonly lastReadAt: number;
@@ -9,10 +8,7 @@ const MAX_TIMEOUT_MS = 600_000;
 /** Tolerated delay beyond what the agent itself tolerates. */
 const SLACK_MS = 1_000;
 
-/**
- * Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 neither says goodbye nor closes the socket,
- * it just falls silent. Returns a function that stops watching.
- */
+/** Detects agents whose heartbeats stop: after `close()`, `@ngrok/ngrok` 1.7.0 just falls silent. Returns the stop. */
 export function watchHeartbeats(
   agreed: { interval: number; tolerance: number },
   connection: Heard,

@@ -21,7 +21,6 @@ export class LiveAgents implements LiveView {
   constructor(
     private readonly server: SessionServer,
     private readonly registry: EndpointRegistry,
-    /** Whether an IP restriction refuses agents at an address. */
     private readonly isRefused: (remoteAddress: string) => boolean,
     private readonly log: Log,
   ) {}

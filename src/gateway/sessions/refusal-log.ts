@@ -5,7 +5,7 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 
 /** The agent that was refused; before it has authenticated, only its address is known. */
-export interface RefusedAgent {
+interface RefusedAgent {
   address: string;
   /** `ts_…` */
   session?: string;
@@ -13,10 +13,7 @@ export interface RefusedAgent {
   credential?: string;
 }
 
-/**
- * Counts refused requests of agents, and logs them so that operators find the device: at most once a minute for each agent
- * and code, because agents retry.
- */
+/** Counts refused requests of agents, and logs them, once a minute for each agent and code, because agents retry. */
 export class RefusalLog {
   readonly #repeats = new Repeats();
 

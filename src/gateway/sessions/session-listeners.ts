@@ -33,10 +33,7 @@ export class SessionListeners {
     return this.#byId.values();
   }
 
-  /**
-   * @param size bytes of the request
-   * @throws {RpcError}
-   */
+  /** @param size bytes of the request @throws {RpcError} */
   async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
     this.#requireUnusedId(request.Id);
     const releases = [this.#takeAllowance(size)];
@@ -66,10 +63,7 @@ export class SessionListeners {
     return this.#answer(endpoint, answer);
   }
 
-  /**
-   * @param size bytes of the request
-   * @throws {RpcError}
-   */
+  /** @param size bytes of the request @throws {RpcError} */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
     const { binder, log } = this.deps;
     const release = this.#takeAllowance(size);
@@ -85,10 +79,7 @@ export class SessionListeners {
     return this.#answer(tunnel, { Id: tunnel.id });
   }
 
-  /**
-   * @param size bytes of the request
-   * @throws {RpcError}
-   */
+  /** @param size bytes of the request @throws {RpcError} */
   async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
     const endpoint = this.named(request.TunnelId);
     const { binder, optionBytes, log } = this.deps;
@@ -145,11 +136,7 @@ export class SessionListeners {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
   }
 
-  /**
-   * The endpoint with this id of the agent's, of the management API, or of its tunnel.
-   *
-   * @throws {RpcError}
-   */
+  /** The endpoint with this id of the agent's, of the management API, or of its tunnel. @throws {RpcError} */
   named(id: string): BoundEndpoint {
     for (const listener of this.#byId.values()) {
       const isNamed = [listener.id, listener.publicId, listener.tunnelId].includes(id);

@@ -12,7 +12,7 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
-import { AGENT_LIMITS, AgentMemory, GlitchLimits, OptionBytes } from './agent-limits.ts';
+import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionNode } from './agent-session.ts';
 import type { AddressLeases } from './endpoint-binder.ts';
@@ -45,7 +45,6 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   port: number | null;
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
-  /** Omitted: this gateway is the only one. */
   leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
   node?: SessionNode | null | undefined;
   /** Omitted: a share of the machine's memory. */
@@ -67,10 +66,12 @@ export class SessionServer
   readonly #turns = new RequestTurns();
   readonly #loginTurns = new RequestTurns(systemClock, LOGIN_BURST_MS);
   readonly #glitches = new GlitchLimits();
+  readonly #logged: LoggedSessions;
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
-  readonly #handshakes = new Set<PendingHandshake>();
+  /** Those on the port for agents that have no TLS yet. */
+  readonly #unsecured = new Set<Socket>();
   readonly #sessions = new Set<AgentSession>();
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
@@ -90,6 +91,7 @@ export class SessionServer
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
+    this.#logged = new LoggedSessions(options.log);
     this.#memory = options.memory ?? new AgentMemory();
     const identified = LoadBalancers.before(options.balancers, (socket) => {
       this.#secure(socket).catch((error: unknown) => {
@@ -99,6 +101,8 @@ export class SessionServer
     });
     this.#server = createServer((socket) => {
       noteArrival();
+      this.#unsecured.add(socket);
+      socket.once('close', () => this.#unsecured.delete(socket));
       identified(socket);
     });
   }
@@ -107,11 +111,7 @@ export class SessionServer
     return this.#sessions;
   }
 
-  /**
-   * Starts the listener for agents, if a port is configured; returns the port.
-   *
-   * @throws the system's error when it cannot listen on the port
-   */
+  /** Starts the listener for agents, if a port is configured; returns the port. @throws the system's error */
   async start(): Promise<number | null> {
     const { host, port, log } = this.options;
     if (port === null) return null;
@@ -141,6 +141,7 @@ export class SessionServer
       turns: this.#turns,
       loginTurns: this.#loginTurns,
       glitches: this.#glitches,
+      logged: this.#logged,
       memory: this.#memory,
     });
     this.#connected.add(link);
@@ -179,7 +180,7 @@ export class SessionServer
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const link of [...this.#connected]) link.end(new Error('the gateway is stopping'));
-    for (const { socket } of this.#handshakes) socket.destroy();
+    for (const socket of this.#unsecured) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -237,7 +238,6 @@ export class SessionServer
   async #secure(socket: Socket): Promise<void> {
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
-    this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let secured: TLSSocket | null;
@@ -256,7 +256,7 @@ export class SessionServer
       );
     } finally {
       clearTimeout(timer);
-      this.#handshakes.delete(handshake);
+      this.#unsecured.delete(socket);
       this.#handshaking.delete(handshake);
     }
     if (secured) this.accept(secured);

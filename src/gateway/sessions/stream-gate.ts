@@ -40,7 +40,7 @@ const ABANDONED_MS = 10_000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
-export interface GateUser {
+interface GateUser {
   /** The link for the next stream: the one with the least bytes on their way. */
   link(): Connection;
   /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */
@@ -51,10 +51,7 @@ export interface GateUser {
   onAbandoned(streams: number): void;
 }
 
-/**
- * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too
- * many streams blocks or drops the whole session.
- */
+/** Opens a session's streams within the SDK's limits. Bursts are queued here: too many would block or drop the session. */
 export class StreamGate implements GatedChannelObserver {
   /** Every stream that counts towards the limit, including aborted ones that the agent has not confirmed. */
   readonly #counted = new Set<GatedChannel>();
@@ -79,10 +76,8 @@ export class StreamGate implements GatedChannelObserver {
   ) {}
 
   /**
-   * Creates a stream to a listener; it opens as soon as the agent can accept it.
-   *
-   * @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
-   * session or the listener has ended
+   * Creates a stream to a listener; it opens as soon as the agent can accept it. @throws {StreamsExhausted} at the session's
+   * limit, perhaps after making room for a later attempt; Error when the session or the listener has ended
    */
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
@@ -170,7 +165,7 @@ export class StreamGate implements GatedChannelObserver {
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
-    if (stream.lane.streams.size === 0) stream.lane.onEmpty();
+    if (stream.lane.streams.size === 0 && !stream.lane.closed) stream.lane.onEmpty();
   }
 
   /** Aborts the stream that has been silent for longest of those whose clients have ended their side; returns whether it did. */

@@ -11,10 +11,8 @@ import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/endpoint.ts
 export const OWN_CERTIFICATE = { cert: '', key: '' };
 
 /**
- * How the edge terminates TLS for an endpoint; null when it does not.
- *
+ * How the edge terminates TLS for an endpoint; null when it does not. @throws {RpcError}
  * @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
- * @throws {RpcError}
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,

@@ -30,24 +30,15 @@ const REPEATED_MS = 60_000;
 
 type LinksStore = Pick<Store, 'box' | 'credentials' | 'database' | 'now' | 'shareLinks'>;
 
-/**
- * Opens share links for policies. A change of a link takes effect on the next request.
- *
- * @returns a function of the id of who pays for the policy: an authtoken, a cloud endpoint or a TLS edge
- */
-export function createShareLinks(
-  store: LinksStore,
-  log: Log,
-  wallClock = Date.now,
-  clock = systemClock,
-): (payer: string) => ShareLinksPort {
+/** Opens share links for policies. @returns a function of the payer: an authtoken, cloud endpoint or TLS edge */
+export function createShareLinks(store: LinksStore, log: Log): (payer: string) => ShareLinksPort {
   const cookies = new CookieSeal<string>(
     'share link',
     (purpose) => store.box.keyFor(purpose),
     REMEMBERED_COOKIES,
-    wallClock,
+    Date.now,
   );
-  const attempts = new RequestRate(ATTEMPTS, () => clock.now());
+  const attempts = new RequestRate(ATTEMPTS, () => systemClock.now());
   const openings = new BoundedMap<string, { at: number; link: Promise<ShareLink | null> }>(MAX_OPENINGS);
 
   return (payer) => {
@@ -87,14 +78,14 @@ export function createShareLinks(
       async open(token, host, browser, clientIp) {
         const key = browser === '' ? null : `${token} ${browser}`;
         const before = key === null ? undefined : openings.get(key);
-        if (before !== undefined && clock.now() - before.at < REPEATED_MS) {
+        if (before !== undefined && systemClock.now() - before.at < REPEATED_MS) {
           // It may have been revoked since.
           return withToken(token, host) === null ? null : before.link;
         }
         if (usable(token, host) === null) return null;
         const link = use(token, host, clientIp);
         if (key === null) return link;
-        openings.set(key, { at: clock.now(), link });
+        openings.set(key, { at: systemClock.now(), link });
         // It was not used: the next attempt may succeed.
         link.catch(() => openings.delete(key));
         return link;
@@ -116,17 +107,15 @@ function shown({ id, expires_at }: ShareLinkRow): ShareLink {
 /** Links that one owner of endpoints can have at a time. */
 const MAX_LINKS = 1_000;
 
-export interface ShareLinksContext {
+interface ShareLinksContext {
   store: Store;
   live: Pick<LiveView, 'endpoints' | 'revoke'>;
   addresses: AddressSettings;
 }
 
 /**
- * Makes a link to an endpoint that is online.
- *
+ * Makes a link to an endpoint that is online. @returns its row, and the link, which is not stored
  * @param credentialId the authtoken that must have the endpoint; null: the operator asks, for an endpoint of anyone
- * @returns its row, and the link, which is not stored
  * @throws {ApiError} when nothing is online there, its policy takes no links, or its owner has too many
  */
 export async function makeShareLink(
@@ -174,11 +163,7 @@ export async function makeShareLink(
   return { row, link: `${urlOfHost(host, addresses)}/ngrok/share/${token}` };
 }
 
-/**
- * Deletes a link. Resolves when no gateway lets anybody in by it.
- *
- * @returns false when there is none
- */
+/** Deletes a link; resolves when no gateway lets anybody in by it. @returns false when there is none */
 export async function revokeShareLink(
   { store, live }: Pick<ShareLinksContext, 'store' | 'live'>,
   id: string,
@@ -203,11 +188,7 @@ export function endpointOwner({
 }
 
 /** The endpoint that serves a host, preferring one that takes links; null when there is none, or not of the authtoken. */
-export function endpointAt(
-  host: string,
-  live: Pick<LiveView, 'endpoints'>,
-  credentialId: string | null,
-): LiveEndpoint | null {
+function endpointAt(host: string, live: Pick<LiveView, 'endpoints'>, credentialId: string | null): LiveEndpoint | null {
   const names = coveringNames(host);
   const covering = new Set(names);
   const serving = live

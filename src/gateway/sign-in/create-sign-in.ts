@@ -31,11 +31,7 @@ interface SignInParts extends Pick<Store, 'box'> {
   onEnd?: (end: SignInEnd) => void;
 }
 
-/**
- * @param send reaches identity providers
- * @param wallClock milliseconds since 1970
- * @returns the port for policies of a payer
- */
+/** @param send reaches identity providers; `wallClock`: milliseconds since 1970 @returns the port for policies of a payer */
 export function createSignIn(
   { box, endedSignIns, people = null, begin, signOut = () => {}, ownerOf = String, onEnd = () => {} }: SignInParts,
   send = requestPublic,
@@ -76,10 +72,7 @@ interface Entry {
   hasFailed: boolean;
 }
 
-/**
- * The providers of all policies, each with its client. What a provider says of itself is kept for an hour, and used for
- * longer while the provider does not answer.
- */
+/** The providers of all policies. What one says of itself is kept for an hour, and longer while it does not answer. */
 export class IdentityProviders {
   readonly #entries = new BoundedMap<string, Entry>(MAX_CLIENTS);
 
@@ -89,10 +82,7 @@ export class IdentityProviders {
     private readonly now: () => number,
   ) {}
 
-  /**
-   * @param onAsk called when the provider is asked how it is used
-   * @throws {SignInFailed} when the provider does not say it
-   */
+  /** @param onAsk called when the provider is asked how it is used @throws {SignInFailed} when it does not say it */
   of(client: SignInClient, onAsk: () => void): Promise<IdentityProvider> {
     const { place, clientId, clientSecret } = client;
     const key = JSON.stringify([place.issuer, place.oauth !== undefined, clientId, hash('sha256', clientSecret)]);

@@ -44,11 +44,7 @@ const MAX_EXCHANGES = 20;
 type Send = typeof requestPublic;
 type Answer = TokenEndpointResponse & Partial<TokenEndpointResponseHelpers>;
 
-/**
- * Learns how to use a client at its provider.
- *
- * @throws {SignInFailed} when the provider does not describe itself
- */
+/** Learns how to use a client at its provider. @throws {SignInFailed} when the provider does not describe itself */
 export async function connectToProvider(client: SignInClient, send: Send): Promise<IdentityProvider> {
   const { place, clientId, clientSecret } = client;
   const authentication = authenticationWith(clientSecret);
@@ -95,11 +91,7 @@ function authenticationWith(secret: string): ClientAuth {
   };
 }
 
-/**
- * Reaches the addresses that policies may reach, and no others.
- *
- * @param adapt makes a provider's responses standard ones
- */
+/** Reaches the addresses that policies may reach, and no others. @param adapt makes a provider's responses standard ones */
 function fetchWith(send: Send, adapt = (response: PublicResponse) => response): CustomFetch {
   return async (url, { method, headers, body }) => {
     const text = body === undefined || body === null ? undefined : String(body);

@@ -14,9 +14,7 @@ const NO_TOKENS = { identity: '', access: '', refresh: '' };
 
 /** What an endpoint asks for when it sends somebody to sign in. Only the gateway can seal one: none leads to another host. */
 export interface SignInRequest {
-  /** Where the browser returns to. */
   readonly callback: string;
-  /** Whose endpoint it is. */
   readonly owner: string;
   readonly state: string;
   /** Of PKCE. */
@@ -47,10 +45,7 @@ export class PeopleProvider implements GatewayPeople {
   readonly #requests: CookieSeal<SignInRequest>;
   readonly #codes: CookieSeal<Code>;
 
-  /**
-   * @param host of the gateway's page for sign-in
-   * @param wallClock milliseconds since 1970
-   */
+  /** @param host of the gateway's page for sign-in; `wallClock`: milliseconds since 1970 */
   constructor(
     private readonly store: PeopleStore,
     readonly host: string,
@@ -96,7 +91,6 @@ export class PeopleProvider implements GatewayPeople {
     return request !== null && this.wallClock() - request.startedAt <= REQUEST_MS ? request : null;
   }
 
-  /** The URL that brings somebody back to the endpoint, signed in. */
   returnUrl({ callback, state, challenge }: SignInRequest, subject: string, signedInAt: number): string {
     const code = this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, callback);
     return `${callback}?${new URLSearchParams({ code, state })}`;

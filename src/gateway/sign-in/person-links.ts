@@ -24,7 +24,6 @@ export function removePerson(store: Store, id: string, issuer: string): void {
 /** Hours for which a link is valid. */
 export const LINK_HOURS = 72;
 
-/** A link by which a person chooses how to sign in. */
 export interface PersonLink {
   /** Below the origin of the gateway's page for sign-in. */
   readonly path: string;
@@ -49,17 +48,14 @@ export function personOfLink({ people, personLinks, now }: Store, token: string)
   return link !== null && link.expires_at > now() ? people.get(link.person_id) : null;
 }
 
-/** How a person signs in from now on. */
 export type ChosenWay =
   | { readonly password_hash: Buffer }
   | { readonly passkey: Pick<PasskeyRow, 'credential_id' | 'public_key' | 'counter' | 'name'> };
 
 /**
- * Uses a link up, inside a transaction: the password or passkey replaces all earlier ones of the person, and sign-ins by them
+ * Uses a link up, inside a transaction: the password or passkey replaces all earlier ones of the person, and their sign-ins
  * end.
- *
- * @param issuer of people's sign-ins
- * @returns the person; null when the link is wrong, expired or used
+ * @param issuer of people's sign-ins @returns the person; null when the link is wrong, expired or used
  */
 export function usePersonLink(store: Store, token: string, issuer: string, way: ChosenWay): PersonRow | null {
   const person = personOfLink(store, token);

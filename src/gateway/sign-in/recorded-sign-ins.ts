@@ -15,9 +15,7 @@ const RATE = { requests: 1_000, windowMs: 600_000 };
 const MAX_TEXT = 500;
 
 /**
- * Writes sign-ins down, for lists: one write each.
- *
- * @param limit of each payer
+ * Writes sign-ins down, for lists: one write each. @param limit of each payer
  * @returns records a sign-in at an endpoint of a payer; see {@link SignInPort.begin}
  */
 export function recordSignIns(

@@ -1,16 +1,12 @@
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, flag, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, blob, flag, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 const botUserColumns = { id: text, created_at: text, name: text, active: flag };
 
 export type BotUserRow = RowOf<typeof botUserColumns>;
 
 /** Identities that own authtokens; service users are the same rows under their newer name. */
-export class BotUsers extends Table<typeof botUserColumns> {
-  constructor(database: Database) {
-    super(database, 'bot_users', botUserColumns);
-  }
-
+export class BotUsers extends tableOf('bot_users', botUserColumns) {
   /** Whether a bot user exists and is active; true for null, the owner of what has no owner. */
   isActive(id: string | null): boolean {
     return id === null || this.get(id)?.active === true;
@@ -38,11 +34,7 @@ const credentialColumns = {
 export type CredentialRow = RowOf<typeof credentialColumns>;
 
 /** Authtokens; only their hashes are stored. */
-export class Credentials extends Table<typeof credentialColumns> {
-  constructor(database: Database) {
-    super(database, 'credentials', credentialColumns);
-  }
-
+export class Credentials extends tableOf('credentials', credentialColumns) {
   idsOfOwner(ownerId: string): string[] {
     return this.where('owner_id = ?', [ownerId]).map((row) => row.id);
   }

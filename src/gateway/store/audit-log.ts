@@ -92,10 +92,19 @@ const OLDEST = 'SELECT created_at FROM audit_log ORDER BY id LIMIT 1';
 const PAGE = 200;
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
+/** Changes by devices, agents and people, who may repeat theirs: some 100 MB. Operators' own are never pushed out. */
+const MAX_OF_OTHERS = 100_000;
+/** Rows of others that are added before they are counted again, and deleted at once, which takes some milliseconds. */
+const COUNTED_EVERY = 100;
+const OPERATORS = /^(?:ak_|gateway$)/;
+/** The same in SQL, which an index answers. */
+const OF_OTHERS = "substr(by, 1, 3) <> 'ak_' AND by <> 'gateway'";
 
 /** Who has changed what, with the change in one transaction; for 90 days, or as {@link AuditLog.keepFor} says. */
 export class AuditLog extends Table<typeof columns> {
   #keptMs = 90 * DAY_MS;
+  #maxOfOthers = MAX_OF_OTHERS;
+  #uncounted = COUNTED_EVERY;
   #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
 
   constructor(
@@ -127,8 +136,9 @@ export class AuditLog extends Table<typeof columns> {
     } while (page.length === PAGE);
   }
 
-  keepFor(days: number): void {
+  keepFor(days: number, ofOthers = MAX_OF_OTHERS): void {
     this.#keptMs = days * DAY_MS;
+    this.#maxOfOthers = ofOthers;
   }
 
   /** Calls the listener for each row that is deleted because it is old, in that transaction. */
@@ -148,11 +158,7 @@ export class AuditLog extends Table<typeof columns> {
     return Array.from({ length: count }, () => this.ids().next('evt', latest));
   }
 
-  /**
-   * The rows after one, oldest first.
-   *
-   * @param types of these types only; null: of all
-   */
+  /** The rows after one, oldest first. @param types of these types only; null: of all */
   after(id: string, types: readonly string[] | null, limit: number): AuditRow[] {
     if (types === null) return this.where('id > ? ORDER BY id LIMIT ?', [id, limit]);
     const sql = 'SELECT id FROM audit_log WHERE type = ? AND id > ? ORDER BY id LIMIT ?';
@@ -181,20 +187,33 @@ export class AuditLog extends Table<typeof columns> {
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
     this.#forgetOld(Date.parse(created_at) - this.#keptMs);
+    if (!OPERATORS.test(by)) this.#forgetExcess();
+  }
+
+  #forgetExcess(): void {
+    this.#uncounted += 1;
+    if (this.#uncounted < COUNTED_EVERY) return;
+    this.#uncounted = 0;
+    const excess = this.count(OF_OTHERS, []) - this.#maxOfOthers;
+    if (excess > 0) this.#forget(this.#oldest(`WHERE ${OF_OTHERS}`, Math.min(excess, 2 * COUNTED_EVERY)));
+  }
+
+  #oldest(where: string, limit: number): Pick<AuditRow, 'id' | 'type' | 'created_at'>[] {
+    return this.database.all(`SELECT id, type, created_at FROM audit_log ${where} ORDER BY id LIMIT ?`, [limit]);
+  }
+
+  #forget(rows: readonly Pick<AuditRow, 'id' | 'type'>[]): void {
+    for (const row of rows) {
+      this.delete(row.id);
+      this.#onForgotten(row);
+    }
   }
 
   #forgetOld(beforeMs: number): void {
     const isOld = (createdAt: string) => Date.parse(createdAt) < beforeMs;
     // Nearly always one row is all that has to be read.
     if (!isOld(String(this.database.values(OLDEST, [])?.[0]))) return;
-    const oldest = this.database.all<Pick<AuditRow, 'id' | 'type' | 'created_at'>>(
-      'SELECT id, type, created_at FROM audit_log ORDER BY id LIMIT ?',
-      [DELETED_AT_ONCE],
-    );
-    for (const row of oldest.filter(({ created_at }) => isOld(created_at))) {
-      this.delete(row.id);
-      this.#onForgotten(row);
-    }
+    this.#forget(this.#oldest('', DELETED_AT_ONCE).filter(({ created_at }) => isOld(created_at)));
   }
 }
 

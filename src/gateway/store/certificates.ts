@@ -2,7 +2,6 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
-/** Facts about a CA certificate, read when it is stored. */
 export interface AuthorityFacts {
   subject_common_name: string;
   not_before: string;
@@ -23,7 +22,6 @@ export type CertificateAuthorityRow = RowOf<typeof authorityColumns>;
 export const certificateAuthorities = (database: Database) =>
   new Table(database, 'certificate_authorities', authorityColumns);
 
-/** Facts about a certificate, read when it is stored. */
 export interface CertificateFacts extends AuthorityFacts {
   issuer_common_name: string;
   subject_alternative_names: { dns_names: string[]; ips: string[] };

@@ -13,7 +13,6 @@ export interface ProvisioningJob {
   msg: string;
   started_at: string;
   retries_at: string | null;
-  /** Failures so far. */
   attempts: number;
 }
 
@@ -27,7 +26,7 @@ const STATE = `CASE
   WHEN policy IS NULL THEN 'uploaded'
   ELSE 'ready' END`;
 
-export const managedColumns = {
+const managedColumns = {
   id: text,
   created_at: text,
   domain: text,
@@ -41,7 +40,7 @@ export const managedColumns = {
 export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
 /** A table of names with their certificates and provisioning jobs. */
-export class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
+class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
   /** The number of names in each state; states without names are left out. */
   certificateStates(): { state: CertificateState; names: number }[] {
     return this.database.all(`SELECT ${STATE} AS state, COUNT(*) AS names FROM ${this.name} GROUP BY state`);
@@ -100,10 +99,7 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
     super(database, 'reserved_domains', domainColumns);
   }
 
-  /**
-   * The reserved domain that covers a hostname: its own, else the closest wildcard above it. Only an equal or wider wildcard
-   * covers a wildcard.
-   */
+  /** The reserved domain that covers a hostname: its own, else the closest wildcard; a wildcard's is equal or wider. */
   covering(host: string): ReservedDomainRow | null {
     return this.#covering(host)[0] ?? null;
   }

@@ -2,7 +2,7 @@ import { hostPort } from '../../lib/network/ip-address.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { AuditLog, AuditRow } from './audit-log.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, END, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, blob, END, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** Where a destination's events go, with its secrets. */
 export interface WebhookTarget {
@@ -74,11 +74,7 @@ const subscriptionColumns = {
 export type EventSubscriptionRow = RowOf<typeof subscriptionColumns>;
 
 /** Which events are sent to which destinations. */
-export class EventSubscriptions extends Table<typeof subscriptionColumns> {
-  constructor(database: Database) {
-    super(database, 'event_subscriptions', subscriptionColumns);
-  }
-
+export class EventSubscriptions extends tableOf('event_subscriptions', subscriptionColumns) {
   naming(destinationId: string): EventSubscriptionRow[] {
     return this.where('id > ?', ['']).filter(({ destination_ids }) => destination_ids.includes(destinationId));
   }
@@ -115,20 +111,18 @@ export const ACTIVITY_TYPES = [
 ] as const;
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
-/** Takes events that are no changes. */
 export interface Activity {
-  /** @param describe called only if somebody wants the event */
-  note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>): void;
+  /**
+   * @param describe called only if somebody wants the event
+   * @param owner whose events of the type are limited, since they can be repeated at will; left out: no limit
+   */
+  note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>, owner?: string): void;
 }
 
 const activityColumns = { id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() };
 
 /** Events that are no changes, until they are delivered. Change it only inside {@link Database.write}. */
-export class ActivityEvents extends Table<typeof activityColumns> {
-  constructor(database: Database) {
-    super(database, 'activity_events', activityColumns);
-  }
-
+export class ActivityEvents extends tableOf('activity_events', activityColumns) {
   /** Like {@link AuditLog.after}. */
   after(id: string, types: readonly string[] | null, limit: number): EventRow[] {
     const rows =
@@ -141,7 +135,6 @@ export class ActivityEvents extends Table<typeof activityColumns> {
     return rows.map(({ object, ...row }) => ({ ...row, before: null, after: object, by: null, from_address: null }));
   }
 
-  /** Deletes the events before one. */
   forgetBefore(id: string): void {
     this.database.run('DELETE FROM activity_events WHERE id < ?', [id]);
   }
@@ -160,7 +153,7 @@ const deliveryColumns = {
   error: nullable(text),
 };
 
-export type EventDeliveryRow = RowOf<typeof deliveryColumns>;
+type EventDeliveryRow = RowOf<typeof deliveryColumns>;
 
 /** How far each destination is, by the id of the destination. Change it only inside {@link Database.write}. */
 export class EventDeliveries extends Table<typeof deliveryColumns> {

@@ -1,5 +1,5 @@
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, flag, json, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, flag, json, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 const ruleColumns = { ...annotatedColumns, ip_policy_id: text, cidr: text, action: text };
 
@@ -17,11 +17,7 @@ const restrictionColumns = { ...annotatedColumns, type: text, enforced: flag, ip
 export type IpRestrictionRow = RowOf<typeof restrictionColumns>;
 
 /** Which addresses may use what, at most one row for each type. */
-export class IpRestrictions extends Table<typeof restrictionColumns> {
-  constructor(database: Database) {
-    super(database, 'ip_restrictions', restrictionColumns);
-  }
-
+export class IpRestrictions extends tableOf('ip_restrictions', restrictionColumns) {
   naming(ipPolicyId: string): IpRestrictionRow[] {
     return this.where('? IN (SELECT value FROM json_each(ip_policy_ids))', [ipPolicyId]);
   }

@@ -20,11 +20,7 @@ export interface StoreLocation {
   auditLogDays?: number;
 }
 
-/**
- * Opens the store of a gateway, running or not, and creates what is missing.
- *
- * @throws {OperatorError} when folder, key or database cannot be used
- */
+/** Opens the store of a gateway, running or not, and creates what is missing. @throws {OperatorError} when that fails */
 export function openGatewayStore(
   { dataDir, encryptionKey }: StoreLocation,
   older: 'upgrade' | 'refuse' = 'upgrade',
@@ -41,10 +37,9 @@ interface ChangeOptions {
 }
 
 /**
- * Opens the store of a gateway like {@link openGatewayStore}, for changes that go to its shared database if it has one.
- *
+ * Like {@link openGatewayStore}, for changes that go to its shared database if it has one. @throws {OperatorError} also for
+ * that one
  * @returns also the queue of these changes, which does not follow those of others yet; null without a shared database
- * @throws {OperatorError} also when the shared database cannot be used, or the setting that names it is missing
  */
 export async function openForChanges(
   location: StoreLocation,
@@ -126,11 +121,7 @@ function openFolder({ dataDir, encryptionKey }: StoreLocation): { file: string; 
   return { file, box: new SecretsBox(key) };
 }
 
-/**
- * Opens the database of a gateway, running or not, in any version and without its encryption key.
- *
- * @throws {OperatorError} when it is missing or cannot be used
- */
+/** Opens a gateway's database, running or not, in any version and without its key. @throws {OperatorError} when that fails */
 export function openGatewayDatabase(location: StoreLocation): Database {
   expectGateway(location);
   return openDatabase(join(location.dataDir, 'gateway', 'gateway.db'), 'keep');

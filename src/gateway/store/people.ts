@@ -1,7 +1,7 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { blob, integer, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { blob, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** People whose rows are kept in memory. */
 const MAX_KNOWN = 10_000;
@@ -56,11 +56,7 @@ const passkeyColumns = {
 
 export type PasskeyRow = RowOf<typeof passkeyColumns>;
 
-export class Passkeys extends Table<typeof passkeyColumns> {
-  constructor(database: Database) {
-    super(database, 'passkeys', passkeyColumns);
-  }
-
+export class Passkeys extends tableOf('passkeys', passkeyColumns) {
   byCredential(credentialId: string): PasskeyRow | null {
     return this.where('credential_id = ?', [credentialId])[0] ?? null;
   }
@@ -75,11 +71,7 @@ const linkColumns = { id: text, created_at: text, person_id: text, secret_hash: 
 export type PersonLinkRow = RowOf<typeof linkColumns>;
 
 /** One-time links of people; only the hashes of their secrets are stored. */
-export class PersonLinks extends Table<typeof linkColumns> {
-  constructor(database: Database) {
-    super(database, 'person_links', linkColumns);
-  }
-
+export class PersonLinks extends tableOf('person_links', linkColumns) {
   /** Deletes the links of a person, inside a transaction. */
   deleteOf(personId: string): void {
     for (const { id } of this.where('person_id = ?', [personId])) this.delete(id);

@@ -1,5 +1,4 @@
-import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, integer, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, blob, integer, nullable, type RowOf, tableOf, text } from './sql/table.ts';
 
 const columns = {
   ...annotatedColumns,
@@ -21,11 +20,7 @@ export type ShareLinkRow = RowOf<typeof columns>;
 const FORGOTTEN_AT_ONCE = 20;
 
 /** Links that let browsers in at a host; only the hashes of their secrets are stored. */
-export class ShareLinks extends Table<typeof columns> {
-  constructor(database: Database) {
-    super(database, 'share_links', columns);
-  }
-
+export class ShareLinks extends tableOf('share_links', columns) {
   /** @param owner see the column */
   ofOwner(owner: string | null): ShareLinkRow[] {
     return this.where('owner IS ? ORDER BY id DESC', [owner]);

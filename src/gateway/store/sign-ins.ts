@@ -1,6 +1,6 @@
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { nullable, type RowOf, Table, text } from './sql/table.ts';
+import { nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 const userColumns = {
   id: text,
@@ -15,11 +15,7 @@ const userColumns = {
 export type ApplicationUserRow = RowOf<typeof userColumns>;
 
 /** People who have signed in at endpoints, as their identity provider calls them. */
-export class ApplicationUsers extends Table<typeof userColumns> {
-  constructor(database: Database) {
-    super(database, 'application_users', userColumns);
-  }
-
+export class ApplicationUsers extends tableOf('application_users', userColumns) {
   known(issuer: string, subject: string): ApplicationUserRow | null {
     return this.where('issuer = ? AND subject = ?', [issuer, subject])[0] ?? null;
   }
@@ -57,11 +53,7 @@ export class ApplicationSessions extends Table<typeof sessionColumns> {
     return this.where('id < ? AND expires_at > ? ORDER BY id DESC LIMIT ?', [before ?? '~', now, limit]);
   }
 
-  /**
-   * Adds a row, and deletes expired ones. Beyond the limit, the payer with the most loses its oldest one.
-   *
-   * @param limit rows in all
-   */
+  /** Adds a row, and deletes expired ones. Beyond `limit` rows in all, the payer with the most loses its oldest one. */
   add(row: ApplicationSessionRow, limit: number): void {
     const expired = this.where('expires_at <= ? ORDER BY expires_at LIMIT ?', [row.created_at, DELETED_AT_ONCE]);
     for (const { id } of expired) this.forget(id);
@@ -92,7 +84,7 @@ const endedColumns = {
 };
 
 /** Sign-ins at a host, those of one person of an identity provider, or one of theirs, end that began before the row. */
-export type EndedSignInsRow = RowOf<typeof endedColumns>;
+type EndedSignInsRow = RowOf<typeof endedColumns>;
 
 /** Sessions that browsers have signed out of, which clients can do often. */
 const MAX_SIGNED_OUT = 10_000;
@@ -111,10 +103,9 @@ export class EndedSignIns extends Table<typeof endedColumns> {
   }
 
   /**
-   * Ends sign-ins, inside a transaction. Of each host, person and session, only the latest end is kept. Beyond the limit of
-   * sessions that browsers have signed out of, the payer with the most loses its oldest one.
-   *
-   * @param keepMs rows older than this are deleted: no session lasts as long
+   * Ends sign-ins, inside a transaction. Of each host, person and session, only the latest end is kept, for `keepMs`: no
+   * session lasts longer. Beyond the limit of sessions that browsers have signed out of, the payer with the most loses its
+   * oldest one.
    */
   end(row: EndedSignInsRow, keepMs: number, limit = MAX_SIGNED_OUT): void {
     const oldest = new Date(Date.parse(row.created_at) - keepMs).toISOString();

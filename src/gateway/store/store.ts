@@ -37,9 +37,8 @@ export interface Store extends ReturnType<typeof createTables> {
 }
 
 /**
- * Opens the gateway's store, and creates it if it is missing. Close it with `store.database.close()`.
- *
- * @param box encrypts private keys
+ * Opens the gateway's store, and creates it if it is missing. Close it with `store.database.close()`. `box` encrypts private
+ * keys.
  * @throws {OperatorError} when the file cannot be used
  */
 export function openStore(

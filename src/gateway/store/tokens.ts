@@ -3,10 +3,7 @@ import { createToken } from '../../lib/ids.ts';
 import type { ApiKeyRow, CredentialRow } from './accounts.ts';
 import type { Store } from './store.ts';
 
-/**
- * The stored hash of a token. One round of SHA-256 suffices: a secret of 128 random bits cannot be guessed, and a slow hash
- * would slow down every request.
- */
+/** The stored hash of a token. One round of SHA-256 suffices for 128 random bits; a slow hash would slow requests down. */
 export function hashSecret(secret: string): Buffer {
   return createHash('sha256').update(secret).digest();
 }
@@ -31,9 +28,7 @@ export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyR
 
 /**
  * Creates an agent's authtoken inside a transaction; returns its row and the authtoken, which is not stored.
- *
- * @param options.acl access rules; empty allows everything
- * @param random makes its secret, see {@link createToken}
+ * @param options.acl access rules; empty allows everything; `random` makes its secret, see {@link createToken}
  */
 export function issueCredential(
   store: Store,
@@ -63,10 +58,7 @@ function issue(store: Store, prefix: 'ak' | 'cr', { description, metadata, owner
 /** Row of `facts` with the bot user's id: its name is not unique. */
 const FACT = 'embedded_bot_user';
 
-/**
- * Issues the authtoken of the agent in the gateway's process. Its bot user is created once; its authtoken is replaced at
- * every start and never stored, so that it cannot be stolen from the disk.
- */
+/** Issues the authtoken of the agent in this process, replaced at every start and never stored: no disk has it. */
 export function issueEmbeddedAuthtoken(store: Store): Promise<string> {
   return store.database.write(() => {
     const ownerId = embeddedBotUser(store);

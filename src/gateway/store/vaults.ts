@@ -1,6 +1,6 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { annotatedColumns, blob, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** Who made and last changed a row: API keys. */
 const changeColumns = { updated_at: text, created_by: nullable(text), last_updated_by: nullable(text) };
@@ -9,11 +9,7 @@ const vaultColumns = { ...annotatedColumns, ...changeColumns, name: text, owner_
 
 export type VaultRow = RowOf<typeof vaultColumns>;
 
-export class Vaults extends Table<typeof vaultColumns> {
-  constructor(database: Database) {
-    super(database, 'vaults', vaultColumns);
-  }
-
+export class Vaults extends tableOf('vaults', vaultColumns) {
   byName(name: string): VaultRow | null {
     return this.where('name = ?', [name])[0] ?? null;
   }

@@ -11,10 +11,7 @@ export interface ServedEdge {
   readonly port: number;
 }
 
-/**
- * The TLS edges by hostport, in memory: routing asks no database. A change takes effect before the API request that made
- * it is answered. Emits `changed`.
- */
+/** The TLS edges by hostport, in memory: routing asks no database. Emits `changed` before a change is answered. */
 export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
   readonly #store: Pick<Store, 'database' | 'tlsEdges'>;
   readonly #rows = new Map<string, TlsEdgeRow>();
@@ -54,7 +51,6 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     return undefined;
   }
 
-  /** Whether an edge serves a name at any port. */
   hasName(name: string): boolean {
     return coveringNames(name).some((host) => this.#hosts.has(host));
   }

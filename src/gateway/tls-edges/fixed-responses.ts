@@ -6,10 +6,7 @@ import type { HttpResponseBackendRow } from '../store/tls-edges.ts';
 
 /** For the request and its response together. */
 const REQUEST_MS = 30_000;
-/**
- * Headers that follow from the connection and the body; the backend's own are ignored. Node throws at a Trailer header with
- * a body of known length.
- */
+/** Follow from the connection and the body; the backend's own are ignored. Node throws at Trailer with a known length. */
 const OWN_HEADERS: ReadonlySet<string> = new Set([
   'connection',
   'content-length',

@@ -26,11 +26,7 @@ type Parts = { store: Pick<Store, 'certificateAuthorities'>; policies: EndpointP
 const NO_FRAME = { before: {}, after: {} };
 const ANSWERS = 'bkdhr_';
 
-/**
- * Compiles the modules of an edge; a disabled module is ignored.
- *
- * @throws {PolicyRefused} when its traffic policy, or an IP policy that it names, is invalid
- */
+/** Compiles the modules of an edge; disabled ones are ignored. @throws {PolicyRefused} for an invalid policy */
 export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): Promise<PreparedEdge> {
   const { ip_restriction, traffic_policy, backend } = row;
   const compile = (text: string) =>

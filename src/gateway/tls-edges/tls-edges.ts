@@ -20,7 +20,6 @@ interface TlsEdgesOptions extends TlsRouteParts {
   index: TlsEdgeIndex;
   store: Pick<Store, 'database' | 'certificateAuthorities' | 'httpResponseBackends' | 'tunnelGroupBackends'>;
   policies: EndpointPolicies;
-  /** Whether an IP restriction refuses a client. */
   isRefused: RefusesClient;
   /** Finds a labelled tunnel that has all of the labels; matching tunnels take turns. */
   withLabels(labels: Labels): LabeledUpstream | undefined;
@@ -168,7 +167,6 @@ class EdgePorts {
     this.#update();
   }
 
-  /** Stops listening and closes all connections. */
   stop(): void {
     this.options.index.off('changed', this.#onChanged);
     clearTimeout(this.#retry);

@@ -4,12 +4,11 @@ const MAX_SECONDS = 1e9;
 /**
  * Parses a Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3).
  *
- * @param now milliseconds since 1970
  * @returns milliseconds to wait, at least 0; null when the header is missing or invalid
  */
-export function parseRetryAfter(header: string | null | undefined, now = Date.now()): number | null {
+export function parseRetryAfter(header: string | null | undefined): number | null {
   if (header === null || header === undefined) return null;
   if (/^\d+$/.test(header)) return Math.min(Number(header), MAX_SECONDS) * 1000;
   const at = Date.parse(header);
-  return Number.isNaN(at) ? null : Math.max(0, at - now);
+  return Number.isNaN(at) ? null : Math.max(0, at - Date.now());
 }

@@ -1,6 +1,6 @@
 /** A log line for people who look at a page. */
 export interface TailLine {
-  /** Counts up, so that readers can ask for what is new. */
+  /** Counts up. */
   readonly number: number;
   readonly time: string;
   readonly level: 'warn' | 'error' | 'fatal';
@@ -39,8 +39,8 @@ export class LogTail {
     this.#lines = [...this.#lines.slice(1 - MAX_LINES), line];
   }
 
-  /** The lines after a number, oldest first; all by default. */
-  since(number = 0): TailLine[] {
-    return this.#lines.filter((line) => line.number > number);
+  /** Oldest first. */
+  get lines(): readonly TailLine[] {
+    return this.#lines;
   }
 }

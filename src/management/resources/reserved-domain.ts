@@ -23,7 +23,7 @@ export const CertificatePolicyBody = body({
 });
 
 const certificate = {
-  certificate_id: optionalIdOf(['cert_'], 227),
+  certificate_id: optionalIdOf('cert_'),
   certificate_management_policy: CertificatePolicyBody.optional(),
 };
 
@@ -87,8 +87,8 @@ export const ReservedDomainUpdate = body({
   resolves_to: resolvesTo,
   ...domainAnnotations,
   ...certificate,
-  http_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
-  https_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
+  http_endpoint_configuration_id: optionalIdOf('ec_'),
+  https_endpoint_configuration_id: optionalIdOf('ec_'),
 });
 export interface ReservedDomainUpdate extends Omit<z.input<typeof ReservedDomainUpdate>, 'resolves_to'> {
   /** An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing. */

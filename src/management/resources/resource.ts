@@ -43,10 +43,10 @@ export function idOf(prefixes: readonly string[], code: number) {
 }
 
 /** Like {@link idOf} for a member that may be missing; official clients send `""` for it. */
-export function optionalIdOf(prefixes: readonly string[], code: number) {
+export function optionalIdOf(prefix: string) {
   return z
     .literal('')
-    .or(idOf(prefixes, code))
+    .or(idOf([prefix], 227))
     .transform((id) => (id === '' ? undefined : id))
     .optional();
 }

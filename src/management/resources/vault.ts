@@ -72,7 +72,7 @@ export const SecretCreate = body({
   ...annotations(),
   name: secretName,
   value,
-  vault_id: optionalIdOf(['vault_'], 227),
+  vault_id: optionalIdOf('vault_'),
   vault_name: z.string().optional(),
 });
 export interface SecretCreate extends z.input<typeof SecretCreate> {

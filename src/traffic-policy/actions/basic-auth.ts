@@ -5,7 +5,7 @@ import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { allValues } from '../scope/header-map.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 
 const MIN_PASSWORD = 8;
@@ -52,13 +52,9 @@ export function basicAuth(config: unknown, context: ActionContext): PreparedActi
 }
 
 function unauthorized(realm: string): PolicyError {
-  return {
-    kind: 'error',
-    status: 401,
-    code: 'ERR_NGROK_3401',
-    message: 'This endpoint requires a user name and a password.',
-    headers: ['www-authenticate', `Basic realm="${realm.replace(/["\\]/g, '\\$&')}"`],
-  };
+  const challenge = `Basic realm="${realm.replace(/["\\]/g, '\\$&')}"`;
+  const message = 'This endpoint requires a user name and a password.';
+  return policyError(401, 'ERR_NGROK_3401', message, ['www-authenticate', challenge]);
 }
 
 /** All digests have the same length, which a comparison in constant time requires. */

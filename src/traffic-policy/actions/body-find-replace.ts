@@ -8,7 +8,7 @@ import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyRequest, PolicyResponse, PolicyScope } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PreparedAction, policyError } from '../steps.ts';
 import type { TextReplacement } from '../text-replacements.ts';
 
 const MAX_BODY = 1024 * 1024;
@@ -75,13 +75,11 @@ export function responseBodyFindReplace(config: unknown, context: ActionContext)
   }
 }
 
-const TOO_LONG: PolicyError = {
-  kind: 'error',
-  status: 413,
-  code: 'ERR_NGROK_2300',
-  message: `The body is incomplete, or longer than the ${MAX_BODY} bytes that the endpoint's traffic policy can search.`,
-  headers: [],
-};
+const TOO_LONG = policyError(
+  413,
+  'ERR_NGROK_2300',
+  `The body is incomplete, or longer than the ${MAX_BODY} bytes that the endpoint's traffic policy can search.`,
+);
 
 interface Changed {
   /** Null when nothing has matched. */

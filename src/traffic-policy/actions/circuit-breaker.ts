@@ -3,7 +3,7 @@ import { durationBetween } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { Circuit } from '../state/circuit.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PreparedAction, policyError } from '../steps.ts';
 
 const Window = durationBetween(1000, 120_000);
 
@@ -23,13 +23,7 @@ const ALIASES: Readonly<Record<string, string>> = {
   rolling_window: 'window_duration',
 };
 
-const OPEN: PolicyError = {
-  kind: 'error',
-  status: 503,
-  code: 'ERR_NGROK_3202',
-  message: 'The upstream of this endpoint is failing; try again later.',
-  headers: [],
-};
+const OPEN = policyError(503, 'ERR_NGROK_3202', 'The upstream of this endpoint is failing; try again later.');
 
 const FIRST_FAILURE = 500;
 

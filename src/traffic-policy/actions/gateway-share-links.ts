@@ -16,7 +16,7 @@ import {
   setCookie,
   takeCookies,
 } from '../sign-in/sign-in-cookies.ts';
-import type { PolicyAnswer, PolicyError, PreparedAction, RequestResult } from '../steps.ts';
+import { type PolicyAnswer, type PolicyError, type PreparedAction, policyError, type RequestResult } from '../steps.ts';
 
 /** Tells browsers apart that open links. */
 const BROWSER = 'browser';
@@ -55,30 +55,26 @@ export function gatewayShareLinks(config: unknown, context: ActionContext): Prep
 }
 
 /** Browsers keep the cookie for HTTPS only. */
-const NEEDS_HTTPS = refused(
+const NEEDS_HTTPS = policyError(
   403,
   'ERR_GATEWAY_SHARE_LINK_NEEDED',
   'This endpoint is shared by links, which need HTTPS. Open it with https:// instead.',
 );
-const NEEDS_LINK = refused(
+const NEEDS_LINK = policyError(
   403,
   'ERR_GATEWAY_SHARE_LINK_NEEDED',
   'This endpoint is shared by links. Ask its owner for one, and open it in this browser.',
 );
 /** The same for all, so that nobody learns which tokens exist. */
-const NO_SUCH_LINK = refused(
+const NO_SUCH_LINK = policyError(
   403,
   'ERR_GATEWAY_SHARE_LINK_INVALID',
   'This link does not work. It may have expired, or been used or revoked. Ask for another one.',
 );
 
-const UNAVAILABLE = refused(503, 'ERR_NGROK_2300', 'Links cannot be opened at the moment. Try again later.', [
+const UNAVAILABLE = policyError(503, 'ERR_NGROK_2300', 'Links cannot be opened at the moment. Try again later.', [
   ...['retry-after', '5'],
 ]);
-
-function refused(status: number, code: string, message: string, headers: readonly string[] = []): PolicyError {
-  return { kind: 'error', status, code, message, headers };
-}
 
 function atOwnPath(request: PolicyRequest, context: ActionContext): RequestResult {
   if (!request.target.startsWith(PATH) || request.connection.tls === null) return undefined;
@@ -132,7 +128,7 @@ function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): Polic
   const waitS = ports.shareLinks.countAttempt(connection.clientIp);
   if (waitS === null) return undefined;
   const message = 'Too many attempts to open links. Try again in a minute.';
-  return refused(429, 'ERR_GATEWAY_TOO_MANY_ATTEMPTS', message, ['retry-after', String(waitS)]);
+  return policyError(429, 'ERR_GATEWAY_TOO_MANY_ATTEMPTS', message, ['retry-after', String(waitS)]);
 }
 
 function toEndpoint(headers: readonly string[]): PolicyAnswer {

@@ -18,7 +18,7 @@ import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { namedValues, type OutboundRequest, type OutboundResponse, ResponseTooLong } from '../public-request.ts';
 import { firstValue } from '../scope/header-map.ts';
 import type { ProcessorTime } from '../state/processor-time.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
@@ -94,7 +94,7 @@ export function httpRequest(config: unknown, context: ActionContext): PreparedAc
     const error = await attempt.run();
     if (error === null || (onError === 'continue' && !error.halts)) return undefined;
     const status = error.code === TIMED_OUT ? 504 : 502;
-    return { kind: 'error', status, code: error.code, message: 'A request of the endpoint failed.', headers: [] };
+    return policyError(status, error.code, 'A request of the endpoint failed.');
   };
   return { ends: false, on_http_request: () => run, on_http_response: () => run };
 }

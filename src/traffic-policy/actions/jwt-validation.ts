@@ -13,7 +13,7 @@ import { findToken, type TokenPlace, TokenRefused } from '../action-parts/token-
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { KeySets } from '../state/key-sets.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
@@ -107,7 +107,7 @@ export function jwtValidation(config: unknown, context: ActionContext): Prepared
 }
 
 function unauthorized({ code, message }: TokenRefused): PolicyError {
-  return { kind: 'error', status: 401, code, message, headers: ['www-authenticate', 'Bearer'] };
+  return policyError(401, code, message, ['www-authenticate', 'Bearer']);
 }
 
 class TokenVerifier {

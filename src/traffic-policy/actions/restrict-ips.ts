@@ -7,7 +7,7 @@ import { cachedCidr } from '../cel/functions/network-functions.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope, Subject } from '../policy-subjects.ts';
 import type { IpRule } from '../ports.ts';
-import type { PolicyError, PreparedAction } from '../steps.ts';
+import { type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { CLOSE } from './deny.ts';
 
@@ -20,13 +20,7 @@ const RestrictIpsConfig = z.strictObject({
   enforce: z.boolean().optional(),
 });
 
-const REFUSED: PolicyError = {
-  kind: 'error',
-  status: 403,
-  code: 'ERR_NGROK_3203',
-  message: 'Your IP address is not allowed to access this endpoint.',
-  headers: [],
-};
+const REFUSED = policyError(403, 'ERR_NGROK_3203', 'Your IP address is not allowed to access this endpoint.');
 
 /** Admits only clients with specific addresses. It checks the address of the connection, never a header. */
 export function restrictIps(config: unknown, context: ActionContext): PreparedAction {

@@ -5,7 +5,7 @@ import { refusal } from '../policy-errors.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import { requestUrl } from '../scope/http-variables.ts';
-import type { PolicyAnswer, PolicyError, PreparedAction } from '../steps.ts';
+import { type PolicyAnswer, type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { verifierOf, whyUnsupported } from '../webhooks/providers.ts';
 import type { ChallengeAnswer, Verify, Webhook, WebhookVerdict } from '../webhooks/webhook.ts';
@@ -51,7 +51,7 @@ function refused(problem: string, provider: string): PolicyError | PolicyAnswer 
     const headers = ['ngrok-error-code', CODE];
     return { kind: 'answer', status: 401, headers, body: Buffer.alloc(0), refused: true };
   }
-  return { kind: 'error', status: 403, code: CODE, message: `The webhook was rejected: ${problem}.`, headers: [] };
+  return policyError(403, CODE, `The webhook was rejected: ${problem}.`);
 }
 
 async function verdictOn(

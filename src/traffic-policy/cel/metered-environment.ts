@@ -53,9 +53,8 @@ class MeteredGroup implements FuncGroup {
     for (let at = 0; at < args.length; at++) parts += sizeOf(args[at]);
     budget.spend(call + part * parts);
     if (deep !== 'none') {
-      for (const value of [target, ...args]) {
-        if (deep === 'all' || !isCelMap(value)) spendOnElements(value, part, budget);
-      }
+      if (deep === 'all' || !isCelMap(target)) spendOnElements(target, part, budget);
+      for (const value of args) if (deep === 'all' || !isCelMap(value)) spendOnElements(value, part, budget);
     }
     const result = this.#call(id, target, args);
     if (typeof result === 'string' || typeof result === 'object') {
@@ -120,7 +119,7 @@ const DEEP: Price = { call: 5, part: 1, deep: 'all' };
 export const PRICES: Readonly<Record<string, Price>> = {
   ...all(BY_SIZE, [
     ...['_-_', '_*_', '_/_', '_%_', '-_', '!_', '_<_', '_<=_', '_>_', '_>=_', '_+_', 'bool', 'bytes', 'string'],
-    ...['double', 'type', 'dyn', 'size', 'endsWith', 'startsWith', 'matches', 'charAt', 'indexOf'],
+    ...['double', 'type', 'dyn', 'size', 'contains', 'endsWith', 'startsWith', 'matches', 'charAt', 'indexOf'],
     ...['lastIndexOf', 'lowerAscii', 'upperAscii', 'lower', 'upper', 'replace', 'split', 'substring', 'trim'],
     ...['@tick', '@range', '@has', '@hasKey', 'rand.double', 'rand.int'],
     ...['getSeconds', 'getMinutes', 'getHours', 'getMilliseconds', 'getFullYear', 'getMonth', 'getDate'],
@@ -135,7 +134,7 @@ export const PRICES: Readonly<Record<string, Price>> = {
     ...['unescapeUrl', 'isPrivateIp', 'inCidrRange'],
   ]),
   '@in': { call: 5, part: 1, deep: 'lists' },
-  ...all(DEEP, ['_==_', '_!=_', 'contains', 'join', 'format', 'queryString.encode', 'encodeQueryString']),
+  ...all(DEEP, ['_==_', '_!=_', 'join', 'format', 'queryString.encode', 'encodeQueryString']),
   ...all({ call: 20, part: 4, deep: 'none' }, ['reverse', 'slice', 'lists.range']),
   // It asks the database.
   'secrets.get': { call: 2000, part: 1, deep: 'none' },

@@ -50,8 +50,8 @@ export class SubjectScope implements PolicyScope {
   #vars = new Map<string, CelInput>();
   readonly #results: Map<string, CelInput>;
   #derived: Derived = {};
-  readonly #addresses: { client?: Readonly<Record<string, CelInput>>; server?: Readonly<Record<string, CelInput>> } =
-    {};
+  #addresses: { client?: Readonly<Record<string, CelInput>>; server?: Readonly<Record<string, CelInput>> } | null =
+    null;
 
   constructor(
     private readonly ports: PolicyPorts,
@@ -167,6 +167,7 @@ export class SubjectScope implements PolicyScope {
 
   address(side: 'client' | 'server'): Readonly<Record<string, CelInput>> {
     const { clientIp, serverIp } = this.connection;
+    this.#addresses ??= {};
     this.#addresses[side] ??= this.#found(side === 'client' ? clientIp : serverIp);
     return this.#addresses[side];
   }

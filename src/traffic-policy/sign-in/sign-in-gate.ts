@@ -5,7 +5,7 @@ import type { ActionContext } from '../action-context.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
-import type { PolicyAnswer, PolicyError, RequestOutcome, RequestResult } from '../steps.ts';
+import { type PolicyAnswer, type PolicyError, policyError, type RequestOutcome, type RequestResult } from '../steps.ts';
 import { type Attempt, type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
 import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
@@ -58,20 +58,14 @@ export interface SignInOptions extends SiteOptions {
   readonly admits?: (person: Person) => boolean;
 }
 
-const NEEDS_HTTPS: PolicyError = {
-  kind: 'error',
-  status: 403,
-  code: 'ERR_NGROK_3150',
-  message: 'This endpoint requires a sign-in, which needs HTTPS. Open it with https:// instead.',
-  headers: [],
-};
+const NEEDS_HTTPS = policyError(
+  403,
+  'ERR_NGROK_3150',
+  'This endpoint requires a sign-in, which needs HTTPS. Open it with https:// instead.',
+);
 
 const NEEDS_SIGN_IN: PolicyError = {
-  kind: 'error',
-  status: 401,
-  code: 'ERR_NGROK_3150',
-  message: 'This endpoint requires a sign-in. Open it in a browser.',
-  headers: [],
+  ...policyError(401, 'ERR_NGROK_3150', 'This endpoint requires a sign-in. Open it in a browser.'),
   link: { href: '/', text: 'Sign in' },
 };
 
@@ -314,7 +308,7 @@ export class SignInGate {
       if (error.detail !== '') this.context.trouble(error.code, error.detail);
       const { status, code, message } = error;
       this.#ended(gated, null, code);
-      return { kind: 'error', status, code, message, headers: [], link: { href: `${site.origin}/`, text: 'Sign in' } };
+      return { ...policyError(status, code, message), link: { href: `${site.origin}/`, text: 'Sign in' } };
     }
   }
 
@@ -395,12 +389,9 @@ function signedOut(headers: readonly string[], { origin, client }: SignInSite): 
 
 function notAdmitted({ email }: Person, { method, target }: PolicyRequest): PolicyError {
   const back = method === 'GET' ? `?redirect_path=${encodeURIComponent(target)}` : '';
+  const message = `${email} may not open this page. Ask its owner, or sign in as somebody else.`;
   return {
-    kind: 'error',
-    status: 403,
-    code: 'ERR_GATEWAY_NOT_ADMITTED',
-    message: `${email} may not open this page. Ask its owner, or sign in as somebody else.`,
-    headers: [...NO_STORE],
+    ...policyError(403, 'ERR_GATEWAY_NOT_ADMITTED', message, NO_STORE),
     link: { href: `${LOGIN}${back}`, text: 'Sign in as somebody else' },
   };
 }

@@ -38,14 +38,13 @@ function timed(header: string, field = 'v1', more: Partial<SignatureScheme> = {}
 }
 
 /** One header has the signature after a version, another one the time; the signed text begins with both. */
-function versioned(version: string, header: string, time: string, more: Partial<SignatureScheme> = {}): Verify {
+function versioned(version: string, header: string, time: string): Verify {
   return signedBy({
     headers: [header],
     prefix: `${version}=`,
     encoding: 'hex',
     time: { header: time },
     signed: (webhook, value) => [`${version}:${value}:`, webhook.body],
-    ...more,
   });
 }
 

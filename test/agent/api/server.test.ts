@@ -43,6 +43,12 @@ it('an address in use or of another machine is an error that names the setting',
   await expect(startServer(() => {}, { host: '192.0.2.1', port: 0 }, silentLog)).rejects.toThrow(OperatorError);
 });
 
+it('a unix socket that cannot be created is an error that names the folder of temporary files, not a port', async () => {
+  const path = join(temporaryFolder(), 'missing', 'api.sock');
+  const failed = startServer(() => {}, { path }, silentLog);
+  await expect(failed).rejects.toThrow(/^API cannot listen on .*api\.sock: .*; set TMPDIR/);
+});
+
 it('close() answers pending requests and closes idle connections', async () => {
   let arrived = () => {};
   const arrival = new Promise<void>((resolve) => {

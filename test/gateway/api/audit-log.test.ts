@@ -93,3 +93,24 @@ it('forgets what is older than 90 days with the next change', async () => {
   await server.call('DELETE', `/ip_policies/${policy}`);
   expect(log().map(({ type }) => type)).toEqual(['ip_policy_created.v0', 'ip_policy_deleted.v0']);
 });
+
+it('changes by devices, agents and people push out older ones of theirs, never those of operators', async () => {
+  await create('/ip_policies', {});
+  const { auditLog, database, ids } = server.store;
+  const before = auditLog.find({}, { before: null }, 1_000);
+  auditLog.keepFor(90, 150);
+  for (let change = 0; change < 700; change++) {
+    const row = { id: ids.next('dev') };
+    await database.write(() => database.noteChange({ table: 'devices', before: null, after: row }), {
+      by: ['device', 'cr_1', 'prs_1'][change % 3] ?? '',
+      from: null,
+    });
+  }
+  auditLog.keepFor(90);
+  const after = auditLog.find({}, { before: null }, 1_000);
+  const isOfOperator = ({ by }: { by: string }) => by.startsWith('ak_');
+  expect(after.filter(isOfOperator)).toEqual(before.filter(isOfOperator));
+  const others = after.filter((row) => !isOfOperator(row));
+  expect(others.length).toBeGreaterThanOrEqual(150);
+  expect(others.length).toBeLessThan(300);
+});

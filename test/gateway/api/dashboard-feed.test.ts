@@ -13,9 +13,9 @@ import {
   countedBy,
   type LiveEndpoint,
   type LiveTunnel,
-  nothingOnline,
 } from '../../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
+import { nothingOnline } from '../../support/nothing-online.ts';
 import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CertificateRenewal } from '../../../src/gateway/certificates/certificate-renewal.ts';
 import {
@@ -78,6 +79,9 @@ async function order(index: number): Promise<ManualIssuer['orders'][number]> {
   const found = issuer.orders[index];
   if (!found) throw new Error('no order');
   return found;
+}
+function logged(msg: string): number {
+  return lines.filter((line) => line.msg === msg).length;
 }
 function advanceTo(time: string): void {
   now = Date.parse(time);
@@ -230,6 +234,31 @@ describe('the certificate of a policy', () => {
       }
     },
   );
+
+  it('is neither ordered nor logged without end while the database cannot be written', async () => {
+    await reserve();
+    const { grant } = await order(0);
+    const { database } = server.store;
+    const write = database.write;
+    database.write = () => Promise.reject(new Error('disk full'));
+    try {
+      await grant();
+      await expect.poll(() => logged('certificate job failed')).toBe(1);
+      for (let turns = 0; turns < 20; turns++) {
+        renewal.wake();
+        await nextTurn();
+      }
+      expect(issuer.orders).toHaveLength(1);
+      expect(logged('certificate job failed')).toBe(1);
+      // What was not recorded is ordered after a restart, but not before it can be recorded.
+      await renewal.stop();
+      await startRenewal();
+      await expect.poll(() => logged('certificate job failed')).toBe(1);
+      expect(issuer.orders).toHaveLength(0);
+    } finally {
+      database.write = write;
+    }
+  });
 
   it('is ordered again after a restart, from the stored job', async () => {
     const id = await reserve();

@@ -2,8 +2,9 @@ import { expect, it } from 'vitest';
 import { ClusterLive } from '../../../src/gateway/cluster/cluster-live.ts';
 import { Nodes } from '../../../src/gateway/cluster/nodes.ts';
 import { endpointRow, type OnlineRow, type OnlineRows } from '../../../src/gateway/cluster/online-rows.ts';
-import { type LiveEndpoint, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
+import type { LiveEndpoint } from '../../../src/gateway/endpoints/live-view.ts';
 import type { Database } from '../../../src/gateway/store/sql/database.ts';
+import { nothingOnline } from '../../support/nothing-online.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 const endpoint = (id: string, sessionId: string, connectionNumber?: number): LiveEndpoint => ({

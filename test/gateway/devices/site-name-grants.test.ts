@@ -4,6 +4,7 @@ import { AuthtokenAuthentication } from '../../../src/gateway/access/authtoken-a
 import { MAX_GRANTED, SiteNameGrants } from '../../../src/gateway/devices/site-name-grants.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
+import type { BucketRate } from '../../../src/lib/time/token-bucket.ts';
 import type { EnrolmentKeyCreate } from '../../../src/management/resources/enrolment.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { type Answer, BASE_DOMAIN, startManagementServer } from '../../support/management-server.ts';
@@ -12,7 +13,7 @@ import { silentLog } from '../../support/silent-log.ts';
 const SITE = 'site.example.com';
 
 /** A gateway whose devices and other agents ask for names. */
-async function setUp() {
+async function setUp(kept?: BucketRate) {
   /** Names that are online, by the id of the authtoken. */
   const online = new Map<string, string>();
   const endpoints = () => [...online.keys()].map((host) => ({ host })) as never;
@@ -20,12 +21,15 @@ async function setUp() {
   onTestFinished(() => server.close());
   const { store } = server;
   const acl = new AuthtokenAcl(store, gatewayDomains(BASE_DOMAIN));
-  const names = new SiteNameGrants({
-    store,
-    isOnlineElsewhere: (hostname, id) => online.has(hostname) && online.get(hostname) !== id,
-    refuseName: (hostname) => acl.refuseName(hostname),
-    log: silentLog,
-  });
+  const names = new SiteNameGrants(
+    {
+      store,
+      isOnlineElsewhere: (hostname, id) => online.has(hostname) && online.get(hostname) !== id,
+      refuseName: (hostname) => acl.refuseName(hostname),
+      log: silentLog,
+    },
+    kept,
+  );
   const access = new AuthtokenAuthentication(store, acl, names, () => false);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
   const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
@@ -266,4 +270,20 @@ it('rules that an operator has added to the authtoken of a device stay when it i
     expect(await bind(await one.again(), 'camera')).toBe(null);
     expect(rulesOf()).toEqual([`bind:*-door.${SITE}`, 'bind:www.example.com']);
   }
+});
+
+it('an authtoken that binds ever new names below a site keeps some of them, and never takes all that devices could get', async () => {
+  const { bind, join, operator, store } = await setUp({ burst: 2, perMs: 0 });
+  const one = await join('one');
+  const greedy = await operator();
+  for (const name of ['a', 'b', 'c']) expect(await bind(greedy, name)).toBe(null);
+  expect(store.siteNames.kept().map(({ hostname }) => hostname)).toEqual([`a.${SITE}`, `b.${SITE}`]);
+  expect(await bind(one.authtoken, 'c')).toBe(null);
+  await store.database.write(() => {
+    for (let name = 0; name < 50_000; name++)
+      store.siteNames.put({ hostname: `n${name}.${SITE}`, device_id: null, released_from: null });
+  });
+  expect(await bind(one.authtoken, 'camera')).toBe(null);
+  expect(await bind(await operator(), 'full')).toBe(null);
+  expect(store.siteNames.get(`full.${SITE}`)).toBe(null);
 });

@@ -1,9 +1,10 @@
+import { EventEmitter } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ActivityLog, noteRefused } from '../../../src/gateway/events/activity-log.ts';
+import { ActivityLog, noteRefused, noteSessions } from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
@@ -35,6 +36,10 @@ async function subscribe(id: string, ...sources: string[]): Promise<void> {
     eventSubscriptions.insert({ ...row, id: store.ids.next('esb'), sources, destination_ids: [id] });
   });
 }
+
+const AGENT = { program: 'a/1', os: 'linux', metadata: '' };
+const owner = (id: string): { id: string; ownerId: string | null } => ({ id, ownerId: null });
+type Owner = ReturnType<typeof owner>;
 
 const CLOSE = '{"on_tcp_connect":[{"actions":[{"type":"deny"}]}]}';
 
@@ -123,6 +128,30 @@ it('refused requests are events, ten a second, without their queries', async () 
     omitted: 0,
   });
   expect(object?.path).toBe(`/${'a'.repeat(999)}`);
+});
+
+it('sessions of one authtoken, begun again and again, leave room for the events of others', async () => {
+  await subscribe('ed_1', 'agent_session_start.v0');
+  const sessions = new EventEmitter<Record<'added' | 'removed', [session: Parameters<typeof begin>[0]]>>();
+  const begin = (session: { id: string; address: string; startedAt: Date; agent: typeof AGENT; credential: Owner }) =>
+    sessions.emit('added', session);
+  noteSessions(activity, sessions);
+  const of = (id: string) => ({
+    id: 'ts_1',
+    address: '::1',
+    startedAt: new Date(),
+    agent: AGENT,
+    credential: owner(id),
+  });
+  for (let written = 0; written < 5; written++) {
+    for (let session = 0; session < 900; session++) begin(of('cr_busy'));
+    await activity.stop();
+  }
+  begin(of('cr_other'));
+  await activity.stop();
+  const owners = stored().map(({ after }) => after?.credential_id);
+  expect(owners.filter((id) => id === 'cr_busy').length).toBeLessThan(1_100);
+  expect(stored().at(-1)?.after).toMatchObject({ credential_id: 'cr_other', omitted: 0 });
 });
 
 it('sessions, endpoints, certificates, refused requests and connections are events', async () => {

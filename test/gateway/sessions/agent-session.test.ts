@@ -516,13 +516,13 @@ describe('a hostile or broken agent', () => {
   });
 
   it('cannot exceed the option limit of its authtoken across sessions', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { limits: { optionBytes: 8192 } });
+    const gateway = await SessionGateway.start(0, undefined, { limits: { optionBytes: 14_000 } });
     const [first, second] = [await rawAgent(gateway), await rawAgent(gateway)];
     await first.call(0, auth(gateway));
     await second.call(0, auth(gateway));
     const large = { Proto: 'https', Opts: {}, Extra: { Metadata: 'm'.repeat(4000) } };
     const { Id: id } = await first.call(1, large);
-    expect((await second.call(1, large)).Error).toMatch(/8192 bytes.*ERR_NGROK_350$/s);
+    expect((await second.call(1, large)).Error).toMatch(/14000 bytes.*ERR_NGROK_350$/s);
     expect((await second.call(7, { Labels: { a: 'b' }, Metadata: 'm'.repeat(4000) })).Error).toMatch(/ERR_NGROK_350$/);
     const { store } = gateway;
     const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));

@@ -385,4 +385,16 @@ describe('StreamGate', () => {
     expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
     expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow('the listener is offline');
   });
+
+  it('says no more that a listener carries nothing once that was removed: another one may have its id', async () => {
+    const { gate, peer, lane } = setUp();
+    lane.onEmpty = vi.fn();
+    gate.open(lane, PREAMBLE, CLIENT);
+    await settle();
+    gate.cut(lane, new Error('the endpoint is offline'));
+    peer.sendData(2, '', { fin: true });
+    await settle();
+    expect(lane.streams.size).toBe(0);
+    expect(lane.onEmpty).not.toHaveBeenCalled();
+  });
 });

@@ -105,7 +105,7 @@ it.each(['json', 'pretty'] as const)('the tail of a %s log has its warnings and 
   log.warn({ reason: 'timeout', token: 'hunter2' }, 'three');
   log.child({ part: 'gateway' }, { level: 'warn' }).error('four');
   expect(written).toHaveLength(4);
-  expect(tail.since()).toMatchObject([
+  expect(tail.lines).toMatchObject([
     { level: 'warn', msg: 'three', fields: { reason: 'timeout', token: '[masked]' } },
     { level: 'error', msg: 'four', fields: { part: 'gateway' } },
   ]);

@@ -56,7 +56,7 @@ export class LiveFeed {
       name: this.source.name,
       status: presentStatus(this.source),
       tunnels: this.source.tunnels.list().map((view) => this.#present(view)),
-      log: this.source.logTail?.since() ?? [],
+      log: this.source.logTail?.lines ?? [],
     };
   }
 

@@ -2,8 +2,16 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
 
 const TICK_MS = 2000;
-/** Two heartbeats and a margin: a dead link is noticed 20 to 22 s after its last answer. */
+/** Two heartbeats and a margin: a peer that answers nothing is noticed 20 to 22 s after its last answer. */
 const SILENT_TICKS = 10;
+
+export interface HeartbeatWatchdogOptions {
+  clock: Clock;
+  progress: ProgressMonitor;
+  intervalS: number;
+  /** Whether the connection is dead for sure; asked while a heartbeat is late. */
+  isDead: () => boolean;
+}
 
 /**
  * Detects a connection that went silent without closing, which the SDK does not. It counts ticks instead of time, so
@@ -12,10 +20,7 @@ const SILENT_TICKS = 10;
 export class HeartbeatWatchdog {
   #ticks = 0;
 
-  constructor(
-    private readonly clock: Clock,
-    private readonly progress: ProgressMonitor,
-  ) {}
+  constructor(private readonly options: HeartbeatWatchdogOptions) {}
 
   beat(): void {
     this.#ticks = 0;
@@ -23,10 +28,12 @@ export class HeartbeatWatchdog {
 
   /** Resolves when heartbeats have gone unanswered for too long; throws AbortError when the signal aborts. */
   async untilSilent(signal: AbortSignal): Promise<void> {
+    const { clock, progress, intervalS, isDead } = this.options;
     while (this.#ticks < SILENT_TICKS) {
-      await this.clock.sleep(TICK_MS, signal);
+      await clock.sleep(TICK_MS, signal);
       this.#ticks += 1;
-      this.progress.report();
+      progress.report();
+      if (this.#ticks * TICK_MS > intervalS * 1000 && isDead()) return;
     }
   }
 }

@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import type { Listener, Session, SessionBuilder } from '@ngrok/ngrok';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import { ownConnections } from '../../../lib/process/own-connections.ts';
+import { type OwnConnection, ownConnections } from '../../../lib/process/own-connections.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest } from '../connector.ts';
@@ -32,12 +32,18 @@ const UNBIND_DEADLINE_MS = 5000;
 /** For all endpoints together on stop, for which the process has 5 s. */
 const UNBIND_ALL_DEADLINE_MS = 2000;
 const CLOSE_DEADLINE_MS = 1000;
+/** Mobile links pause for less. A gateway that is busy, or behind a full uplink, acknowledges meanwhile. */
+const UNANSWERED_MS = 3500;
 
 /** The gateway knows no such endpoint, so it is unbound already. */
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
 
 export interface NgrokSessionOptions {
+  /** Where the SDK connects to: at the gateway, or of a relay. */
   port: number;
+  /** Where this process connects to: at the gateway, or of a proxy. */
+  gatewayPort: number;
+  heartbeatIntervalS: number;
   authtoken: string;
   verifyUpstreamTls: boolean;
   listenerCleanup: ListenerCleanup;
@@ -97,9 +103,16 @@ class NgrokSession implements GatewaySession {
   }
 
   async connect(builder: SessionBuilder): Promise<void> {
-    const { authtoken, verifyUpstreamTls, clock, progress } = this.options;
-    const watchdog = new HeartbeatWatchdog(clock, progress);
+    const { authtoken, verifyUpstreamTls, clock, progress, gatewayPort, heartbeatIntervalS, log } = this.options;
+    const earlier = new Set(connectionsTo(gatewayPort, log).map(({ inode }) => inode));
+    let own = new Set<string>();
+    const isDead = () => {
+      const its = connectionsTo(gatewayPort, log).filter(({ inode }) => own.has(inode));
+      return its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= UNANSWERED_MS);
+    };
+    const watchdog = new HeartbeatWatchdog({ clock, progress, intervalS: heartbeatIntervalS, isDead });
     builder
+      .heartbeatInterval(heartbeatIntervalS)
       .authtoken(authtoken)
       // Null: no answer. A callback that throws makes the SDK abort the process.
       .handleHeartbeat((latency: number | null) => {
@@ -125,6 +138,8 @@ class NgrokSession implements GatewaySession {
       await this.#release(false);
       throw new SessionRefused(null, await this.lost);
     }
+    const opened = connectionsTo(gatewayPort, log).map(({ inode }) => inode);
+    own = new Set(opened.filter((inode) => !earlier.has(inode)));
     watchdog.untilSilent(this.#over.signal).then(
       () => this.#end('the gateway no longer answers heartbeats'),
       () => {}, // aborted: the session is over already
@@ -245,11 +260,21 @@ const handles = new Map<number, Socket>();
  * the SDK gets the same descriptor again.
  */
 export function setNoDelay(port: number, log: Log): void {
-  if (process.platform !== 'linux') return;
   try {
-    for (const { descriptor } of ownConnections('established', (peer) => peer === port)) setNoDelayOf(descriptor);
+    for (const { descriptor } of connectionsTo(port, log)) setNoDelayOf(descriptor);
   } catch (err) {
     log.debug({ err }, 'TCP_NODELAY not set');
+  }
+}
+
+/** This process's connections to a port; none where the system does not list them. */
+function connectionsTo(port: number, log: Log): OwnConnection[] {
+  if (process.platform !== 'linux') return [];
+  try {
+    return ownConnections('established', (peer) => peer === port);
+  } catch (err) {
+    log.debug({ err }, 'own connections not listed');
+    return [];
   }
 }
 

@@ -18,34 +18,41 @@ import { GatewayRelay } from './gateway-relay.ts';
 import { ListenerCleanup } from './listener-cleanup.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
 
-/** Seconds between heartbeats, and the tolerance that the gateway is asked for on top. */
+/** Seconds between heartbeats. */
 const HEARTBEAT_INTERVAL_S = 8;
+/** Where another gateway can serve the device when one is lost. */
+const SHORT_INTERVAL_S = 4;
+/** The gateway is asked to tolerate so many more seconds. */
 const HEARTBEAT_TOLERANCE_S = 10;
 
 /** @throws Error when the SDK cannot parse the server address */
 export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
-  const { authtoken, verifyUpstreamTls, clock, log, authorities } = options;
+  const { authtoken, verifyUpstreamTls, clock, log, authorities, version } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const { address, proxy, dial, ca } = route;
-  const builder = sessionBuilder(options.version);
+  const metadata = sessionMetadata();
   const progress = new ProgressMonitor(clock);
   const listenerCleanup = new ListenerCleanup({ clock, log });
-  const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log };
-  const start = (port: number) => connectNgrokSession(builder, { authtoken: authtoken(), port, ...common });
-  if (proxy || isIPv6(address.host) || isBelowLocalhost(address.host)) {
-    const relay = new GatewayRelay({ address, dial, ca, log });
-    return {
-      ...route,
-      progress,
-      connect: () => throughRelay(relay, builder, start),
-      close: () => {
-        listenerCleanup.close();
-        relay.close();
-      },
-    };
-  }
-  trust(builder.serverAddr(hostPort(address.host, address.port)), authorities);
-  return { ...route, progress, connect: () => start(address.port), close: () => listenerCleanup.close() };
+  const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log, gatewayPort: (proxy ?? address).port };
+  // The SDK (1.7.0) waits two minutes for an address that does not answer. Until then, no other attempt gets anywhere.
+  const spreads = () => authorities !== null && route.hasSeveral();
+  const start = (builder: SessionBuilder, port: number) => {
+    const heartbeatIntervalS = spreads() ? SHORT_INTERVAL_S : HEARTBEAT_INTERVAL_S;
+    return connectNgrokSession(builder, { authtoken: authtoken(), port, heartbeatIntervalS, ...common });
+  };
+  const relay = new GatewayRelay({ address, dial, ca, log });
+  const [direct, relayed] = [sessionBuilder(version, metadata), sessionBuilder(version, metadata)];
+  const needsRelay = proxy !== null || isIPv6(address.host) || isBelowLocalhost(address.host);
+  if (!needsRelay) trust(direct.serverAddr(hostPort(address.host, address.port)), authorities);
+  return {
+    ...route,
+    progress,
+    connect: () => (needsRelay || spreads() ? throughRelay(relay, relayed, start) : start(direct, address.port)),
+    close: () => {
+      listenerCleanup.close();
+      relay.close();
+    },
+  };
 }
 
 function trust(builder: SessionBuilder, authorities: TrustedCas | null): void {
@@ -57,12 +64,12 @@ function trust(builder: SessionBuilder, authorities: TrustedCas | null): void {
 async function throughRelay(
   relay: GatewayRelay,
   builder: SessionBuilder,
-  start: (port: number) => Promise<GatewaySession>,
+  start: (builder: SessionBuilder, port: number) => Promise<GatewaySession>,
 ): Promise<GatewaySession> {
   const { address, cert } = await relay.open();
   builder.serverAddr(address).caCert(Buffer.from(cert));
   try {
-    return await start(parseGatewayAddress(address).port);
+    return await start(builder, parseGatewayAddress(address).port);
   } catch (error) {
     // The SDK only knows that the relay closed the connection.
     if (!(error instanceof SessionRefused) || error.code !== null || relay.failure === null) throw error;
@@ -71,13 +78,12 @@ async function throughRelay(
 }
 
 /**
- * One builder for all sessions: the SDK leaks a builder whose `connect()` failed (1.7.0), and a device with a revoked
+ * One builder for all sessions of one way: the SDK leaks a builder whose `connect()` failed (1.7.0), and a device with a revoked
  * authtoken fails thousands of times.
  */
-function sessionBuilder(version: string): SessionBuilder {
+function sessionBuilder(version: string, metadata: string): SessionBuilder {
   return new SessionBuilder()
     .clientInfo(CLIENT_TYPE, version)
-    .metadata(sessionMetadata())
-    .heartbeatInterval(HEARTBEAT_INTERVAL_S)
+    .metadata(metadata)
     .heartbeatTolerance(HEARTBEAT_TOLERANCE_S);
 }

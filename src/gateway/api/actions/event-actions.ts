@@ -27,7 +27,6 @@ import { refuse } from '../request.ts';
 
 const MAX_DESTINATIONS = 20;
 const MAX_SUBSCRIPTIONS = 100;
-/** Of keys that the gateway makes. */
 const KEY_BYTES = 32;
 type SentTarget = z.output<typeof EventDestinationCreate>['target'];
 
@@ -150,7 +149,6 @@ export function eventSubscriptionActions({
     if (!destinations.every((id) => store.eventDestinations.get(id)))
       throw refuse(400, 5103, 'destination_ids: no event destination has this id');
   };
-  /** Writes a new row, or a changed one. */
   const put = (row: EventSubscriptionRow, before: EventSubscriptionRow | null) => {
     for (const id of new Set([...row.destination_ids, ...(before?.destination_ids ?? [])]))
       store.eventDeliveries.passOver(id);

@@ -1,7 +1,6 @@
 import { ipPolicies, ipPolicyRules, ipRestrictions } from '../../../management/resources/ip-policy.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import type { IpPolicyRow, IpPolicyRuleRow, IpRestrictionRow } from '../../store/ip-policies.ts';
-import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -34,7 +33,7 @@ export function ipPolicyRuleActions({ store, live, links }: ApiContext): Actions
       uri: links.of(ipPolicyRules, row.id),
       ip_policy: links.ref(ipPolicies, ip_policy_id),
     }),
-    update: (row) => refuseDuplicate(() => rows.update(row)),
+    duplicate: [1408, 'cidr: the policy already has a rule for this range'],
   };
   const { update, delete: remove, ...reads } = storedActions(store.database, stored);
   /** Ends sessions of agents that an IP restriction no longer allows. */
@@ -48,26 +47,14 @@ export function ipPolicyRuleActions({ store, live, links }: ApiContext): Actions
     ...reads,
     update: (id, ...sent) => inEffect(policyOf(id), update(id, ...sent)),
     delete: (id, ...sent) => inEffect(policyOf(id), remove(id, ...sent)),
-    create({ description = null, metadata = null, cidr, ip_policy_id, action }, caller) {
-      const created = store.database.write(() => {
+    create({ cidr, ip_policy_id, action, ...sent }, caller) {
+      const created = createRow(store, stored, sent, caller, (common) => {
         if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: no IP policy has this id');
-        const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
-        const row = { ...common, ip_policy_id, cidr, action };
-        refuseDuplicate(() => rows.insert(row));
-        return stored.shown(row);
-      }, caller);
+        return { ...common, ip_policy_id, cidr, action };
+      });
       return inEffect(ip_policy_id, created);
     },
   };
-}
-
-function refuseDuplicate(write: () => void): void {
-  try {
-    write();
-  } catch (error) {
-    if (isConstraint(error, 'UNIQUE')) throw refuse(400, 1408, 'cidr: the policy already has a rule for this range');
-    throw error;
-  }
 }
 
 export function ipRestrictionActions({ store, live, links }: ApiContext): Actions<typeof ipRestrictions> {
@@ -89,7 +76,6 @@ export function ipRestrictionActions({ store, live, links }: ApiContext): Action
     },
   };
   const actions = storedActions(store.database, stored);
-  /** Ends sessions of agents that it no longer allows. */
   const inEffect = async <T>(answer: Promise<T>): Promise<T> => {
     const answered = await answer;
     await live.revoke({});

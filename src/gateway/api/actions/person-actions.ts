@@ -9,13 +9,11 @@ import { issuerOf } from '../../sign-in/people-provider.ts';
 import { addPerson, issuePersonLink, removePerson } from '../../sign-in/person-links.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
 import type { PersonRow } from '../../store/people.ts';
-import { isConstraint } from '../../store/sql/database-problems.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
-import { refuse } from '../request.ts';
 import { showEndpoint } from './endpoint-actions.ts';
 import { liveActions } from './online-actions.ts';
-import { type Stored, storedActions } from './stored-actions.ts';
+import { refusing, type Stored, storedActions } from './stored-actions.ts';
 
 /** Actions on the people of this gateway. No answer contains a hash or a key. */
 export function personActions(context: ApiContext): ActionsOf<typeof OPERATIONS.people> {
@@ -37,12 +35,8 @@ export function personActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
       database.write(() => removePerson(store, found(rows.get(id), people).id, issuer), caller),
     create: (body, caller) =>
       database.write(() => {
-        try {
-          return stored.shown(addPerson(store, body));
-        } catch (error) {
-          if (!isConstraint(error, 'UNIQUE')) throw error;
-          throw refuse(400, WRONG_VALUE, 'email: another person has this address');
-        }
+        const duplicate = [WRONG_VALUE, 'email: another person has this address'] as const;
+        return stored.shown(refusing('UNIQUE', duplicate, () => addPerson(store, body)));
       }, caller),
     createLink: (id, _body, caller) =>
       database.write(() => {

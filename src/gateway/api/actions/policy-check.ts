@@ -3,10 +3,7 @@ import type { Refusal } from '../../../management/resources/refusal.ts';
 import { type CompileOptions, checkPolicyStepwise } from '../../../traffic-policy/engine.ts';
 import type { EndpointProtocol } from '../../../traffic-policy/policy-subjects.ts';
 
-/**
- * Why a traffic policy cannot run; null when it can. Ask before a transaction begins: a large one takes several turns of the
- * event loop.
- */
+/** Why a traffic policy cannot run; null when it can. Ask before a transaction: a large one takes several turns. */
 export async function policyRefusal(
   text: string,
   protocol: EndpointProtocol,

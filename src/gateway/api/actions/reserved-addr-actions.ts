@@ -32,11 +32,7 @@ export function reservedAddrActions(context: ApiContext): Actions<typeof reserve
   };
 }
 
-/**
- * A port that is in no use, and that no invitation promises to devices. Ask in the transaction that takes it.
- *
- * @throws {ApiError} when there is none
- */
+/** A port in no use that no invitation promises to devices. Ask in the transaction that takes it. @throws {ApiError} */
 export function freeTcpPort({ store, live, tcpPorts }: Pick<ApiContext, 'store' | 'live' | 'tcpPorts'>): number {
   if (tcpPorts === null) throw refuse(400, 503, 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
   const online = live.endpoints().filter(({ proto, internal }) => proto === 'tcp' && !internal);

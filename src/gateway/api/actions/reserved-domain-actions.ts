@@ -229,10 +229,7 @@ const DEADLINE_MS = 15_000;
 /** Each check asks the resolver a few questions. */
 const MAX_RUNNING = 8;
 
-/**
- * Looks up the records of reserved domains. It asks the gateway's resolver for these names only, and connects to nothing
- * that they lead to.
- */
+/** Looks up the records of reserved domains at the gateway's resolver, and connects to nothing that they lead to. */
 function dnsChecker({ store, domains, dnsServers }: ApiContext): (id: string) => Promise<DnsCheck> {
   const running = new Map<string, Promise<DnsCheck>>();
   const check = async (domain: string): Promise<DnsCheck> => {

@@ -20,18 +20,19 @@ export interface Stored<R extends Resource, Row> {
     delete(id: string): unknown;
   };
   shown(row: Row): z.output<R['answer']>;
-  /** Writes a changed row; the default updates it. */
   update?(row: Row): void;
   /** Throws when an existing row cannot be deleted. */
   checkRemoval?(row: Row): void;
   /** Refuses to delete a row that others refer to. */
   inUse?: readonly [code: number, message: string];
+  /** Refuses a row with values that only one may have. */
+  duplicate?: readonly [code: number, message: string];
 }
 
 /** The actions of such a resource, except create, which differs for each. */
 export function storedActions<Row extends { id: string }, R extends Resource<z.ZodType, z.ZodType<Changes<Row>>>>(
   database: Database,
-  { resource, rows, shown, update = (row) => rows.update(row), checkRemoval, inUse }: Stored<R, Row>,
+  { resource, rows, shown, update = (row) => rows.update(row), checkRemoval, inUse, duplicate }: Stored<R, Row>,
 ): Omit<Actions<R>, 'create'> {
   const stored = (id: string) => found(rows.get(id), resource);
   return {
@@ -40,19 +41,14 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
     update: (id, body, caller) =>
       database.write(() => {
         const row = changed(stored(id), body);
-        update(row);
+        refusing('UNIQUE', duplicate, () => update(row));
         return shown(row);
       }, caller),
     delete: (id, _body, caller) =>
       database.write(() => {
         const row = stored(id);
         checkRemoval?.(row);
-        try {
-          rows.delete(row.id);
-        } catch (error) {
-          if (inUse && isConstraint(error, 'FOREIGNKEY')) throw refuse(400, ...inUse);
-          throw error;
-        }
+        refusing('FOREIGNKEY', inUse, () => rows.delete(row.id));
       }, caller),
   };
 }
@@ -60,7 +56,7 @@ export function storedActions<Row extends { id: string }, R extends Resource<z.Z
 /** Inserts the row that `make` completes, in one transaction. */
 export function createRow<Row extends { id: string }, R extends Resource>(
   { database, ids, now }: Store,
-  { resource, rows, shown }: Stored<R, Row>,
+  { resource, rows, shown, duplicate }: Stored<R, Row>,
   sent: { description?: string | undefined; metadata?: string | undefined },
   caller: ApiCaller,
   make: (common: RowOf<typeof annotatedColumns>) => Row,
@@ -69,7 +65,20 @@ export function createRow<Row extends { id: string }, R extends Resource>(
     const id = ids.next(resource.idPrefix.slice(0, -1));
     const annotations = { description: sent.description ?? null, metadata: sent.metadata ?? null };
     const row = make({ id, created_at: now(), ...annotations });
-    rows.insert(row);
+    refusing('UNIQUE', duplicate, () => rows.insert(row));
     return shown(row);
   }, caller);
+}
+
+/** Writes a row. @throws {ApiError} 400 with the code and message when a constraint of its table is in the way */
+export function refusing<T>(
+  rule: 'UNIQUE' | 'FOREIGNKEY',
+  refusal: readonly [code: number, message: string] | undefined,
+  write: () => T,
+): T {
+  try {
+    return write();
+  } catch (error) {
+    throw refusal && isConstraint(error, rule) ? refuse(400, ...refusal) : error;
+  }
 }

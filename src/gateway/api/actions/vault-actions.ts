@@ -1,14 +1,16 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { apiKeys } from '../../../management/resources/credential.ts';
 import { type Secret, secrets, vaults } from '../../../management/resources/vault.ts';
-import { isConstraint } from '../../store/sql/database-problems.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { SecretRow, VaultRow } from '../../store/vaults.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { activeOwner } from './credential-actions.ts';
-import { type Stored, storedActions } from './stored-actions.ts';
+import { refusing, type Stored, storedActions } from './stored-actions.ts';
+
+const DUPLICATE_VAULT = [23_004, 'name: another vault has this name'] as const;
+const DUPLICATE_SECRET = [24_005, 'name: the vault has a secret with this name'] as const;
 
 export function vaultActions(context: ApiContext): ActionsOf<typeof OPERATIONS.vaults> {
   const { store, links } = context;
@@ -30,13 +32,13 @@ export function vaultActions(context: ApiContext): ActionsOf<typeof OPERATIONS.v
           owner_id: activeOwner(context, owner_id),
         };
         const row = { ...common, ...made, name };
-        refuseDuplicate(23_004, 'another vault has this name', () => rows.insert(row));
+        refusing('UNIQUE', DUPLICATE_VAULT, () => rows.insert(row));
         return stored.shown(row);
       }, caller),
     update: (id, body, caller) =>
       database.write(() => {
         const row = { ...changed(found(rows.get(id), vaults), body), ...changedNow(context, caller) };
-        refuseDuplicate(23_004, 'another vault has this name', () => rows.update(row));
+        refusing('UNIQUE', DUPLICATE_VAULT, () => rows.update(row));
         return stored.shown(row);
       }, caller),
     listSecrets(id, before, limit) {
@@ -65,14 +67,14 @@ export function secretActions(context: ApiContext): Actions<typeof secrets> {
         const common = { id, description, metadata, name, ...changedNow(context, caller) };
         const made = { created_at: common.updated_at, created_by: caller.keyId, vault_id: vaultOf(context, vault).id };
         const row = { ...common, ...made, value: rows.seal(value, id) };
-        refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.insert(row));
+        refusing('UNIQUE', DUPLICATE_SECRET, () => rows.insert(row));
         return shown(row);
       }, caller),
     update: (id, { value, ...body }, caller) =>
       database.write(() => {
         const row = { ...changed(stored(id), body), ...changedNow(context, caller) };
         if (value !== undefined) row.value = rows.seal(value, id);
-        refuseDuplicate(24_005, 'the vault has a secret with this name', () => rows.update(row));
+        refusing('UNIQUE', DUPLICATE_SECRET, () => rows.update(row));
         return shown(row);
       }, caller),
   };
@@ -93,15 +95,6 @@ function vaultOf(
 
 function changedNow({ store }: ApiContext, { keyId }: ApiCaller) {
   return { updated_at: store.now(), last_updated_by: keyId };
-}
-
-function refuseDuplicate(code: number, why: string, write: () => void): void {
-  try {
-    write();
-  } catch (error) {
-    if (isConstraint(error, 'UNIQUE')) throw refuse(400, code, `name: ${why}`);
-    throw error;
-  }
 }
 
 function showSecret({ store, links }: ApiContext, { value: _, vault_id, ...row }: SecretRow): Secret {

@@ -21,7 +21,6 @@ export interface AccessText {
   password: string | null;
 }
 
-/** What `GET /dashboard/access` answers. */
 export interface AccessChoices {
   choices: readonly string[];
 }

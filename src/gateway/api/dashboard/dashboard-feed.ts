@@ -62,7 +62,6 @@ export class DashboardFeed {
   #sentFigures = '';
   /** What was online at the last event, each with its authtoken. */
   #online: ReadonlyMap<string, string | null> = new Map();
-  /** What was last sent of each endpoint with traffic. */
   #traffic: ReadonlyMap<string, EndpointFigures> = new Map();
   #lastEvent = 0;
 

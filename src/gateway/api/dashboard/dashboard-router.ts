@@ -25,7 +25,6 @@ import type { DashboardFeed } from './dashboard-feed.ts';
 import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardOverview } from './overview.ts';
 
-/** What `GET /dashboard/session` answers. */
 export interface DashboardAccess {
   access: 'signed-in' | 'sign-in';
   /** The id of the API key, or `gateway` for one who signed in by a link; null when signed out. */

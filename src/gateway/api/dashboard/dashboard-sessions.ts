@@ -9,10 +9,7 @@ import type { Store } from '../../store/store.ts';
 import { callerRefused, isActiveKey, type RefusesAddress } from '../authentication.ts';
 import { refuse } from '../request.ts';
 
-/**
- * The sessions of browsers that signed in to the dashboard, each as one API key or as a command on this machine. In memory
- * only: they end when the gateway restarts.
- */
+/** Sessions of browsers at the dashboard, each as one API key or command. In memory only: they end with this process. */
 export class DashboardSessions {
   readonly #sessions: BrowserSessions;
   readonly #holders = new BoundedMap<string, string>(MAX_SESSIONS);
@@ -26,10 +23,7 @@ export class DashboardSessions {
     this.#sessions = new BrowserSessions({ now: () => clock.now() });
   }
 
-  /**
-   * The id of an API key, or {@link COMMAND}; null without an open session. @throws {ApiError} 403 for a page of another
-   * site
-   */
+  /** The id of an API key, or {@link COMMAND}; null without a session. @throws {ApiError} 403 for a page of another site */
   holderOf(req: IncomingMessage): string | null {
     const id = sessionIn(req);
     if (id === null) return null;

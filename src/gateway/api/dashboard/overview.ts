@@ -37,7 +37,6 @@ export interface NeedsAttention {
   readonly pending: Attention<SeenDevice>;
 }
 
-/** What `GET /dashboard/overview` answers. */
 export interface DashboardOverview {
   readonly devices: number;
   readonly domains: number;

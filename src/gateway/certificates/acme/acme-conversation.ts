@@ -9,7 +9,6 @@ import { IssueError } from '../issuing/certificate-issuer.ts';
 
 type AcmeLibrary = typeof import('acme-client');
 
-/** A series of requests to a certificate authority with one deadline. */
 export interface Conversation {
   readonly acme: AcmeLibrary;
   readonly signal: AbortSignal;
@@ -28,10 +27,9 @@ const MAX_BODY_BYTES = 1024 * 1024;
 const conversations = new AsyncLocalStorage<Conversation & { agent: Agent }>();
 
 /**
- * Runs a conversation with a certificate authority. Requests of the ACME library inside `talk` have a deadline, obey the
- * signal and reject with {@link AcmeProblem} or {@link CaUnreachable}.
- *
- * @param trust PEM of the CAs to trust for the server's own certificate; null: the public CAs
+ * Talks to a certificate authority. Requests of the ACME library inside `talk` have a deadline, obey the signal, and reject
+ * with {@link AcmeProblem} or {@link CaUnreachable}. @param trust PEM of the CAs of the server's certificate; null: the
+ * public ones
  */
 export async function converse<T>(
   trust: string | null,

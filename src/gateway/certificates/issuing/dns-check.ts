@@ -23,7 +23,6 @@ export interface NeededRecord {
 
 interface RecordFinding {
   inPlace: boolean;
-  /** In words. */
   found: string;
 }
 
@@ -48,10 +47,7 @@ export function findRecord({ name, target, purpose }: NeededRecord, lookup: DnsL
   return purpose === 'traffic' ? findTraffic(name, target, lookup) : findChallenge(name, target, lookup);
 }
 
-/**
- * @throws {IssueError} `DNS_ERROR` with the wrong record, its expected and its current value; `INTERNAL_ERROR` when a lookup
- *   failed
- */
+/** @throws {IssueError} `DNS_ERROR` with the wrong record, expected and found; `INTERNAL_ERROR` when a lookup failed */
 export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
   for (const record of neededRecords(domain, targets)) {
     const { inPlace, found } = await findRecord(record, lookup);

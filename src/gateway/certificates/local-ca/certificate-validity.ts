@@ -10,13 +10,10 @@ const LEAF_RENEW_BEFORE = 30 * DAY;
 /** Tolerance for clients whose clocks are behind. */
 const BACKDATING = DAY;
 
-/**
- * An earlier time means that the clock is wrong: a device without a clock battery starts in 1970, and gets the time from
- * the network minutes later or never.
- */
+/** Earlier, the clock is wrong: a device without a clock battery starts in 1970, and gets the time minutes later or never. */
 const EARLIEST_PLAUSIBLE = Date.parse('2025-01-01T00:00:00Z');
 
-export interface Validity {
+interface Validity {
   notBefore: Date;
   notAfter: Date;
 }

@@ -20,10 +20,8 @@ export interface LocalCa {
 }
 
 /**
- * Opens the CA of a folder, or creates it.
- *
- * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would lock out every client that trusts
- *   the old one, so the operator decides
+ * Opens the CA of a folder, or creates it. @throws {OperatorError} when a file of the CA is damaged or missing: replacing it
+ * would lock out every client that trusts the old one, so the operator decides
  */
 export async function openLocalCa(dir: string, log: Log, now: () => number = Date.now): Promise<LocalCa> {
   await mkdir(dir, { recursive: true });

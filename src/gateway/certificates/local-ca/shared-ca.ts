@@ -12,11 +12,7 @@ import { type LocalCa, makeCa, openLocalCa } from './local-ca.ts';
 const CERTIFICATE = 'ca_certificate';
 const KEY = 'ca_key';
 
-/**
- * Opens the CA of a gateway with a shared database, which has one CA for all that use it: that of the first one.
- *
- * @throws {OperatorError} as {@link openLocalCa}, and when the folder has another CA
- */
+/** Opens the one CA of all gateways of a shared database. @throws {OperatorError} as {@link openLocalCa}, for another too */
 export async function openSharedCa(folder: string, { database, box }: Store, log: Log): Promise<LocalCa> {
   if (database.fact(CERTIFICATE) === null) {
     const { caPem, keyPem } = await firstCa(folder, log);

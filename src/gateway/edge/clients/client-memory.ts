@@ -26,11 +26,8 @@ export interface MemoryHolder {
 }
 
 /**
- * The budget for what all clients of the process make the gateway hold: heads and bodies of requests, complete or not, and
- * responses that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is
- * closed.
- *
- * @param limit bytes; omitted: a share of the heap
+ * The budget for what all clients make the gateway hold: requests, and responses that they do not read. A network can have
+ * half. Beyond a limit, the connection that holds the most is closed. @param limit bytes; omitted: a share of the heap
  */
 export function clientMemory(limit = Math.min(MOST, Math.max(LEAST, availableHeap() * SHARE))): MemoryBudget {
   return new MemoryBudget(limit);

@@ -50,11 +50,7 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
     });
   }
 
-  /**
-   * Ends idle connections, and lets the others finish what they have under way. Call it repeatedly.
-   *
-   * @returns the number of connections left
-   */
+  /** Ends idle connections, and lets the others finish what is under way. Call it repeatedly. @returns how many are left */
   finish(): number {
     const clients = [...this];
     for (const client of clients) client.finish();

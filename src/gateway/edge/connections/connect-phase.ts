@@ -51,13 +51,13 @@ export function internalLookup({
   relays,
 }: {
   endpoints: Pick<EndpointDirectory, 'internal'>;
-  relays?: { internalFor(client: Socket, address: InternalAddress): GatewayEndpoint | undefined } | null;
+  relays: { internalFor(client: Socket, address: InternalAddress): GatewayEndpoint | undefined } | null;
 }): InternalLookupFor {
   return (client) => (protocol, host, port) =>
     endpoints.internal(protocol, host, port) ?? relays?.internalFor(client, { protocol, host, port });
 }
 
-export type ConnectResult =
+type ConnectResult =
   | { readonly kind: 'upstream' }
   | { readonly kind: 'rejected' }
   | { readonly kind: 'internal'; readonly url: string; readonly target: GatewayEndpoint };
@@ -81,7 +81,7 @@ export function runConnectPhase(
 }
 
 /** A record of the rules that act on a connection, for those who watch the endpoint; undefined when nobody does. */
-export function recordFor(connection: ClientConnection, { feed }: GatewayEndpoint): RuleRecord | undefined {
+function recordFor(connection: ClientConnection, { feed }: GatewayEndpoint): RuleRecord | undefined {
   if (feed !== null) connection.record = new RuleRecord();
   return connection.record;
 }
@@ -160,10 +160,7 @@ interface AdmittedEndpoint extends Admission {
   inside: ClientConnection | null;
 }
 
-/**
- * Takes HTTP connections through the phase on_tcp_connect. Over HTTP, the endpoint is known only with a request, so the
- * phase runs with a connection's first request for each endpoint.
- */
+/** Takes HTTP connections through on_tcp_connect with the first request for each endpoint: before, it is not known. */
 export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
   readonly #admitted = new WeakMap<Socket, AdmittedEndpoint>();

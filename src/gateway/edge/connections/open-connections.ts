@@ -41,10 +41,7 @@ const HALF_CLOSED_MS = 5 * 60_000;
 /** The same once the client's connection has closed. Meanwhile, the upstream reads what the client has sent. */
 const LEFT_MS = 30_000;
 
-/**
- * Pipes in both directions. The end of one stream ends the other; an error or a reset resets the other. An upstream that
- * never ends its side does not keep its stream.
- */
+/** Pipes in both directions: an end ends the other side, an error or reset resets it; an upstream that never ends is cut. */
 export function pipeBoth(client: Duplex, upstream: Duplex): void {
   pipe(client, upstream);
   pipe(upstream, client);

@@ -45,11 +45,7 @@ export class ChunkedDecoder {
     this.#extensions = 0;
   }
 
-  /**
-   * Reads up to the end of the next piece, of the body, or of the bytes; returns the position after that.
-   *
-   * @throws {MalformedMessage}
-   */
+  /** Reads up to the end of the next piece, the body or the bytes; returns the position after. @throws {MalformedMessage} */
   take(bytes: Buffer, from: number): number {
     this.piece = null;
     for (let at = from; at < bytes.length; at++) {

@@ -49,17 +49,9 @@ export interface ClientResponse {
   readonly chunkedEncoding: boolean;
   /** Called with the head once it is set; null when nobody looks. */
   onHead: ((status: number, headers: readonly string[]) => void) | null;
-  /**
-   * Sets the head. It is sent with the start of the body, or by {@link flushHeaders}.
-   *
-   * @throws {Error} when a header contains invalid characters
-   */
+  /** Sets the head, which leaves with the start of the body or by {@link flushHeaders}. @throws {Error} when it is invalid */
   writeHead(status: number, headers: string[], reason?: string): void;
-  /**
-   * Sends an interim response, 1xx except 101, before the head.
-   *
-   * @throws {Error} when a header contains invalid characters
-   */
+  /** Sends an interim response, 1xx except 101, before the head. @throws {Error} for invalid characters in a header */
   writeInterim(status: number, headers: readonly string[], reason?: string): void;
   flushHeaders(): void;
   /** Buffers writes until {@link uncork}, so that they are sent together. */

@@ -18,11 +18,8 @@ interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed'
 }
 
 /**
- * Answers a request with an error of the edge: a small page for browsers, JSON for other clients.
- * Does nothing once a response has begun.
- *
- * @param more further headers, flat name, value list
- * @param link where the page leads next
+ * Answers a request with an error of the edge, unless a response has begun: a small page for browsers, else JSON.
+ * @param more further headers, flat name, value list; `link`: where the page leads next
  */
 export function answerError(
   req: AnsweredRequest,
@@ -51,10 +48,7 @@ export function answerError(
   res.end(body);
 }
 
-/**
- * Closes the connection after a final response to `Expect: 100-continue`. The client may or may not send its body then
- * (RFC 9110, 10.1.1), so the next bytes would be ambiguous.
- */
+/** Closes after a final response to `Expect: 100-continue`: the client may or may not send its body (RFC 9110, 10.1.1). */
 export function closeUnlessBodyRead(req: AnsweredRequest, res: Pick<ClientResponse, 'shouldKeepAlive'>): void {
   if (req.headers.expect !== undefined && !req.complete) res.shouldKeepAlive = false;
 }

@@ -73,11 +73,7 @@ export class HeaderBlock {
     if (before !== '') this.#bytes.add(Buffer.from(before, 'latin1'));
   }
 
-  /**
-   * Takes the bytes that belong to the block, and returns the position after them.
-   *
-   * @throws {HeadersTooLong}
-   */
+  /** Takes the bytes that belong to the block; returns the position after them. @throws {HeadersTooLong} */
   take(bytes: Buffer, at: number): number {
     if (this.#bytes.length === 0) {
       // Usually the whole block arrives at once; the body after it need not be decoded.

@@ -22,16 +22,10 @@ export const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
 const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
 
-/**
- * Header lines up to the end of the text (RFC 9110, 5.5 and 5.6.2). Folded lines, which start with white space, are
- * invalid (RFC 9112, 5.2).
- */
+/** Header lines up to the end of the text (RFC 9110, 5.5 and 5.6.2). Folded ones are invalid (RFC 9112, 5.2). */
 const FIELDS = /(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/y;
 
-/**
- * @returns a flat name, value list
- * @throws {MalformedMessage}
- */
+/** @returns a flat name, value list @throws {MalformedMessage} */
 export function parseFields(text: string, at: number): string[] {
   FIELDS.lastIndex = at;
   if (!FIELDS.test(text)) throw new MalformedMessage('malformed header line');
@@ -70,10 +64,7 @@ export function isPersistent(connection: string | undefined, isHttp10: boolean):
 /** More header lines than any client sends. */
 export const MAX_HEADER_LINES = 200;
 
-/**
- * The name in a Host header or SNI, as endpoints are registered: in lower case, without port, and without the trailing dot
- * of an absolute name.
- */
+/** The name in a Host header or SNI, as endpoints are registered: in lower case, without port and trailing dot. */
 export function hostNameOf(host: string): string {
   const colon = host.indexOf(':', host.startsWith('[') ? host.indexOf(']') : 0);
   let name = colon === -1 ? host : host.slice(0, colon);
@@ -112,19 +103,15 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   ERROR_CODE_HEADER,
 ]);
 
-export interface Forwarded {
+interface Forwarded {
   address: string;
   protocol: 'http' | 'https';
 }
 
 /**
- * The headers of a request for the upstream: names, order and duplicates as the client sent them, without those of the
- * client's connection, and with the X-Forwarded headers. Names with underscores are left out when upstreams could take
- * them for a header that the gateway writes or removes.
- *
- * @param raw flat name, value list
- * @param connection the request's Connection header, which may name further headers to remove
- * @param from null: another gateway writes the X-Forwarded headers
+ * The headers of a request for the upstream, as the client sent them, without those of its connection and without names with
+ * underscores that upstreams could take for the gateway's. @param raw flat name, value list; `connection`: the Connection
+ * header, which may name further ones to remove; `from`: for the X-Forwarded headers, null: another gateway writes them
  */
 export function requestHeaders(
   raw: readonly string[],
@@ -167,7 +154,6 @@ function appendTo(headers: string[], at: number, name: string, value: string): v
 
 /**
  * The headers of a response for the client, without those of the upstream's connection and the mark of the edge's errors.
- *
  * @param status 1xx and 204 have neither body nor length (RFC 9110, 8.6)
  */
 export function responseHeaders(raw: readonly string[], connection: string | undefined, status: number): string[] {

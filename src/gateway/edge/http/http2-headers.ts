@@ -58,9 +58,8 @@ const SENT_ONCE: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Converts headers for Node's HTTP/2: names in lower case, repeated ones kept separate where possible. Values such as
- * challenges and gRPC's binary metadata contain commas, so not every reader can split a joined one again.
- *
+ * Headers for Node's HTTP/2: names in lower case, repeated ones separate where possible, as values such as challenges have
+ * commas.
  * @throws {Error} when a field contains invalid characters
  */
 export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {

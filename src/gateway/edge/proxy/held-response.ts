@@ -23,10 +23,8 @@ export class HeldResponse {
   #length = 0;
   #end: End | null = null;
   #reading: Reading | null = null;
-  /** Bytes counted in the memory for bodies that policies read. */
   #counted = 0;
 
-  /** @param memory for bodies that policies read */
   constructor(private readonly memory: () => MemoryBudget) {}
 
   add(piece: Buffer): void {

@@ -36,7 +36,7 @@ interface Upstream {
   upgraded: Set<Duplex>;
 }
 
-export interface HttpProxyOptions {
+interface HttpProxyOptions {
   limits: UpstreamLimits;
   /** Finds internal endpoints for the requests of a client. */
   internal: InternalLookupFor;

@@ -8,11 +8,7 @@ import { mayHaveBody } from '../http/headers.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { sinkFor } from './response-writer.ts';
 
-/**
- * Answers a request as its policy decided. The response phase runs first, unless the policy refused the request.
- *
- * @returns rejects when that fails; undefined when it is done
- */
+/** Answers as the policy decided, after the response phase unless it refused. @returns rejects when that fails */
 export function answerByPolicy(
   request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,

@@ -16,10 +16,7 @@ export function bodyMemory({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>
   return memory.shareOf(clientNetwork(remoteAddress));
 }
 
-/**
- * Streams a request's body to the upstream. Stopping it is safe: when the upstream answers before it has read everything,
- * the client's connection stays open for the response.
- */
+/** Streams a request's body to the upstream. It can stop: the client's connection stays open for an early response. */
 export class RequestBody {
   readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
@@ -28,7 +25,6 @@ export class RequestBody {
   readonly #buffered = new ByteBlocks();
   #readToEnd = false;
   #gaveUp = false;
-  /** Bytes counted in the memory of all. */
   #counted = 0;
   #memory: MemoryBudget | null = null;
   readonly #readMs: number;

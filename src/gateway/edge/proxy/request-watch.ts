@@ -59,7 +59,6 @@ export class RequestWatch {
     this.#isForwarded = false;
   }
 
-  /** The policy has sent the request to an internal endpoint. */
   forwarded(): void {
     this.#isForwarded = true;
   }

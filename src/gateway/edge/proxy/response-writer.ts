@@ -7,7 +7,7 @@ import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { eventStream } from './event-stream.ts';
 
-export interface BodySink extends Pick<ClientResponse, 'write'> {
+interface BodySink extends Pick<ClientResponse, 'write'> {
   end(last?: Buffer): unknown;
   once(event: 'drain', listener: () => void): unknown;
 }
@@ -30,7 +30,7 @@ export class ResponseWriter {
   constructor(
     private readonly res: ClientResponse,
     private connection: UpstreamLink | null,
-    private readonly sink: BodySink = res,
+    private readonly sink: BodySink,
   ) {}
 
   /** Schedules the head, with the part of the body that arrives in this turn. */
@@ -129,10 +129,7 @@ export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySin
   return passingOn(eventStream(request, response), sink, res);
 }
 
-/**
- * A stream that compresses what is written to it and sends it as the body of a response. It takes no more when the
- * processor time for compression is used up, until some is left again.
- */
+/** A stream that compresses a response's body. It takes no more while the processor time for compression is used up. */
 export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes }: Compression): Transform {
   const encoder = ENCODERS[encoding]();
   const compress = encoder._transform;

@@ -24,10 +24,7 @@ const PING_EVERY = 60_000;
 
 type Done = (error?: Error | null) => void;
 
-/**
- * The bytes in a client's WebSocket messages; the upstream's go out as binary messages. In both directions, the end is a
- * close frame; a connection that closes without one is an error.
- */
+/** The bytes in a client's WebSocket messages; the upstream's go out as binary ones. The end is a close frame. */
 export class WebSocketStream extends Duplex {
   readonly #socket: Socket;
   readonly #reader: FrameReader;

@@ -25,7 +25,7 @@ const SUBPROTOCOL = 'binary';
 
 const SWITCHING_PROTOCOLS = 101;
 
-export interface ConvertedClient {
+interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;
   onConnected: OnConnected;
@@ -42,10 +42,7 @@ export function rejectPlainRequest({ req, res, body }: EdgeRequest): void {
   answerError(req, res, error, ['sec-websocket-version', VERSION]);
 }
 
-/**
- * Converts between a client's binary WebSocket messages and the raw bytes of the upstream (ngrok's documentation,
- * "Websocket TCP Converter").
- */
+/** Converts WebSocket messages to bytes of the upstream and back (ngrok's documentation, "Websocket TCP Converter"). */
 export function convertWebSocket(request: EdgeRequest, client: ConvertedClient): void {
   const key = request.req.headers['sec-websocket-key'] ?? '';
   if (!isWebSocket(request, key)) {
@@ -65,6 +62,8 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
 function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
   const { from, upgrade, onConnected, counters } = client;
   const { req, res, endpoint, policy } = request;
+  // It left while the policy ran: nothing would end the stream.
+  if (req.socket.destroyed) return;
   let upstream: Duplex;
   try {
     upstream = openUpstream(endpoint, from);

@@ -5,7 +5,6 @@ import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-cha
 export class LinkChannel implements ByteChannel {
   receiver: ByteReceiver = { onData() {}, onEnd() {} };
   #link: Duplex | null = null;
-  /** Written before the link was open. */
   #early: Buffer[] = [];
   #hasEnded = false;
   #isPaused = false;

@@ -3,7 +3,6 @@ import { connect, type Socket } from 'node:net';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/** Another gateway of the cluster. */
 export interface NodePlace {
   readonly id: string;
   /** Of its HTTPS port, as other nodes reach it. */
@@ -41,10 +40,8 @@ const KEEP_ALIVE_MS = 10_000;
 export type OnFailure = (node: NodePlace, error: unknown) => void;
 
 /**
- * Connects to a node, or to the next one that serves the same.
- *
- * @param onFailure called for each that cannot be reached
- * @param begin says what the connection is for; if it throws, the next node is tried, too
+ * Connects to a node, or to the next one that serves the same; `begin` says what for. `onFailure` is called for each that
+ * fails.
  * @throws the system's error of the last one, {@link DeadlineExceeded}, or what `begin` throws
  */
 export async function connectTo(

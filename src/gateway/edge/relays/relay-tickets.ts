@@ -15,7 +15,6 @@ export type NodeQuestion = 'counted' | 'metrics';
 export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | number;
 
 interface Ticket {
-  /** Id of the node that it is for. */
   to: string;
   /** When it was made, in Unix milliseconds. */
   at: number;
@@ -41,17 +40,11 @@ const MAX_NONCES = 200_000;
  * with a key that all nodes have, for one node, once, and for seconds only.
  */
 export class RelayTickets {
-  /** What their key is derived for. */
   static readonly PURPOSE = 'relay';
   readonly #used = new BoundedMap<string, true>(MAX_NONCES);
   readonly #began: number;
 
-  /**
-   * @param key the same for all nodes
-   * @param self id of this node
-   * @param now Unix milliseconds that nodes agree on; may be set back
-   * @param uptime milliseconds that only grow
-   */
+  /** @param key the same for all nodes; `now`: Unix milliseconds that they agree on; `uptime`: milliseconds that only grow */
   constructor(
     private readonly key: string,
     private readonly self: string,
@@ -61,20 +54,13 @@ export class RelayTickets {
     this.#began = uptime();
   }
 
-  /**
-   * @param use.isLast whether not even its requests go on to a further node
-   * @returns the header of a connection to another node
-   */
+  /** @param use.isLast not even its requests go on to a further node @returns the header of a connection to another node */
   issue(ends: ConnectionEnds, to: string, use: Partial<RelayedFor> = {}): Buffer {
     const ticket: Ticket = { port: 'tls', isLast: false, ...use, to, at: this.now(), nonce: randomUUID() };
     return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
   }
 
-  /**
-   * @param bytes the header, as it was received
-   * @returns what the connection is for; null when it is of nobody who has the key, for another node, too old, or was used
-   *   before
-   */
+  /** @returns what the connection is for; null without the key, for another node, when it is too old, or was used before */
   redeem(bytes: Buffer, header: ParsedProxyHeader): RelayedFor | null {
     const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return null;

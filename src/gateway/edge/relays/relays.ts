@@ -19,7 +19,7 @@ import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
 /** Answers other nodes, and takes connections that they have passed on. */
-export interface RelayedConnections {
+interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
   answer(question: NodeQuestion): Promise<string>;
@@ -58,7 +58,6 @@ export class Relays {
   };
   #reading = 0;
   readonly #relayed = new WeakMap<Socket, RelayedFor>();
-  /** Set by the parts that serve them. */
   readonly accept: Partial<RelayedConnections> = {};
 
   /** Connections that are passed on: when their last answer came, and how much had been sent before. */
@@ -113,9 +112,7 @@ export class Relays {
   }
 
   /**
-   * The node that a connection to the port for plain HTTP is for, by its first request.
-   *
-   * @param client nothing of it has been read, nor is it by this
+   * The node that a connection to the port for plain HTTP is for, by its first request, of which nothing is read.
    * @param patienceMs for the first request to name its host
    */
   async nodeForHttp(client: Socket, patienceMs: number): Promise<NodePlace | undefined> {
@@ -186,11 +183,7 @@ export class Relays {
     });
   }
 
-  /**
-   * Ends the connections that are passed on, and on which nothing waits for an answer.
-   *
-   * @returns how many are left
-   */
+  /** Ends passed-on connections on which nothing waits for an answer. @returns how many are left */
   closeIdle(): number {
     const now = performance.now();
     for (const [link, { client, written, at }] of this.#links) {
@@ -202,11 +195,9 @@ export class Relays {
   }
 
   /**
-   * Takes a connection of another node: from now on, its client is who that node says.
-   *
-   * @param socket has received something that is no ClientHello, which is unread
-   * @returns whether it is a node's and over TLS, so that its ClientHello comes next; or whether it has been taken care of. If
-   *   it is not a node's, nothing of it is read
+   * Takes a connection of another node: from now on, its client is who that node says. `socket` has unread bytes, no
+   * ClientHello.
+   * @returns whether its ClientHello comes next, or it has been taken care of; null: no node's, and nothing of it is read
    */
   async receive(socket: Socket): Promise<'tls' | 'served' | null> {
     const header = await peek(socket, parseProxyHeader);
@@ -234,11 +225,7 @@ async function answered(link: Socket): Promise<void> {
   if (link.readableLength === 0) throw new Error('the gateway has ended the connection');
 }
 
-/**
- * Target and host of an HTTP/1.1 request.
- *
- * @returns undefined when they have not arrived yet; null when it is no request, or names no host
- */
+/** Target and host of an HTTP/1.1 request; undefined: they have not arrived yet; null: no request, or it names no host */
 function parseHead(bytes: Buffer): { target: string; host: string } | null | undefined {
   const text = bytes.toString('latin1', 0, MAX_HEAD).replace(/^(?:\r?\n)+/, '');
   if (!/^[!-~]*(?:[ \r]|$)/.test(text)) return null;

@@ -12,6 +12,9 @@ import {
 } from 'node:tls';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import { ApiError } from '../../../lib/errors.ts';
+import { availableMemory, MemoryBudget } from '../../../lib/memory-budget.ts';
+import { clientNetwork, hostOf } from '../../../lib/network/ip-address.ts';
 import { type ConnectionEnds, parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
@@ -47,10 +50,7 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly forwardsTo = '';
   readonly traffic = new EndpointTraffic();
 
-  /**
-   * @param open opens a connection for a client
-   * @param writesForwarded see {@link GatewayEndpoint}
-   */
+  /** @param open opens a connection for a client; `writesForwarded`: see {@link GatewayEndpoint} */
   constructor(
     readonly protocol: EndpointProtocol,
     readonly host: string,
@@ -83,6 +83,18 @@ function endsOf({ localAddress, localPort, remoteAddress, remotePort }: Socket):
   };
 }
 
+const MIB = 1_048_576;
+/** What a connection to another node takes at most, as measured: TLS, and bytes that it has yet to pass on. */
+const LINK_BYTES = 128 * 1024;
+/** Share of the machine's or container's memory for those connections. */
+const LINK_SHARE = 1 / 8;
+const [LEAST_LINKS, MOST_LINKS] = [32 * MIB, 512 * MIB];
+
+const tooManyLinks = () =>
+  new ApiError(503, 'ERR_NGROK_3007', 'This gateway has too many connections to the gateway that serves this.', {
+    retryAfter: 1,
+  });
+
 /** Names at other nodes that requests have lately been for. */
 const MAX_ENDPOINTS = 4096;
 
@@ -96,25 +108,31 @@ export interface RemoteEndpointsOptions {
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
   onFailure: OnFailure;
-  /** A name has had no request for long. */
+  /** Bytes for connections to other nodes; omitted: a share of the memory. */
+  linkMemory?: number;
   forget: (endpoint: RemoteEndpoint) => void;
 }
 
 /** What other nodes serve of the requests that are decrypted here. */
 export class RemoteEndpoints {
-  /** By node, scheme and name. */
   readonly #endpoints = new Map<string, RemoteEndpoint>();
   #authorities: SecureContext | undefined;
+  readonly #memory: MemoryBudget;
 
-  constructor(private readonly options: RemoteEndpointsOptions) {}
+  constructor(private readonly options: RemoteEndpointsOptions) {
+    const share = Math.min(MOST_LINKS, Math.max(LEAST_LINKS, availableMemory() * LINK_SHARE));
+    this.#memory = new MemoryBudget(options.linkMemory ?? share);
+  }
 
   at(scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
     const node = this.options.nodes.withShared(scheme, host);
     if (node === undefined) return undefined;
     const open = (from: ClientInfo) =>
-      scheme === 'https'
-        ? this.#openSecured(from, node, { port: 'tls' }, host)
-        : this.#open(from, node, { port: 'http' });
+      this.#limited(from, () =>
+        scheme === 'https'
+          ? this.#openSecured(from, node, { port: 'tls' }, host)
+          : this.#open(from, node, { port: 'http' }),
+      );
     return this.#endpoint(`${node.id} ${scheme}://${host}`, () => new RemoteEndpoint(scheme, host, open, true));
   }
 
@@ -123,10 +141,13 @@ export class RemoteEndpoints {
     const node = nodes.withInternal(address);
     if (node === undefined) return undefined;
     const { protocol, host, port } = address;
+    const use = { port: isHttp(protocol) ? ('tls' as const) : ('stream' as const), internal: address };
     const open = (from: ClientInfo) =>
-      from.passthrough
-        ? this.#open(from, node, { port: 'tls', internal: address })
-        : this.#openSecured(from, node, { port: isHttp(protocol) ? 'tls' : 'stream', internal: address }, commonName);
+      this.#limited(from, () =>
+        from.passthrough
+          ? this.#open(from, node, { port: 'tls', internal: address })
+          : this.#openSecured(from, node, use, commonName),
+      );
     const key = `${node.id} internal ${protocol}://${host}:${port}`;
     return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
   }
@@ -146,6 +167,22 @@ export class RemoteEndpoints {
     } finally {
       link.destroy();
     }
+  }
+
+  /**
+   * Opens a connection unless they are too many: a client over HTTP/2 can need one for each of its requests. A client network
+   * leaves as much for others as it takes.
+   *
+   * @throws {ApiError} 503
+   */
+  #limited({ address }: ClientInfo, open: () => Promise<Duplex>): Promise<Duplex> {
+    const share = this.#memory.shareOf(clientNetwork(hostOf(address)));
+    if (!share.leavesRoom(LINK_BYTES)) throw tooManyLinks();
+    share.reserve(LINK_BYTES);
+    const release = () => share.release(LINK_BYTES);
+    const opening = open();
+    opening.then((link) => (link.closed ? release() : link.once('close', release)), release);
+    return opening;
   }
 
   #endpoint(key: string, make: () => RemoteEndpoint): RemoteEndpoint {

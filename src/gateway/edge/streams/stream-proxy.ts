@@ -12,8 +12,7 @@ import { resetConnection } from '../http/error-response.ts';
 import { meetsClientDemands } from '../tls/handshakes.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 
-export interface StreamProxyOptions {
-  /** Finds the endpoints that policies forward to; left out: there are none. */
+interface StreamProxyOptions {
   internal?: InternalLookupFor;
   /** Milliseconds without a byte in either direction after which a connection is closed. */
   idleTimeout?: number | undefined;
@@ -23,7 +22,7 @@ export interface StreamProxyOptions {
   log: Log;
 }
 
-export interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
+interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
   /** Endpoints whose policies have forwarded it; it ends when one of them goes offline. */
   through?: readonly GatewayEndpoint[];
 }

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
@@ -12,19 +11,16 @@ import type { Relays } from '../relays/relays.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
-export interface TcpListenersOptions {
+interface TcpListenersOptions {
   host: string;
   endpoints: Pick<EndpointDirectory, 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
   };
-  /** Finds the endpoints that policies forward to. */
   internal: InternalLookupFor;
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   connections: number;
-  /** Whether an IP restriction refuses a client. */
   isRefused: RefusesClient;
-  /** Left out: this gateway is the only one. */
-  relays?: Relays | null;
+  relays: Relays | null;
   balancers: LoadBalancers | null;
   counters: EdgeCounters;
   log: Log;
@@ -35,7 +31,7 @@ const MAX_CONNECTIONS = 8192;
 
 interface OpenPort {
   readonly server: Server;
-  readonly listening: Promise<unknown>;
+  readonly listening: Promise<void>;
   accept(client: Socket): void;
   /** How many want it to be open. */
   holders: number;
@@ -47,6 +43,7 @@ export class TcpListeners implements PortOpener {
   readonly #clients = new Set<Socket>();
   readonly #total: ConnectionSlots;
   readonly #streams: StreamProxy;
+  #isStopped = false;
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
   constructor(private readonly options: TcpListenersOptions) {
@@ -57,6 +54,7 @@ export class TcpListeners implements PortOpener {
   }
 
   async open(port: number): Promise<void> {
+    if (this.#isStopped) throw new Error('the gateway stops');
     const opened = this.#ports.get(port) ?? this.#listen(port);
     this.#ports.set(port, opened);
     opened.holders += 1;
@@ -80,8 +78,12 @@ export class TcpListeners implements PortOpener {
       noteArrival();
       identified(socket);
     });
-    server.listen(port, host);
-    const listening = once(server, 'listening').then(() => {
+    const listening = new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.once('close', () => reject(new Error('closed before it was open')));
+      server.listen(port, host, resolve);
+    });
+    server.once('listening', () => {
       server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));
     });
     return { server, listening, accept, holders: 0 };
@@ -105,6 +107,7 @@ export class TcpListeners implements PortOpener {
   }
 
   stop(): void {
+    this.#isStopped = true;
     this.options.endpoints.off('removed', this.#onRemoved);
     for (const { server } of this.#ports.values()) server.close();
     this.#ports.clear();

@@ -1,6 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 
-export interface AgentServer {
+interface AgentServer {
   accept(secured: TLSSocket): void;
 }
 
@@ -31,10 +31,7 @@ export class AgentConnections {
     });
   }
 
-  /**
-   * Detects what a client without a host name speaks: muxado is an agent, anything else HTTP. SDKs send no host name when
-   * their server address is an IP address.
-   */
+  /** Detects what a client without a host name speaks, as SDKs that connect to an IP address: muxado, or else HTTP. */
   detect(secured: TLSSocket, onHttp: () => void): void {
     secured.on('error', () => {});
     const timer = setTimeout(() => secured.destroy(), this.silenceTimeout);

@@ -4,10 +4,10 @@ import type { DomainCertificates } from '../../certificates/domain-certificates.
 import type { CertifiedKey, Leaf } from '../../certificates/local-ca/certificate-files.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 
-export interface CertificateSelectionOptions {
+interface CertificateSelectionOptions {
   ca: LocalCa;
   /** Certificates of reserved domains; they take precedence over those of the local CA. */
-  domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
+  domains: Pick<DomainCertificates, 'pairFor'>;
   defaultNames: readonly string[];
   /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
   servedAs: (name: string) => string | null;
@@ -37,10 +37,7 @@ export class CertificateSelection {
     await this.#default.leafFor('');
   }
 
-  /**
-   * @param name lower case; empty when the client named none
-   * @throws when a certificate cannot be issued
-   */
+  /** @param name lower case; empty when the client named none @throws when a certificate cannot be issued */
   async pairFor(name: string): Promise<CertifiedKey> {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
@@ -67,7 +64,7 @@ export class CertificateSelection {
   #domainPair(name: string): CertifiedKey | null {
     const { domains, log } = this.options;
     try {
-      return domains?.pairFor(name) ?? null;
+      return domains.pairFor(name);
     } catch (err) {
       log.error({ err, name }, 'domain certificate lookup failed');
       return null;
@@ -92,10 +89,7 @@ interface Entry {
   renewAt: number;
 }
 
-/**
- * The local CA's certificates by hostname, each issued on first use. Each name has its own certificate: many clients
- * reject a wildcard directly below a top-level name, for example localhost.
- */
+/** The local CA's certificates by hostname, issued on first use. One each: many clients reject wildcards like *.localhost. */
 export class CertificateCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
   readonly #now: () => number;

@@ -5,12 +5,12 @@ import { DeadlineSweep, PROGRESS_MS, Progress, type Timed } from '../../../lib/t
 import { TokenBuckets } from '../../../lib/time/token-bucket.ts';
 import { resetConnection } from '../http/error-response.ts';
 
-export interface IdleChoice {
+interface IdleChoice {
   isFrom(address: string | undefined): boolean;
   idleFor: number;
 }
 
-export interface ConnectionSlotsOptions {
+interface ConnectionSlotsOptions {
   limit: number;
   /** Closes the longest idle connection of a choice; returns false when all are busy. */
   closeIdle(choice: IdleChoice): boolean;

@@ -20,7 +20,7 @@ export interface HelloClient {
   handshakeDone(): void;
 }
 
-export interface HandshakeOptions {
+interface HandshakeOptions {
   /** Application protocols to offer; left out: no negotiation. */
   protocols?: string[];
   demands?: HandshakeDemands;
@@ -35,11 +35,7 @@ export class Handshakes {
     private readonly findAuthority: (id: string) => string | null,
   ) {}
 
-  /**
-   * When it fails, the connection is closed with the appropriate alert, and the result is null.
-   *
-   * @throws when no certificate is available, or a demand cannot be met
-   */
+  /** When it fails, the connection is closed with an alert, and the result is null. @throws when a demand cannot be met */
   async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION } = options;

@@ -15,7 +15,7 @@ const SESSION_WINDOW = 1_048_576;
 /** Concurrent requests when the upstream's settings have no limit (RFC 9113, 6.5.2). */
 const DEFAULT_STREAMS = 100;
 
-export interface SharedParts {
+interface SharedParts {
   endpoint: GatewayEndpoint;
   limits: UpstreamLimits;
   /** Waits for a stream when the agent has none free. */

@@ -30,10 +30,7 @@ const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;
 const DIGITS = /^\d{1,15}$/;
 const IDLE_SECONDS = /(?:^|[, \t])timeout=(\d{1,9})(?:[, \t]|$)/i;
 
-/**
- * @param text Latin-1, every line with its CR LF, without the empty line that ends it
- * @throws {MalformedMessage}
- */
+/** @param text Latin-1, lines with CR LF, without the empty line that ends it @throws {MalformedMessage} */
 function parseResponseHead(text: string): ResponseHead {
   const lineEnd = text.indexOf('\r\n');
   const line = STATUS_LINE.exec(text.slice(0, lineEnd));
@@ -41,9 +38,7 @@ function parseResponseHead(text: string): ResponseHead {
   return headOf(Number(line[2]), line[3] ?? '', line[1] === '0', parseFields(text, lineEnd + 2));
 }
 
-/**
- * Whether the beginning of a head cannot become a valid one. Finds most faults early; a complete head is checked in full.
- */
+/** Whether the beginning of a head cannot become a valid one: finds most faults early. A complete head is checked in full. */
 function cannotBecomeHead(text: string): boolean {
   if (!(text.startsWith(STATUS_START) || STATUS_START.startsWith(text))) return true;
   // The LF after a final CR may still arrive.
@@ -105,7 +100,6 @@ export class ResponseParser {
   head: ResponseHead | null = null;
   #events: ResponseEvents | null = null;
   readonly #block: HeaderBlock;
-  /** Made for the first chunked body. */
   #chunks: ChunkedDecoder | null = null;
   #state: State = 'idle';
   #bodyless = false;
@@ -164,10 +158,7 @@ export class ResponseParser {
     this.#events = null;
   }
 
-  /**
-   * @returns how many of the bytes belong to the response
-   * @throws {MalformedMessage} the connection is unusable then
-   */
+  /** @returns how many bytes belong to the response @throws {MalformedMessage} the connection is unusable then */
   push(bytes: Buffer): number {
     let at = 0;
     this.#started = true;

@@ -22,11 +22,10 @@ export class StreamQueue {
   constructor(private readonly timeout: number) {}
 
   /**
-   * Opens a stream now, or when it is its turn; returns a function that leaves the queue.
-   *
-   * @param client `ip:port`, or `[ip]:port` for IPv6
-   * @param onFailure receives errors, and {@link StreamsExhausted} after the timeout: at once when nobody was served for half
-   * of it and others of the same network are waiting
+   * Opens a stream now, or when it is its turn; returns a function that leaves the queue. `client` is `ip:port`, `[ip]:port`
+   * for IPv6.
+   * @param onFailure gets errors, and {@link StreamsExhausted} after the timeout: at once when nobody was served for half of
+   * it and others of the same network are waiting
    */
   enter<T>(
     client: string,

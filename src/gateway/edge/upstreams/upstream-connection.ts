@@ -38,10 +38,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #wholeRequestSent = false;
   /** Whether the upstream has to read before more of the body can be sent. */
   #full = false;
-  /**
-   * When a response's head or reading a body is overdue, or an idle connection is closed; in milliseconds of
-   * `performance.now()`.
-   */
+  /** When a response's head or reading a body is overdue, or an idle connection is closed; by `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
   #counted = 0;

@@ -6,7 +6,6 @@ import type { ResponseEvents, ResponseHead } from './response-parser.ts';
 export interface UpstreamLimits {
   /** Until the head of a response has arrived, counted from the last part of the request that was sent. */
   responseTimeout: number;
-  /** How long an idle stream stays open for the next request. */
   keepAlive: number;
   maxHeaderSize: number;
   /** How long a request waits for a stream when the agent has reached its limit. */
@@ -27,7 +26,6 @@ export interface OutgoingRequest {
 export interface ExchangeEvents extends ResponseEvents {
   /** The head has been sent; the body may follow. */
   onSent(): void;
-  /** There is room for more of the body. */
   onDrain(): void;
   /** @param rest bytes that followed the head */
   onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void;
@@ -37,7 +35,6 @@ export interface ExchangeEvents extends ResponseEvents {
 export interface UpstreamLink {
   /** Whether the connection has answered a request before, and may have become stale. */
   readonly reused: boolean;
-  /** Whether no byte of the response has arrived. */
   readonly unanswered: boolean;
   /** @throws {Error} when the request contains invalid characters */
   send(request: OutgoingRequest, user: ExchangeEvents): void;

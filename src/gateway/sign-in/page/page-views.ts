@@ -18,14 +18,12 @@ export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash(
 /** Where the page has its script. */
 export const PASSKEY_SCRIPT = '/passkeys.js';
 
-/** Where somebody is on the way to. */
 export interface SignInDestination {
   /** As the endpoint has sealed it. */
   readonly request: string;
   readonly host: string;
 }
 
-/** What a form shows when it is shown again. */
 interface Again {
   readonly email?: string;
   readonly problem: string;

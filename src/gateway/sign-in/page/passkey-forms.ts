@@ -9,7 +9,6 @@ const MAX_USED = 1_000;
 /** ES256, Ed25519, RS256. */
 export const ALGORITHMS = [-7, -8, -257];
 
-/** A form that the page's script fills in. */
 export interface PasskeyForm {
   readonly kind: 'create' | 'get';
   readonly action: string;
@@ -29,10 +28,7 @@ export class PasskeyForms {
   readonly #seal: CookieSeal<Ticket>;
   readonly #used = new BoundedMap<string, true>(MAX_USED);
 
-  /**
-   * @param host whose passkeys they are
-   * @param wallClock milliseconds since 1970
-   */
+  /** @param host whose passkeys they are; `wallClock`: milliseconds since 1970 */
   constructor(
     keyFor: (purpose: string) => string,
     private readonly host: string,

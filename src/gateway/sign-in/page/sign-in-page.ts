@@ -67,7 +67,7 @@ const HEADERS = {
   'Cache-Control': 'no-store',
 };
 
-export interface SignInPageDependencies {
+interface SignInPageDependencies {
   readonly store: Store;
   readonly people: PeopleProvider;
   /** IP restrictions of endpoints, to which this page leads. */

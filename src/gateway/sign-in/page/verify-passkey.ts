@@ -63,9 +63,7 @@ export async function createdPasskey(
 }
 
 /**
- * Finds out who signs in with a passkey.
- *
- * @param find looks up the passkey that the response names
+ * Finds out who signs in with a passkey; `find` looks up the one that the response names.
  * @returns the passkey, with its counter as of now; null when it is unknown, or the response not what was asked for
  */
 export async function usedPasskey(

@@ -10,20 +10,15 @@ import { applied, SharedWrites } from './shared-writes.ts';
 interface JoinOptions {
   /** Of the shared database, see {@link Postgres}. */
   url: string;
-  /**
-   * `in`: content of its own may become that of an empty shared database, or of one that it was moved away from; `out`: it is about
-   * to be moved away; null: neither.
-   */
+  /** `in`: content of its own may become that of an empty or ended shared database; `out`: it is about to be moved away. */
   moves: 'in' | 'out' | null;
   log: Log;
 }
 
 /**
  * Makes a gateway's database a copy of a shared one, and what nobody has used yet a shared one with its content.
- *
  * @returns the queue of its writes, which does not follow the changes of others yet
- * @throws {OperatorError} when it has content of its own, or is the copy of another one; and when the shared database cannot
- *   be reached and there is no copy yet
+ * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
 export async function joinShared(copy: ReplicaParts, { url, moves, log }: JoinOptions): Promise<SharedWrites> {
   const replica = new Replica(copy.engine);

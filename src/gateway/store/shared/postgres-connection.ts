@@ -26,9 +26,7 @@ export class PostgresConnection {
 
   /**
    * Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it.
-   *
-   * @throws {DatabaseAway} when it cannot be reached, or does not answer in time
-   * @throws {OperatorError} when it refuses a statement
+   * @throws {DatabaseAway} without an answer in time @throws {OperatorError} when it refuses a statement
    */
   async inTurn<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
     const client = await this.#connect();
@@ -78,6 +76,10 @@ export class PostgresConnection {
       await client.connect();
     } catch (error) {
       throw new DatabaseAway(messageOf(error), error);
+    }
+    if (this.#closed) {
+      void client.end().catch(() => {}); // broken already
+      throw new DatabaseAway('closed', null);
     }
     this.#client = client;
     return client;

@@ -99,11 +99,9 @@ export class Postgres {
   }
 
   /**
-   * Creates the tables where they are missing.
-   *
-   * @returns the position after the last commit; null for a database that nobody has used yet
-   * @throws {DatabaseAway} when it cannot be reached
-   * @throws {OperatorError} when it is too old, or its tables are from a newer version of this program
+   * Creates the tables where they are missing. @returns the position after the last commit; null: nobody has used it yet
+   * @throws {DatabaseAway} @throws {OperatorError} when it is too old, or its tables are from a newer version of this
+   * program
    */
   async prepare(): Promise<Position | null> {
     const [server] = await this.#query<{ version: string; ready: boolean }>(
@@ -126,11 +124,7 @@ export class Postgres {
     return { cluster: head.id, version: Number(head.version), batch: head.batch };
   }
 
-  /**
-   * Puts the first content into a database that nobody has used yet.
-   *
-   * @returns null when another gateway was faster
-   */
+  /** Puts the first content into a database that nobody has used yet. @returns null when another gateway was faster */
   async fill(rows: readonly SharedRow[]): Promise<Position | null> {
     const position = { cluster: randomUUID(), version: 1, batch: randomUUID() };
     const filled = await this.#query(
@@ -153,9 +147,7 @@ export class Postgres {
   }
 
   /**
-   * Ends the use of the database: a gateway moves everything away. It keeps its rows.
-   *
-   * @param id of that gateway
+   * Ends the use of the database, which keeps its rows: the gateway `id` moves everything away.
    * @returns another one that still serves it; null when nobody can use it any more
    */
   end(id: string): Promise<Node | null> {
@@ -177,9 +169,7 @@ export class Postgres {
   }
 
   /**
-   * Commits rows, if nobody else has committed since.
-   *
-   * @param seen the position up to which the caller knows everything
+   * Commits rows, if nobody else has committed since `seen`, up to which the caller knows everything.
    * @param batch random id, the same when a commit is tried again whose answer was lost
    * @returns the version of the commit; null when somebody else was faster
    */
@@ -234,7 +224,6 @@ export class Postgres {
     return { rows: found.flatMap(({ tbl, key, row }) => (tbl === null ? [] : [{ tbl, key, row }])), position };
   }
 
-  /** Forgets old commits and deletions. */
   async forget(): Promise<void> {
     await this.#query(
       `WITH old AS (
@@ -250,11 +239,9 @@ export class Postgres {
   }
 
   /**
-   * Makes a gateway one that serves this database, or the one. One that is silent may only be cut off, and serve: it stays one
-   * until it leaves, or somebody who knows {@link leave}s for it.
-   *
-   * @returns another one that is in its way, as one of them serves alone or it has the same address; null when this one serves
-   *   now
+   * Makes a gateway one that serves this database. One that is silent may still serve: it stays until somebody {@link
+   * leave}s for it.
+   * @returns one that is in its way: either serves alone, or it has the same address; null when this one serves now
    * @throws {OperatorError} when the database has ended
    */
   async enter({

@@ -75,9 +75,7 @@ export class Replica {
   }
 
   /**
-   * Runs changes and undoes them.
-   *
-   * @returns the rows as they would have become
+   * Runs changes and undoes them. @returns the rows as they would have become
    * @throws what `work` throws; SQLITE_BUSY while another process writes
    */
   tryOut(work: () => void): SharedRow[] {
@@ -127,7 +125,6 @@ export class Replica {
     return [...[...old.values()].map(({ tbl, key }) => ({ tbl, key, row: null })), ...changed];
   }
 
-  /** All rows of all tables. */
   rows(): SharedRow[] {
     return [...this.#tables.values()].flatMap((table) => {
       const sql = `SELECT ${keyOf(table)}, ${[...table.columns.keys()].join(', ')} FROM ${table.name} ORDER BY 1`;

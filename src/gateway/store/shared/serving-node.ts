@@ -5,18 +5,11 @@ import type { Node, Postgres } from './postgres.ts';
 /** What a gateway is told about those that serve its shared database. */
 export interface ServingEvents {
   /**
-   * This gateway must end.
-   *
-   * @param reason why it cannot serve, as the shared database says after this one has started without it; null: somebody has made
-   *   place for another gateway
+   * This gateway must end. @param reason why it cannot serve, as the shared database says after this one has started without
+   * it; null: somebody has made place for another gateway
    */
   onRemoved(reason: string | null): void;
-  /**
-   * Left out: it serves alone.
-   *
-   * @param nodes all that serve it
-   * @param askedAt when they were asked for, in milliseconds of `performance.now()`
-   */
+  /** Left out: it serves alone. @param nodes all that serve it, as of `askedAt`, in milliseconds of `performance.now()` */
   onNodes?(nodes: readonly Node[], askedAt: number): void;
 }
 
@@ -37,10 +30,7 @@ export class ServingNode {
     this.#renewAt = performance.now() + renewMs;
   }
 
-  /**
-   * @param applied the change up to which it has everything
-   * @throws {OperatorError} when another gateway is in its way
-   */
+  /** @param applied the change up to which it has everything @throws {OperatorError} when another gateway is in its way */
   async enter(applied: number): Promise<void> {
     try {
       await this.#enter(applied);

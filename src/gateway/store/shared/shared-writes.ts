@@ -94,9 +94,7 @@ export class SharedWrites implements WriteQueue {
 
   /**
    * Makes this a gateway that serves the shared database, and follows the changes of others until {@link stop}.
-   *
-   * @param renewMs how often it says that it serves, in milliseconds
-   * @throws {OperatorError} when another one is in its way
+   * @param renewMs how often it says that it serves, in milliseconds @throws {OperatorError} when another one is in its way
    */
   async serve(self: Pick<Node, 'address' | 'alone' | 'build'>, events: ServingEvents, renewMs: number): Promise<void> {
     const { postgres } = this.options;
@@ -128,11 +126,7 @@ export class SharedWrites implements WriteQueue {
     await this.options.postgres.forget();
   }
 
-  /**
-   * Applies what others have changed, and learns who they are: a gateway may just have begun to serve.
-   *
-   * @throws {DatabaseAway}
-   */
+  /** Applies what others have changed, and learns who they are: one may just have begun to serve. @throws {DatabaseAway} */
   refresh(): Promise<void> {
     return this.#inTurn(() => this.#follow());
   }

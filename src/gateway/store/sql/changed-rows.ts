@@ -20,11 +20,7 @@ export class ChangedRows {
     this.#tables = null;
   }
 
-  /**
-   * Those since the last call.
-   *
-   * @param elsewhere a number that changes with the changes of other processes
-   */
+  /** Those since the last call. @param elsewhere a number that changes with the changes of other processes */
   take(elsewhere: number): RowChanges {
     if (elsewhere !== this.#elsewhere) this.addAny();
     this.#elsewhere = elsewhere;

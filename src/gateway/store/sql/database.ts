@@ -105,9 +105,8 @@ export class Database {
   }
 
   /**
-   * Opens the database, and creates or upgrades it as needed. For a temporary copy, `unwritable` says why it is one.
-   *
-   * @throws {OperatorError} when the file is damaged, not a database, or from a newer version; it is then left unchanged
+   * Opens the database, and creates or upgrades it. For a temporary copy, `unwritable` says why it is one.
+   * @throws {OperatorError} when it is damaged, not a database, or from a newer version; it is then left unchanged
    */
   static open(file: string, { unwritable = null, older = 'upgrade' }: OpenOptions = {}): Database {
     let database: Database | null = null;
@@ -123,11 +122,7 @@ export class Database {
     }
   }
 
-  /**
-   * Opens a private, temporary copy of the database on another disk.
-   *
-   * @throws {OperatorError} also when no other disk has room for it
-   */
+  /** Opens a private, temporary copy of the database on another disk. @throws {OperatorError} also when none has room */
   static openCopy(file: string, older: OlderSchema, unwritable: DatabaseUnwritable): Database {
     checkLog(file);
     try {
@@ -291,10 +286,7 @@ export class Database {
     if (this.#caller !== null) this.#onChange?.(this.#caller, change);
   }
 
-  /**
-   * Copies the database into a new file while it stays in use. @throws {OperatorError} when the file exists or cannot be
-   * written
-   */
+  /** Copies the database into a new file while in use. @throws {OperatorError} when it exists or cannot be written */
   backup(file: string): void {
     createPrivately(file);
     try {
@@ -361,10 +353,7 @@ export class Database {
     return `${inodeOf('')} ${inodeOf('-wal')}`;
   }
 
-  /**
-   * Moves the log into the database. The engine only does so after a thousand pages, which takes a rarely changed gateway
-   * months: a damaged log would lose all of these changes.
-   */
+  /** Moves the log into the database. The engine waits for a thousand pages: months of changes that damage would lose. */
   #checkpoint(): void {
     try {
       this.all('PRAGMA wal_checkpoint(TRUNCATE)');

@@ -25,20 +25,14 @@ export interface PendingWrite {
   reject: (error: unknown) => void;
 }
 
-/**
- * The queue of pending writes. Writes that arrive together share one commit, each in its own savepoint. They resolve when
- * the commit is on disk.
- */
+/** The queue of writes. Those that arrive together share a commit, each in a savepoint; they resolve when it is on disk. */
 export class GroupCommit implements WriteQueue {
   #pending: PendingWrite[] = [];
   /** Cancels the scheduled flush; null without one. */
   #cancelFlush: (() => void) | null = null;
   #isRunning = false;
 
-  /**
-   * @param requireFile throws when the file is no longer the one that is open
-   * @param committed called after every commit, before its writes resolve; must not throw
-   */
+  /** @param requireFile throws when the file was replaced; `committed`: called before writes resolve, must not throw */
   constructor(
     private readonly engine: Libsql.Database,
     private readonly file: string,

@@ -5,9 +5,8 @@ import { messageOf, OperatorError } from '../../../lib/errors.ts';
 const require = createRequire(import.meta.url);
 
 /**
- * Loads the SQL engine on first use: an agent without an embedded gateway does not need it. It is native code, which npm
- * installs for one platform only.
- *
+ * Loads the SQL engine on first use: an agent without an embedded gateway needs none. It is native code for one platform
+ * only.
  * @throws {OperatorError} when it is not installed for this machine
  */
 export function sqlEngine(): typeof Libsql {

@@ -94,7 +94,6 @@ export class Table<Columns extends Identified> {
     if (this.database.notesChanges) this.#note(null, row);
   }
 
-  /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
     const before = this.database.notesChanges ? this.get(row.id) : null;
     this.database.changes.add(this.name, row.id);
@@ -133,6 +132,14 @@ export class Table<Columns extends Identified> {
     return this.#columns.map(([name, column]) => column.write(row[name as keyof Columns]));
   }
 }
+
+/** The table with this name and columns, for a class with queries of its own. */
+export const tableOf = <Columns extends Identified>(name: string, columns: Columns) =>
+  class extends Table<Columns> {
+    constructor(database: Database) {
+      super(database, name, columns);
+    }
+  };
 
 /** A row with new values in some of its columns; absent and undefined columns keep theirs. */
 export function changed<Row extends object>(row: Row, changes: { [Name in keyof Row]?: Row[Name] | undefined }): Row {

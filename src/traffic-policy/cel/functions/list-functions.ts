@@ -36,7 +36,12 @@ export const LIST_FUNCTIONS: readonly CelFunc[] = [
   celFunc('@sortBy', [LIST, LIST], LIST, (list, keys) => sortedBy([...list], [...keys])),
   // ngrok's documentation searches a header so, whose values are a list.
   celMethod('contains', LIST, [STRING], BOOL, function (part) {
-    return [...this].some((element) => typeof element === 'string' && element.includes(part));
+    const { budget } = currentContext();
+    return [...this].some((element) => {
+      if (typeof element !== 'string') return false;
+      budget.spend(element.length);
+      return element.includes(part);
+    });
   }),
   celMethod('distinct', LIST, [], LIST, function () {
     return distinct([...this]);

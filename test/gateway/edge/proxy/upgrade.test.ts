@@ -1,10 +1,12 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import { Agent } from 'node:https';
-import { createServer as createRawServer, type Socket } from 'node:net';
+import { connect, createServer as createRawServer, type Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
+import type { EdgeRequest } from '../../../../src/gateway/edge/proxy/edge-request.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 
 let edge: TestEdge;
@@ -219,4 +221,23 @@ it('a client that disconnects during the TLS handshake affects no other', async 
   const good = connectTls({ host: '127.0.0.1', port: edge.httpsPort, servername: host, ca: edge.ca.caPem });
   await once(good, 'secureConnect');
   good.destroy();
+});
+
+it('converting WebSocket to TCP opens no stream for a client that has left while the policy ran', async () => {
+  const endpoint = await edge.serveRaw(newHost(), createRawServer());
+  const policy = new EventEmitter();
+  const asked = once(policy, 'asked');
+  const onHttpResponse = async (request: EdgeRequest) => {
+    policy.emit('asked', request);
+    await once(policy, 'answer');
+  };
+  Object.assign(endpoint, { websocketTcp: true, policy: { ...endpoint.policy, onHttpResponse } });
+  const client = connect(edge.httpPort, '127.0.0.1');
+  client.write(`GET / HTTP/1.1\r\nHost: ${endpoint.host}\r\n${HANDSHAKE}\r\n`);
+  const [{ req }] = (await asked) as [EdgeRequest];
+  client.destroy();
+  await once(req.socket, 'close');
+  policy.emit('answer');
+  await nextTurn();
+  expect(endpoint.streams).toEqual([]);
 });

@@ -7,16 +7,18 @@ import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
+import { RemoteEndpoints } from '../../../../src/gateway/edge/relays/remote-endpoints.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
-import { parseProxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
-import { Directory, othersWith, TestEdge } from '../../../support/edge.ts';
+import { parseProxyHeader, proxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
+import { Directory, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
 import { recordingLog } from '../../../support/silent-log.ts';
+import { until } from '../../../support/until.ts';
 
 /** Nodes that serve nothing, and believe that the next one serves every name. */
-async function circle(count: number) {
+async function circle(count: number, limits: { linkMemory?: number } = {}) {
   const edge = await TestEdge.start();
   onTestFinished(() => edge.close());
   const { ca } = edge;
@@ -31,18 +33,13 @@ async function circle(count: number) {
       authority: ca.caPem,
       isOurs: () => false,
       log,
+      ...limits,
     });
     const node = new EdgeServer({
-      ...{
-        endpoints: new Directory(),
-        ca,
-        host: '127.0.0.1',
-        httpPort: 0,
-        httpsPort: 0,
-        counters: counters[at] ?? new EdgeCounters(),
-        log,
-      },
-      relays,
+      ...withoutParts(),
+      endpoints: new Directory(),
+      ...{ ca, host: '127.0.0.1', httpPort: 0, httpsPort: 0, log, relays },
+      counters: counters[at] ?? new EdgeCounters(),
     });
     onTestFinished(() => node.stop());
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });
@@ -57,6 +54,12 @@ it('nodes that are wrong about each other make no circle', async () => {
   expect((await ask()).status).toBe(502);
   // Together, they count it once.
   expect(counters.map(({ totals }) => totals.responses)).toEqual([0, 1]);
+});
+
+it('a request gets 503 when this node has too many connections to others', async () => {
+  const { ask } = await circle(2, { linkMemory: 1 });
+  const { status, headers } = await ask();
+  expect([status, headers['ngrok-error-code'], headers['retry-after']]).toEqual([503, 'ERR_NGROK_3007', '1']);
 });
 
 it('a client of a node that is gone is disconnected at once, and the log says so', async () => {
@@ -116,4 +119,32 @@ it('a stranger who has seen the header of a node cannot use it', async () => {
   stranger.write(new RelayTickets('another key', '0', Date.now).issue(ends, '0'));
   // A fatal alert, as for everything that is no ClientHello.
   expect(Buffer.from(await text(stranger), 'latin1').subarray(0, 1)).toEqual(Buffer.from([0x15]));
+});
+
+it('a client network has some connections to other nodes, and leaves as many for others', async () => {
+  const held: Socket[] = [];
+  const node = createServer((socket) => void held.push(socket.on('error', () => {}).resume()));
+  const place = { id: 'other', host: '127.0.0.1', port: await listening(node) };
+  onTestFinished(() => void node.close());
+  const endpoints = new RemoteEndpoints({
+    ...{ tickets: new RelayTickets('key', 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
+    ...{ authority: '', isOurs: () => false, onFailure: () => {}, forget: () => {} },
+    linkMemory: 512 * 1024,
+  });
+  const open = (ip: string) => {
+    const ends = { clientIp: ip, clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
+    const client = { address: `${ip}:1`, protocol: 'http', proxyHeader: proxyHeader(2, ends) } as const;
+    return endpoints.at('http', 'a.localhost')?.openStream(client);
+  };
+  const first = [open('192.0.2.1'), open('192.0.2.1')];
+  expect(() => open('192.0.2.1')).toThrow(
+    expect.objectContaining({ status: 503, code: 'ERR_NGROK_3007', retryAfter: 1 }),
+  );
+  const other = open('198.51.100.1');
+  await until(() => held.length === 3, 'three connections');
+  for (const stream of first) stream?.destroy();
+  await until(() => held.filter(({ destroyed }) => destroyed).length === 2, 'two of them to end');
+  const again = open('192.0.2.1');
+  await until(() => held.length === 4, 'another connection');
+  for (const stream of [other, again]) stream?.destroy();
 });

@@ -89,7 +89,6 @@ export class Http1Client implements IdleClient, MemoryHolder {
     if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
   };
 
-  /** Takes over a connection. */
   constructor(
     private readonly socket: Socket,
     private readonly options: Http1ClientOptions,

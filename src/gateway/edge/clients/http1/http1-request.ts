@@ -56,9 +56,7 @@ const KNOWN: ReadonlySet<string> = new Set(Object.keys(NO_HEADERS));
 
 /**
  * Parses the complete head of a request strictly: rejects everything that another server could read differently.
- *
- * @param text Latin-1, every line with its CR LF, without the empty line that ends it
- * @throws {MalformedMessage}
+ * @param text Latin-1, lines with CR LF, without the empty line that ends it @throws {MalformedMessage}
  */
 export function parseHttp1Head(text: string): Http1Head {
   const lineEnd = text.indexOf('\r\n');
@@ -147,10 +145,7 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
     return this.body === null ? 0 : unreadBytes(this.body);
   }
 
-  /**
-   * @returns the position after the piece of the body that was taken
-   * @throws {MalformedMessage}
-   */
+  /** @returns the position after the piece of the body that was taken @throws {MalformedMessage} */
   take(bytes: Buffer, at: number): number {
     if (this.chunks !== null) return this.#takeChunk(this.chunks, bytes, at);
     const end = Math.min(bytes.length, at + this.#left);

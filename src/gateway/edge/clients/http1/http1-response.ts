@@ -42,7 +42,6 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   readonly #isHttp10: boolean;
   readonly #isHead: boolean;
   #bodyless = false;
-  /** Whether the end of the connection delimits the body. */
   #untilClose = false;
   #head = '';
   #trailers = '';

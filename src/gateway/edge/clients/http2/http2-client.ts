@@ -14,10 +14,7 @@ import { ConnectionMemory, type MemoryHolder } from '../client-memory.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 
-/**
- * Streams that the client resets. Each may have cost a request to an upstream, which rapid reset attacks exploit
- * (CVE-2023-44487). Leaving a page with many images resets about a hundred.
- */
+/** Streams that the client resets, as in rapid reset attacks (CVE-2023-44487). Leaving a page resets about a hundred. */
 const RESETS = { burst: 200, perMs: 0.02 };
 
 /** PING and SETTINGS frames; gRPC sends a PING per round trip to measure bandwidth. */
@@ -34,7 +31,7 @@ const STREAM_BYTES = 8192;
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
 
-export interface Http2ClientOptions {
+interface Http2ClientOptions {
   limits: HttpLimits;
   memory: MemoryBudget;
   handler: HttpHandler;

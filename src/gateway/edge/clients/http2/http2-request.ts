@@ -9,10 +9,7 @@ import { unreadBytes } from '../client-memory.ts';
 const SMALL = 2048;
 const NOTHING = Buffer.alloc(0);
 
-/**
- * An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1), so that the proxy has to know one form only. nghttp2 has
- * already rejected requests that RFC 9113 calls malformed.
- */
+/** An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1). nghttp2 has rejected those that RFC 9113 calls malformed. */
 export class Http2Request implements ClientRequest, ReceivedRequest {
   readonly httpVersion = '2.0';
   readonly method: string | undefined;
@@ -27,11 +24,7 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   headBytes = 0;
   #small: Buffer = NOTHING;
 
-  /**
-   * @param headers as parsed by Node; modified here
-   * @param raw the same as a flat name, value list
-   * @param onUnread called with the growth of {@link unread} when a piece of the body waits for its reader
-   */
+  /** @param headers modified here; `raw`: flat name, value list; `onUnread`: called with the growth of {@link unread} */
   constructor(
     private readonly stream: ServerHttp2Stream,
     readonly headers: IncomingHttpHeaders,
