@@ -34,7 +34,8 @@ export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
   }
 }
 
-const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+/** Milliseconds of the units of durations. */
+export const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** Parses a number from 1 to a million. */
 export function count(text: string): number {

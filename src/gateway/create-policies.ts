@@ -6,7 +6,7 @@ import { policySecrets } from './access/policy-secrets.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { signInNotes } from './events/activity-log.ts';
 import type { GatewayStart } from './gateway-options.ts';
-import { createShareLinks, ownerOf } from './share-links/links.ts';
+import { createShareLinks, ownerOf } from './share-links/share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import type { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';

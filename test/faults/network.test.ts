@@ -67,7 +67,7 @@ const faults: Fault[] = [
       const began = performance.now();
       network.lose(100);
       const { reason } = await agent.logged(LOST, from);
-      expect(reason).toBe('the gateway no longer answers heartbeats');
+      expect(reason).toBe('the gateway no longer acknowledges what is sent');
       measured({ fault: this.name, tried: 0, note: `noticed after ${seconds(performance.now() - began)}` });
       network.restore();
       return performance.now();

@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 
+const CONNECT_MS = 1000;
+
 /**
  * As a load balancer in front of several gateways: passes each connection to the next one that accepts it.
  *
@@ -17,7 +19,9 @@ export async function startBalancer(
       const [host = '', to] = addresses[next++ % addresses.length]?.split(':') ?? [];
       const gateway = connect(Number(to), host);
       let isOpen = false;
+      const late = setTimeout(() => gateway.destroy(new Error('no answer')), CONNECT_MS);
       gateway.once('connect', () => {
+        clearTimeout(late);
         isOpen = true;
         client.pipe(gateway).pipe(client);
       });
@@ -25,7 +29,10 @@ export async function startBalancer(
         if (!isOpen && left > 0) attempt(left - 1);
         else client.destroy();
       });
-      gateway.once('close', () => isOpen && client.destroy());
+      gateway.once('close', () => {
+        clearTimeout(late);
+        if (isOpen) client.destroy();
+      });
       client.once('close', () => gateway.destroy());
     };
     attempt(addresses.length);

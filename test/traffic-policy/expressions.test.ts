@@ -204,6 +204,8 @@ describe('functions', () => {
     ["timestamp('2026-03-29T02:30:00Z').getHours()", 2],
     ["timestamp('2026-12-31T23:30:00Z').getDate('+01:00')", 1],
     ["timestamp('2026-12-31T23:30:00Z').getDayOfYear()", 364],
+    ["timestamp('0001-03-01T00:00:00Z').getDayOfYear()", 59],
+    ["timestamp('0050-03-01T12:00:00Z').getFullYear('Asia/Tokyo')", 50],
     ["timestamp('2026-11-22T00:00:00Z').getDayOfWeek()", 0],
     ["timestamp('2026-11-22T00:00:00Z').getDayOfMonth()", 21],
     ["duration('90m').getHours()", 1],

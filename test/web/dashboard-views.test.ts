@@ -312,6 +312,28 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     expect(gateway.store.credentials.page(null, 1)).toMatchObject([{ acl: [] }]);
   });
 
+  it('leaves labels and headers as they are when something else is changed', async () => {
+    const { store } = gateway;
+    const { tunnelGroupBackends: groups, httpResponseBackends: responses, database, ids } = store;
+    const common = { created_at: store.now(), description: 'before', metadata: null };
+    const group = { ...common, id: ids.next('bkdtg'), labels: { 'example.com:role': 'camera', place: 'a:b' } };
+    const response = { ...common, id: ids.next('bkdhr'), body: '', headers: { 'cache-control': 'max-age=5' } };
+    await database.write(() => {
+      groups.insert(group);
+      responses.insert({ ...response, status_code: 200 });
+    });
+    const { page } = await openDashboard(browser, gateway);
+    for (const view of [`tunnel-groups/${group.id}`, `responses/${response.id}`]) {
+      await goTo(page, `${view}/edit`);
+      await page.getByLabel('Description', { exact: true }).fill('after');
+      await button(page, 'Save').click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+    }
+    expect(groups.get(group.id)).toMatchObject({ description: 'after', labels: group.labels });
+    expect(responses.get(response.id)).toMatchObject({ description: 'after', headers: response.headers });
+    await database.write(() => [groups.delete(group.id), responses.delete(response.id)]);
+  });
+
   it('shows what the API refuses at its field, by its label and line', async () => {
     const { page } = await openDashboard(browser, gateway, 'authtokens/new');
     for (const width of [360, 800, 1440]) {
@@ -572,6 +594,8 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.getByRole('row', { name: /live\.localhost/ }).waitFor();
     await page.getByRole('heading', { name: 'cabinet-9' }).waitFor();
     expect(await page.title()).toBe('cabinet-9 – Agents – localhost');
+    await session.httpEndpoint().domain('later.localhost').listen();
+    await page.getByRole('row', { name: /later\.localhost/ }).waitFor();
     await link(page, 'Disconnect').click();
     await page.getByRole('heading', { name: 'Disconnect cabinet-9?' }).waitFor();
     await page.getByText('All of its endpoints go offline.').waitFor();

@@ -14,7 +14,7 @@ import { withStore } from '../settings-place.ts';
 export async function showDashboard(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const now = Date.now();
   const code = await withStore(settings, (store) => issueCode(store.box.keyFor(SIGN_IN_PURPOSE), now));
-  const url = originOf(settings);
+  const url = apiUrlOf(settings);
   const link = `${url}/#code=${code}`;
   if (json) {
     const expires_at = new Date(now + CODE_MINUTES * 60_000).toISOString();
@@ -25,6 +25,7 @@ export async function showDashboard(settings: GatewayServerSettings, { json }: {
   if (process.stdout.isTTY) note((await import('uqr')).renderANSI(link, { border: 4 }));
 }
 
-function originOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
-  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain.toLowerCase()), port: httpsPort });
+/** Where the management API and the dashboard are. */
+export function apiUrlOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
+  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain), port: httpsPort });
 }

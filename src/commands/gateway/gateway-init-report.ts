@@ -1,9 +1,8 @@
 import { join, relative } from 'node:path';
 import { type Finding, renderReport, wantsColor } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
-import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { apiUrlOf } from './gateway-dashboard.ts';
 
 export interface InitResult {
   settings: GatewayServerSettings;
@@ -110,10 +109,6 @@ function nextSteps({ settings, service, apiKey }: InitResult): { command: string
 function siteZone(domain: string): string {
   const [, ...parent] = domain.split('.');
   return parent.length > 1 ? parent.join('.') : domain;
-}
-
-function apiUrlOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
-  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain), port: httpsPort });
 }
 
 function caFileOf({ dataDir }: GatewayServerSettings): string {

@@ -4,6 +4,7 @@ import type { AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
+import { UNITS } from '../command-line.ts';
 import { jsonText, note, print } from '../output.ts';
 
 export interface LogOptions {
@@ -15,8 +16,6 @@ export interface LogOptions {
   /** Lines as destinations of events get them. */
   export?: boolean;
 }
-
-const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /**
  * Prints who has changed what, oldest first.

@@ -12,7 +12,7 @@ import {
 } from '../../management/resources/share-link.ts';
 import { credentialOf } from '../access/authtoken-authentication.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
-import { endpointOwner, makeShareLink, revokeShareLink } from '../share-links/links.ts';
+import { endpointOwner, makeShareLink, revokeShareLink } from '../share-links/share-links.ts';
 import type { CredentialRow } from '../store/accounts.ts';
 import type { ShareLinkRow } from '../store/share-links.ts';
 import { showShareLink } from './actions/share-link-actions.ts';

@@ -35,8 +35,7 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
 }
 
 async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
-  const [{ AcmeAccountKey }, { AcmeCa }, { AcmeIssuer }] = await Promise.all([
-    import('./acme/acme-account.ts'),
+  const [{ AcmeAccountKey, AcmeCa }, { AcmeIssuer }] = await Promise.all([
     import('./acme/acme-account.ts'),
     import('./acme/acme-issuer.ts'),
   ]);

@@ -89,18 +89,15 @@ export class OnlineCloudEndpoints {
       endpoint = undefined;
     }
     if (row === null) return;
+    const hasPolicy = endpoint?.row.traffic_policy === row.traffic_policy;
+    const current = endpoint ?? new CloudEndpoint(row, ports);
+    current.row = row;
     if (!endpoint) {
-      endpoint = new CloudEndpoint(row, ports);
-      this.#online.set(id, endpoint);
-      endpoints.add(endpoint);
-      if (this.#opener !== undefined) this.#openPort(endpoint);
-    } else if (endpoint.row.traffic_policy === row.traffic_policy) {
-      endpoint.row = row;
-      return;
+      this.#online.set(id, current);
+      endpoints.add(current);
+      if (this.#opener !== undefined) this.#openPort(current);
     }
-    endpoint.row = row;
-    const changed = endpoint;
-    this.#settled = this.#settled.then(() => this.#compile(changed, row));
+    if (!hasPolicy) this.#settled = this.#settled.then(() => this.#compile(current, row));
   }
 
   #openPort(endpoint: CloudEndpoint): void {

@@ -23,6 +23,11 @@ const MAX_HISTORY = 50;
 const FIRST_STEPS = 10;
 /** What one device may send; one that waits for its approval asks every {@link RETRY_AFTER_S}. */
 const OF_DEVICE: RateLimit = { requests: 30, windowMs: 90_000 };
+/** Devices of one key that wait for approval, and all of a site: each is a row, and each that joins is compared with the others. */
+const MAX_WAITING = 1_000;
+const MAX_AT_SITE = 50_000;
+/** Seconds after which a device may ask again when there are too many: somebody has to make room first. */
+const FULL_RETRY_S = 600;
 /** Devices that may join with one key: a fleet can be switched on at once, but nobody can fill the disk with devices. */
 const WITH_KEY: RateLimit = { requests: 1200, windowMs: 60_000 };
 
@@ -122,6 +127,7 @@ export class Enrolments {
     const key = this.#keyFor(request.secret ?? '');
     requireRate(this.#withKey, key.id, 'too many devices join with this code');
     const inUse = store.devices.namesAt(key.site);
+    this.#requireRoom(key, inUse.length);
     if (inUse.length === 0) keepNamesOnline(store, key.site, this.live.endpoints());
     const isEnd = (name: string) => isEndOfTaken(store, key.site, name);
     store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
@@ -154,6 +160,18 @@ export class Enrolments {
     };
     store.devices.insert(row);
     return row;
+  }
+
+  /** A code may get into wrong hands. */
+  #requireRoom({ id, site, needs_approval: waits }: EnrolmentKeyRow, atSite: number): void {
+    const waiting = waits ? this.store.devices.count("enrolment_key_id = ? AND status = 'pending'", [id]) : 0;
+    const full =
+      waiting >= MAX_WAITING
+        ? `${MAX_WAITING} devices with this code wait for approval`
+        : atSite >= MAX_AT_SITE && `the site ${site} has ${MAX_AT_SITE} devices`;
+    if (!full) return;
+    const text = `${full}, which is the maximum: the operator has to delete some`;
+    throw new EnrolmentError('ERR_GATEWAY_TOO_MANY_ENROLMENTS', text, { retryAfter: FULL_RETRY_S });
   }
 
   #keyFor(secret: string): EnrolmentKeyRow {

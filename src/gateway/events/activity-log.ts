@@ -75,7 +75,10 @@ export class ActivityLog implements Activity {
   ) {}
 
   note(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
-    if (!this.#isWanted(type)) return;
+    if (this.#isWanted(type)) this.#add(type, describe, owner);
+  }
+
+  #add(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
     if (this.#events.length >= MAX_EVENTS) {
       this.#report('too many events a second');
       return;
@@ -163,8 +166,11 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
     if (endpoint.isCloud) return;
     const { publicId: id, url, protocol: proto, owner, forwardsTo: upstream_url } = endpoint;
     const { id: session_id, credential } = owner;
-    const owned = { credential_id: credential.id, owner_id: credential.ownerId };
-    activity.note(type, () => ({ ...{ id, url, proto, upstream_url, session_id }, ...owned }), credential.id);
+    const describe = () => ({
+      ...{ id, url, proto, upstream_url, session_id },
+      ...{ credential_id: credential.id, owner_id: credential.ownerId },
+    });
+    activity.note(type, describe, credential.id);
   };
   endpoints.on('added', note('endpoint_start.v0'));
   endpoints.on('removed', note('endpoint_stop.v0'));

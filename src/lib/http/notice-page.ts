@@ -19,6 +19,12 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:8vh auto;padding:0
 h1{font-size:1.75em;line-height:1.25}
 button{font:inherit;font-weight:600;min-height:44px;max-width:100%;padding:.5em 1em;border:1px solid #17634f;border-radius:8px;background:#17634f;color:#fff}`;
 
+/** A header for pages with a button, which nobody may frame. */
+export const NOTICE_POLICY = [
+  'content-security-policy',
+  "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+] as const;
+
 /** A page with one sentence, which loads nothing. */
 export function noticePage({ title, text, detail, link, button }: PageNotice): string {
   return htmlPage(

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
-import { noticePage } from '../../lib/http/notice-page.ts';
+import { NOTICE_POLICY, noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
@@ -27,10 +27,7 @@ const TOKEN = /^[0-9A-Za-z]{27}_[0-9A-Za-z]{20,64}$/;
 
 /** The path of the page is a secret: the next request must not name it as its referrer. */
 const PRIVATE = ['cache-control', 'no-store', 'referrer-policy', 'no-referrer'];
-const PAGE_HEADERS = [
-  ...['content-type', 'text/html; charset=utf-8', ...PRIVATE],
-  ...['content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"],
-];
+const PAGE_HEADERS = ['content-type', 'text/html; charset=utf-8', ...PRIVATE, ...NOTICE_POLICY];
 
 const Config = z.strictObject({ enforce: z.boolean().optional() });
 

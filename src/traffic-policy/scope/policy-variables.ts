@@ -94,17 +94,15 @@ function numeric(name: string): [string, VariableKind] {
 
 const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
-const OF_RESPONSES: Declarations = {
-  names: NAMES,
-  members: MEMBERS,
-  kinds: KINDS,
-  open: OPEN,
-  roots: new Set([...ANYWHERE, 'req', 'res']),
-};
+function below(...roots: string[]): Declarations {
+  return { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set([...ANYWHERE, ...roots]) };
+}
+
+const OF_RESPONSES = below('req', 'res');
 
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
-  on_tcp_connect: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set(ANYWHERE) },
-  on_http_request: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
+  on_tcp_connect: below(),
+  on_http_request: below('req'),
   on_http_response: OF_RESPONSES,
   on_event_stream_message: OF_RESPONSES,
 };

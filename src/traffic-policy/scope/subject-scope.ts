@@ -202,7 +202,7 @@ export function requestCookies(headers: readonly string[]): CelMap {
     .split(';', MAX_COOKIES)
     .map((pair) => splitPair(pair))
     .filter(({ name }) => name !== '');
-  return byName(pairs.map(({ name, value }) => ({ name, value })));
+  return byName(pairs);
 }
 
 /** @returns a map of names to lists of cookies with their attributes, longest path first */

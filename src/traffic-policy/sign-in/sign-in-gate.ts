@@ -1,6 +1,7 @@
 import { hash, randomBytes } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
-import { noticePage } from '../../lib/http/notice-page.ts';
+import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
+import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { ActionContext } from '../action-context.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
@@ -172,8 +173,11 @@ export class SignInGate {
     const authId = searchParams.get('auth_id');
     if (authId !== null && authId !== this.options.authId) return undefined;
     const target = searchParams.get('redirect_path');
+    // Images of other pages would push out the cookies of sign-ins that have begun.
+    if (path === LOGIN && !isNavigation(request)) return NEEDS_SIGN_IN;
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
+    if (!isFromHere(request)) return page(SIGN_OUT, [...NO_STORE, ...NOTICE_POLICY]);
     const session = this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.signOut(session.id);
     // Who signs out does not expect to be let in by a link.
@@ -363,9 +367,16 @@ function isNavigation({ method, headers }: PolicyRequest): boolean {
   const mode = firstValue(headers, 'sec-fetch-mode');
   if (mode !== undefined) return mode === 'navigate';
   return (
-    firstValue(headers, 'sec-websocket-key') === undefined &&
-    firstValue(headers, 'accept')?.startsWith('text/event-stream') !== true
+    ['sec-websocket-key', 'x-requested-with'].every((name) => firstValue(headers, name) === undefined) &&
+    // Programs that ask for JSON would take the page at the end of the redirects for their answer.
+    /html|^\*\/\*/.test(firstValue(headers, 'accept') ?? '*/*')
   );
+}
+
+/** Whether no page of another host has made the browser send a request. */
+function isFromHere({ headers }: PolicyRequest): boolean {
+  const [origin, host, site] = ['origin', 'host', 'sec-fetch-site'].map((name) => firstValue(headers, name));
+  return isSameOrigin({ origin, host, 'sec-fetch-site': site }, 'https');
 }
 
 /** 256 bits, as PKCE recommends. */
@@ -382,9 +393,19 @@ function signedOut(headers: readonly string[], { origin, client }: SignInSite): 
   const link = people
     ? { href: people.pageFor(origin), text: 'Sign out of this gateway, too' }
     : { href: LOGIN, text: 'Sign in' };
-  const body = Buffer.from(noticePage({ title: 'Signed out', text: 'You have signed out here.', link }));
+  return page({ title: 'Signed out', text: 'You have signed out here.', link }, headers);
+}
+
+/** Pages of other hosts can send a browser here, neighbours below the same site also in an image, with its cookies. */
+const SIGN_OUT: PageNotice = {
+  title: 'Sign out?',
+  text: 'A page of another website has led you here.',
+  button: 'Sign out',
+};
+
+function page(notice: PageNotice, headers: readonly string[]): PolicyAnswer {
   const all = ['content-type', 'text/html; charset=utf-8', ...headers];
-  return { kind: 'answer', status: 200, headers: all, body, refused: false };
+  return { kind: 'answer', status: 200, headers: all, body: Buffer.from(noticePage(notice)), refused: false };
 }
 
 function notAdmitted({ email }: Person, { method, target }: PolicyRequest): PolicyError {

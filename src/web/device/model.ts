@@ -56,6 +56,8 @@ export function openModel(): DeviceModel {
           const next = new Map(byId.value);
           for (const id of change.removed ?? []) next.delete(id);
           for (const tunnel of change.tunnels ?? []) {
+            // Of a tunnel that was deleted here, a part may still come.
+            if (!next.has(tunnel.id) && tunnel.url === undefined) continue;
             next.set(tunnel.id, { ...next.get(tunnel.id), ...tunnel } as FeedTunnel);
           }
           byId.value = next;

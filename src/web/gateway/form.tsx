@@ -97,10 +97,13 @@ export function filled(values: Readonly<Record<string, string | undefined>>): Re
   return Object.fromEntries(entries.filter(([, value]) => value !== ''));
 }
 
-/** `name=value` and `name: value` lines as an object. */
-export function pairsOf(text = ''): Record<string, string> {
-  const pairs = linesOf(text).map((line) => /^([^=:]*)[=:]?(.*)$/.exec(line) ?? ['', line, '']);
-  return Object.fromEntries(pairs.map(([, name = '', value = '']) => [name.trim(), value.trim()]));
+/** `name=value` and `name: value` lines as an object. A line without the separator may have the other one. */
+export function pairsOf(text = '', separator: '=' | ':' = '='): Record<string, string> {
+  const pairs = linesOf(text).map((line) => {
+    const [name = ''] = line.split(line.includes(separator) ? separator : /[=:]/, 1);
+    return [name.trim(), line.slice(name.length + 1).trim()];
+  });
+  return Object.fromEntries(pairs);
 }
 
 export interface FormFieldInputProps {

@@ -192,6 +192,30 @@ describe('POST /enrolments', () => {
     await server.call('POST', `/devices/${waiting.body.device_id}/approve`);
     expect((await join(server, request)).body).toMatchObject({ status: 'enrolled', authtoken: expect.any(String) });
   });
+
+  it('refuses devices beyond a thousand that wait for the approval of a code, but none with another code', async () => {
+    const server = await gateway();
+    const { secret } = await enrolmentKey(server, { needs_approval: true });
+    const first = { install_key: installKey(), secret, name: 'cam' };
+    const { body } = await join(server, first);
+    const { devices, database, ids } = server.store;
+    const row = devices.get(String(body.device_id));
+    if (row === null) throw new Error('no device');
+    await database.write(() => {
+      for (let at = 1; at < 1_000; at++)
+        devices.insert({ ...row, id: ids.next('dev'), name: `cam-${at}`, install_hash: Buffer.from(`key ${at}`) });
+    });
+    const refused = await join(server, { ...first, install_key: installKey() });
+    expect(codeOf(refused)).toEqual([429, 'ERR_GATEWAY_TOO_MANY_ENROLMENTS']);
+    expect(refused.headers.get('retry-after')).toBe('600');
+    expect((await join(server, first)).body.status).toBe('pending');
+    const other = await enrolmentKey(server, { needs_approval: true });
+    expect((await join(server, { ...first, install_key: installKey(), secret: other.secret })).body.status).toBe(
+      'pending',
+    );
+    await server.call('DELETE', `/devices/${body.device_id}`);
+    expect((await join(server, { ...first, install_key: installKey() })).body.status).toBe('pending');
+  });
 });
 
 describe('a device', () => {

@@ -155,6 +155,8 @@ describe('openid-connect', () => {
     ['a form', { method: 'POST' }],
     ['a WebSocket', { headers: { 'sec-websocket-key': 'a' } }],
     ['an event stream', { headers: { accept: 'text/event-stream' } }],
+    ['a program that asks for JSON', { headers: { accept: 'application/json, text/plain, */*' } }],
+    ['a script of an old browser', { headers: { accept: '*/*', 'x-requested-with': 'XMLHttpRequest' } }],
   ])('answers %s with 401, which cannot follow to the provider', async (_, request) => {
     const page = await setUp().browser.visit(`${CAM}/`, request);
     expect([page.status, codeOf(page)]).toEqual([401, 'ERR_NGROK_3150']);
@@ -178,6 +180,26 @@ describe('openid-connect', () => {
     expect((await browser.visit(`${CAM}/`)).status).toBe(200);
     expect((await browser.visit(`${CAM}/ngrok/logout`)).body).toContain('signed out');
     expect((await browser.visit(`${CAM}/`)).status).toBe(302);
+  });
+
+  it.each(['cross-site', 'same-site'])('asks first when a %s page leads to /ngrok/logout', async (site) => {
+    const { browser } = setUp();
+    await signIn(browser);
+    const led = await browser.visit(`${CAM}/ngrok/logout?redirect_path=/b`, { headers: { 'sec-fetch-site': site } });
+    expect(led.body).toContain('<form method="post"><button>Sign out</button>');
+    expect((await browser.visit(`${CAM}/`)).status).toBe(200);
+    const headers = { 'sec-fetch-site': 'same-origin', origin: CAM };
+    const signedOut = await browser.visit(`${CAM}/ngrok/logout?redirect_path=/b`, { method: 'POST', headers });
+    expect(signedOut).toMatchObject({ status: 302, headers: { location: `${CAM}/b` } });
+    expect((await browser.visit(`${CAM}/`)).status).toBe(302);
+  });
+
+  it('begins no sign-in at /ngrok/login for an image of a page', async () => {
+    const { browser } = setUp();
+    const headers = { 'sec-fetch-mode': 'no-cors', 'sec-fetch-site': 'same-site' };
+    const answer = await browser.visit(`${CAM}/ngrok/login`, { headers });
+    expect(answer.status).toBe(401);
+    expect(answer.headers['set-cookie'] ?? []).toEqual([]);
   });
 
   it('asks who somebody is at /ngrok/login, also when the provider knows', async () => {

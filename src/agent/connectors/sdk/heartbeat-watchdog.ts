@@ -26,14 +26,16 @@ export class HeartbeatWatchdog {
     this.#ticks = 0;
   }
 
-  /** Resolves when heartbeats have gone unanswered for too long; throws AbortError when the signal aborts. */
-  async untilSilent(signal: AbortSignal): Promise<void> {
+  /** Resolves with the reason when the gateway has been silent for too long; throws AbortError when the signal aborts. */
+  async untilSilent(signal: AbortSignal): Promise<string> {
     const { clock, progress, intervalS, isDead } = this.options;
     while (this.#ticks < SILENT_TICKS) {
       await clock.sleep(TICK_MS, signal);
       this.#ticks += 1;
       progress.report();
-      if (this.#ticks * TICK_MS > intervalS * 1000 && isDead()) return;
+      if (this.#ticks * TICK_MS > intervalS * 1000 && isDead())
+        return 'the gateway no longer acknowledges what is sent';
     }
+    return 'the gateway no longer answers heartbeats';
   }
 }

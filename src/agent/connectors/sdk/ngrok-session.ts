@@ -32,8 +32,11 @@ const UNBIND_DEADLINE_MS = 5000;
 /** For all endpoints together on stop, for which the process has 5 s. */
 const UNBIND_ALL_DEADLINE_MS = 2000;
 const CLOSE_DEADLINE_MS = 1000;
-/** Mobile links pause for less. A gateway that is busy, or behind a full uplink, acknowledges meanwhile. */
-const UNANSWERED_MS = 3500;
+/**
+ * A link is dead when nothing was acknowledged for this share of the time between heartbeats. A gateway that is busy, or behind
+ * a full uplink, acknowledges meanwhile.
+ */
+const UNANSWERED_SHARE = 0.875;
 
 /** The gateway knows no such endpoint, so it is unbound already. */
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
@@ -108,7 +111,9 @@ class NgrokSession implements GatewaySession {
     let own = new Set<string>();
     const isDead = () => {
       const its = connectionsTo(gatewayPort, log).filter(({ inode }) => own.has(inode));
-      return its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= UNANSWERED_MS);
+      return (
+        its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= UNANSWERED_SHARE * heartbeatIntervalS * 1000)
+      );
     };
     const watchdog = new HeartbeatWatchdog({ clock, progress, intervalS: heartbeatIntervalS, isDead });
     builder
@@ -141,7 +146,7 @@ class NgrokSession implements GatewaySession {
     const opened = connectionsTo(gatewayPort, log).map(({ inode }) => inode);
     own = new Set(opened.filter((inode) => !earlier.has(inode)));
     watchdog.untilSilent(this.#over.signal).then(
-      () => this.#end('the gateway no longer answers heartbeats'),
+      (reason) => this.#end(reason),
       () => {}, // aborted: the session is over already
     );
   }

@@ -15,6 +15,7 @@ import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../c
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
 import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/domains.ts';
+import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -152,16 +153,10 @@ function checkConfigurations({ store }: ApiContext, body: Update): void {
 }
 
 function applyUpdate(row: ReservedDomainRow, body: Update, now: string): ReservedDomainRow {
-  const next: ReservedDomainRow = {
-    ...row,
-    description: body.description ?? row.description,
-    metadata: body.metadata ?? row.metadata,
-    http_endpoint_configuration_id: body.http_endpoint_configuration_id ?? row.http_endpoint_configuration_id,
-    https_endpoint_configuration_id: body.https_endpoint_configuration_id ?? row.https_endpoint_configuration_id,
-  };
-  if (body.certificate_id !== undefined) return { ...withoutPolicy(next), certificate_id: body.certificate_id };
-  if (body.certificate_management_policy) return withPolicy(next, body.certificate_management_policy, now);
-  return next;
+  const { certificate_id, certificate_management_policy: policy, resolves_to: _, ...others } = body;
+  const next = changed(row, others);
+  if (certificate_id !== undefined) return { ...withoutPolicy(next), certificate_id };
+  return policy ? withPolicy(next, policy, now) : next;
 }
 
 function detached(row: ReservedDomainRow, what: Detachable): ReservedDomainRow {

@@ -1,6 +1,6 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { type ShareLink, shareLinks } from '../../../management/resources/share-link.ts';
-import { makeShareLink, revokeShareLink, urlOfHost } from '../../share-links/links.ts';
+import { makeShareLink, revokeShareLink, urlOfHost } from '../../share-links/share-links.ts';
 import type { ShareLinkRow } from '../../store/share-links.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';

@@ -14,6 +14,7 @@ import {
 import { isGatewayName } from '../../endpoints/domain-names.ts';
 import { namePlace } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import { changed } from '../../store/sql/table.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ApiCaller, found } from '../operation-router.ts';
@@ -91,21 +92,9 @@ const BARE_EDGE: Omit<TlsEdgeRow, 'id' | 'created_at'> = {
 };
 
 /** A sent module replaces the stored one completely; the others stay. */
-function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
-  const termination = body.tls_termination;
-  return {
-    ...row,
-    description: body.description ?? row.description,
-    metadata: body.metadata ?? row.metadata,
-    hostports: body.hostports ?? row.hostports,
-    backend: body.backend ?? row.backend,
-    ip_restriction: body.ip_restriction ?? row.ip_restriction,
-    mutual_tls: body.mutual_tls ?? row.mutual_tls,
-    tls_termination: termination
-      ? { ...termination, min_version: termination.min_version ?? null }
-      : row.tls_termination,
-    traffic_policy: body.traffic_policy ?? row.traffic_policy,
-  };
+function applyUpdate(row: TlsEdgeRow, { tls_termination: sent, ...body }: Update): TlsEdgeRow {
+  const tls_termination = sent && { ...sent, min_version: sent.min_version ?? null };
+  return changed(row, { ...body, tls_termination });
 }
 
 async function edgePolicyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {

@@ -20,7 +20,7 @@ const PARTS: Readonly<Record<string, (moment: Date) => number>> = {
   getDate: (moment) => moment.getUTCDate(),
   getDayOfMonth: (moment) => moment.getUTCDate() - 1,
   getDayOfWeek: (moment) => moment.getUTCDay(),
-  getDayOfYear: (moment) => Math.floor((moment.getTime() - Date.UTC(moment.getUTCFullYear(), 0, 1)) / DAY),
+  getDayOfYear: (moment) => (moment.getTime() - new Date(moment).setUTCMonth(0, 1)) / DAY,
   getHours: (moment) => moment.getUTCHours(),
   getMinutes: (moment) => moment.getUTCMinutes(),
   getSeconds: (moment) => moment.getUTCSeconds(),
@@ -81,5 +81,8 @@ function wallTime(ms: number, zone: string): number {
   }
   const parts = new Map(format.formatToParts(ms).map(({ type, value }) => [type, Number(value)]));
   const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? 0;
-  return Date.UTC(part('year'), part('month') - 1, part('day'), part('hour'), part('minute'), part('second'));
+  const time = new Date(0);
+  // Date.UTC takes the years 1 to 99 for those of the 20th century.
+  time.setUTCFullYear(part('year'), part('month') - 1, part('day'));
+  return time.setUTCHours(part('hour'), part('minute'), part('second'));
 }

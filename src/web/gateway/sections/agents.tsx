@@ -1,19 +1,12 @@
-import { useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
 import type { Tunnel, TunnelSession } from '../../../management/resources/tunnel.ts';
 import { Address } from '../../ui/address.tsx';
-import { ProblemNotice } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { commonFacts, For, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { ItemTable } from '../item-table.tsx';
-import { PagedList } from '../paged-list.ts';
+import { ItemTable, OwnedItems } from '../item-table.tsx';
 import type { Column, Section } from '../section.ts';
 import { api } from '../session.ts';
-
-/** The API lists the tunnels of all agents together. */
-const MOST_TUNNELS = 10_000;
 
 /** How agents reach this gateway; guessed from the page's own address. */
 export const AGENTS_ADDRESS = `${window.location.hostname.replace(/^api\./, 'connect.')}:${window.location.port || 443}`;
@@ -26,8 +19,9 @@ export const agentsSection: Section<TunnelSession> = {
   name: 'agents',
   path: '/tunnel_sessions',
   listKey: 'tunnel_sessions',
-  online: ['ts_'],
-  changesWith: ({ device }) => [device?.id],
+  // What comes and goes with its authtoken may be its tunnels.
+  online: ['ts_', 'cr_'],
+  changesWith: ({ device, credential }) => [device?.id, credential?.id],
   tables: ['devices'],
   nameOf,
   columns: [
@@ -62,7 +56,18 @@ export const agentsSection: Section<TunnelSession> = {
     ...optional('Authtoken', agent.credential && <ItemLink section="authtokens" id={agent.credential.id} />),
     ...commonFacts({ id: agent.id, created_at: agent.started_at, metadata: agent.metadata }),
   ],
-  more: ({ id }) => <AgentTunnels key={id} agent={id} />,
+  more: (agent) => (
+    <OwnedItems<Tunnel>
+      key={agent.id}
+      title="Tunnels"
+      path="/tunnels"
+      listKey="tunnels"
+      columns={COLUMNS}
+      owner={agent}
+      isOwned={({ tunnel_session }) => tunnel_session.id === agent.id}
+      none={NO_TUNNELS}
+    />
+  ),
   actions: (agent) => {
     return [
       confirmed({
@@ -81,17 +86,7 @@ export const agentsSection: Section<TunnelSession> = {
   },
 };
 
-function AgentTunnels({ agent }: { agent: string }): JSX.Element {
-  const [list] = useState(() => new PagedList<Tunnel>({ path: '/tunnels', listKey: 'tunnels' }));
-  useSignalEffect(() => void list.refresh(MOST_TUNNELS));
-  const tunnels = list.items.value.filter(({ tunnel_session }) => tunnel_session.id === agent);
-  return (
-    <>
-      {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}
-      <TunnelTable tunnels={tunnels} />
-    </>
-  );
-}
+const NO_TUNNELS = <p class="hint">No tunnels online.</p>;
 
 interface ShownTunnel {
   id: string;
@@ -107,16 +102,12 @@ const COLUMNS: readonly Column<ShownTunnel>[] = [
   { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
 ];
 
-/** The tunnels of an agent or a device. */
+/** The tunnels of a device. */
 export function TunnelTable({ tunnels }: { tunnels: readonly ShownTunnel[] }): JSX.Element {
   return (
     <section class="part" aria-labelledby="tunnels">
       <h3 id="tunnels">Tunnels</h3>
-      {tunnels.length === 0 ? (
-        <p class="hint">No tunnels online.</p>
-      ) : (
-        <ItemTable title="Tunnels" columns={COLUMNS} items={tunnels} />
-      )}
+      {tunnels.length === 0 ? NO_TUNNELS : <ItemTable title="Tunnels" columns={COLUMNS} items={tunnels} />}
     </section>
   );
 }

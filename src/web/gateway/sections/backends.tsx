@@ -75,7 +75,7 @@ const responseText = ({ description, body, status_code }: HttpResponseBackend): 
 const bodyOf = ({ body = '', status_code = '', headers }: FormValues): object => ({
   body,
   status_code: status_code.trim() === '' ? 200 : Number(status_code),
-  headers: pairsOf(headers),
+  headers: pairsOf(headers, ':'),
 });
 
 export const responsesSection = resource<HttpResponseBackend>({
