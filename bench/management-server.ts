@@ -9,6 +9,7 @@ import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
 import { ExpressMessages } from '../src/lib/http/express-app.ts';
 import { createLog } from '../src/lib/log/log.ts';
+import { domainRow } from '../test/support/domain-row.ts';
 import { nothingOnline } from '../test/support/nothing-online.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
@@ -55,22 +56,10 @@ server.listen(0, '127.0.0.1', () => {
 });
 
 function add(i: number): void {
-  const [created_at, bot, domain] = [store.now(), store.ids.next('bot'), store.ids.next('rd')];
+  const [created_at, bot] = [store.now(), store.ids.next('bot')];
   store.botUsers.insert({ id: bot, created_at, name: `site ${i}`, active: true });
-  store.reservedDomains.insert({
-    id: domain,
-    created_at,
-    description: `the cameras of site ${i}`,
-    metadata: null,
-    domain: `*.site${i}.example.com`,
-    certificate_id: null,
-    http_endpoint_configuration_id: null,
-    https_endpoint_configuration_id: null,
-    policy: null,
-    renews_at: null,
-    job: null,
-    due_at: null,
-  });
+  const domain = domainRow(store, `*.site${i}.example.com`, `the cameras of site ${i}`);
+  store.reservedDomains.insert(domain);
   botIds.push(bot);
-  domainIds.push(domain);
+  domainIds.push(domain.id);
 }

@@ -3,6 +3,7 @@ import { cpSync } from 'node:fs';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
+import { domainRow } from '../../test/support/domain-row.ts';
 import { type BenchAgent, createTunnel, multiplyTunnels, startAgentProcess, untilReady } from './agent.ts';
 import { temporaryFolder } from './folders.ts';
 
@@ -55,20 +56,7 @@ function addDevice(store: Store, number: number, owner_id: string): void {
 }
 
 function addDomain(store: Store, number: number): void {
-  store.reservedDomains.insert({
-    id: store.ids.next('rd'),
-    created_at: store.now(),
-    description: `the cameras of site ${number}`,
-    metadata: null,
-    domain: `*.site${number}.example.com`,
-    certificate_id: null,
-    http_endpoint_configuration_id: null,
-    https_endpoint_configuration_id: null,
-    policy: null,
-    renews_at: null,
-    job: null,
-    due_at: null,
-  });
+  store.reservedDomains.insert(domainRow(store, `*.site${number}.example.com`, `the cameras of site ${number}`));
 }
 
 /** Starts an agent with so many tunnels to one upstream, which are online. */

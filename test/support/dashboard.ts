@@ -9,6 +9,7 @@ import { issueApiKey, issueCredential } from '../../src/gateway/store/tokens.ts'
 import { issueCode } from '../../src/lib/http/one-time-code.ts';
 import { openPage, type WatchedPage } from './browser.ts';
 import { issueCertificate } from './certificates.ts';
+import { domainRow } from './domain-row.ts';
 import type { TestGateway } from './gateway.ts';
 
 const DAY_MS = 86_400_000;
@@ -99,25 +100,12 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     store.tlsCertificates.insertWithKey(certificate, leaf.privateKeyPem);
     const authority = { ...row('ca'), ca_pem: ca.certificatePem, facts };
     store.certificateAuthorities.insert(authority);
-    const domain = {
-      http_endpoint_configuration_id: null,
-      https_endpoint_configuration_id: null,
-      policy: null,
-      certificate_id: null,
-      renews_at: null,
-      job: null,
-      due_at: null,
-    };
-    store.reservedDomains.insert({
-      ...row('rd'),
-      ...domain,
-      domain: 'shop.example.com',
-      certificate_id: certificate.id,
-    });
+    const domain = { ...domainRow(store, 'shop.example.com', text), metadata: text };
+    store.reservedDomains.insert({ ...domain, certificate_id: certificate.id });
     const retries_at = new Date(Date.now() + DAY_MS / 24).toISOString();
     const failing = {
-      ...row('rd'),
       ...domain,
+      id: store.ids.next('rd'),
       domain: '*.site.example.com',
       policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' as const },
       job: { error_code: 'DNS_ERROR' as const, msg: text, started_at: now, retries_at, attempts: 3 },

@@ -4,6 +4,7 @@ import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { addDevices, fillStore, openDashboard } from '../support/dashboard.ts';
+import { domainRow } from '../support/domain-row.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { NameServer } from '../support/name-server.ts';
 import { unless } from '../support/requirements.ts';
@@ -167,20 +168,7 @@ describe('the dashboard of a large gateway', unless(NO_CHROMIUM), () => {
 async function reserveMany(store: Store): Promise<void> {
   await store.database.write(() => {
     for (let number = 0; number < DOMAINS; number += 1) {
-      store.reservedDomains.insert({
-        id: store.ids.next('rd'),
-        created_at: store.now(),
-        description: null,
-        metadata: null,
-        domain: `host-${number}.example.com`,
-        certificate_id: null,
-        http_endpoint_configuration_id: null,
-        https_endpoint_configuration_id: null,
-        policy: null,
-        renews_at: null,
-        job: null,
-        due_at: null,
-      });
+      store.reservedDomains.insert(domainRow(store, `host-${number}.example.com`, null));
     }
   });
 }
