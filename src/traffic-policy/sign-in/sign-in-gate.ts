@@ -177,7 +177,7 @@ export class SignInGate {
     if (path === LOGIN && !isNavigation(request)) return NEEDS_SIGN_IN;
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
-    if (!isFromHere(request)) return page(SIGN_OUT, [...NO_STORE, ...NOTICE_POLICY]);
+    if (!isFromHere(request)) return page(signOutQuestion(site), [...NO_STORE, ...NOTICE_POLICY]);
     const session = this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.signOut(session.id);
     // Who signs out does not expect to be let in by a link.
@@ -397,11 +397,10 @@ function signedOut(headers: readonly string[], { origin, client }: SignInSite): 
 }
 
 /** Pages of other hosts can send a browser here, neighbours below the same site also in an image, with its cookies. */
-const SIGN_OUT: PageNotice = {
-  title: 'Sign out?',
-  text: 'A page of another website has led you here.',
-  button: 'Sign out',
-};
+function signOutQuestion({ host }: SignInSite): PageNotice {
+  const text = `Another website has led you here. Sign out of ${host}, or close this page to stay signed in.`;
+  return { title: 'Sign out?', text, button: 'Sign out' };
+}
 
 function page(notice: PageNotice, headers: readonly string[]): PolicyAnswer {
   const all = ['content-type', 'text/html; charset=utf-8', ...headers];

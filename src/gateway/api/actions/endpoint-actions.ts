@@ -156,12 +156,20 @@ function checkName({ store, domains, addresses }: ApiContext, { host, proto }: C
 function checkPool(row: CloudEndpointRow, other: CloudEndpointRow): void {
   if (row.pooling_enabled && other.pooling_enabled && row.proto === other.proto) return;
   if (row.pooling_enabled && !other.pooling_enabled) {
-    throw refuse(400, 18016, `pooling_enabled: the cloud endpoint ${other.id} has this URL without pooling`);
+    throw refuse(
+      400,
+      18016,
+      `pooling_enabled: the cloud endpoint ${other.id} has this URL without pooling; enable it there, too`,
+    );
   }
   if (!row.pooling_enabled && other.pooling_enabled) {
-    throw refuse(400, 18017, `pooling_enabled: the cloud endpoint ${other.id} has this URL with pooling`);
+    throw refuse(400, 18017, `pooling_enabled: the cloud endpoint ${other.id} has this URL with pooling; send true`);
   }
-  throw refuse(400, 18009, `url: the cloud endpoint ${other.id} has this URL`);
+  throw refuse(
+    400,
+    18009,
+    `url: the cloud endpoint ${other.id} has this URL; update or delete it, or choose another URL`,
+  );
 }
 
 /** An endpoint that is online, as the API answers it. */
