@@ -67,7 +67,6 @@ export async function connectNgrokSession(
 ): Promise<GatewaySession> {
   const session = new NgrokSession(options);
   await session.connect(builder);
-  setNoDelay(options.port, options.log);
   return session;
 }
 
@@ -107,13 +106,11 @@ class NgrokSession implements GatewaySession {
 
   async connect(builder: SessionBuilder): Promise<void> {
     const { authtoken, verifyUpstreamTls, clock, progress, gatewayPort, heartbeatIntervalS, log } = this.options;
-    const earlier = new Set(connectionsTo(gatewayPort, log).map(({ inode }) => inode));
     let own = new Set<string>();
     const isDead = () => {
-      const its = connectionsTo(gatewayPort, log).filter(({ inode }) => own.has(inode));
-      return (
-        its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= UNANSWERED_SHARE * heartbeatIntervalS * 1000)
-      );
+      const its = connectionsTo([gatewayPort], log).filter(({ inode }) => own.has(inode));
+      const enoughMs = UNANSWERED_SHARE * heartbeatIntervalS * 1000;
+      return its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= enoughMs);
     };
     const watchdog = new HeartbeatWatchdog({ clock, progress, intervalS: heartbeatIntervalS, isDead });
     builder
@@ -143,8 +140,13 @@ class NgrokSession implements GatewaySession {
       await this.#release(false);
       throw new SessionRefused(null, await this.lost);
     }
-    const opened = connectionsTo(gatewayPort, log).map(({ inode }) => inode);
-    own = new Set(opened.filter((inode) => !earlier.has(inode)));
+    const { port } = this.options;
+    const connections = connectionsTo([port, gatewayPort], log);
+    own = new Set(connections.filter((one) => one.port === gatewayPort).map(({ inode }) => inode));
+    setNoDelay(
+      connections.filter((one) => one.port === port),
+      log,
+    );
     watchdog.untilSilent(this.#over.signal).then(
       (reason) => this.#end(reason),
       () => {}, // aborted: the session is over already
@@ -257,26 +259,26 @@ class NgrokSession implements GatewaySession {
 const handles = new Map<number, Socket>();
 
 /**
- * Turns off Nagle's algorithm on this process's connections to a port; Linux only. The SDK (1.7.0) leaves it on, so each
+ * Turns off Nagle's algorithm on connections of this process. The SDK (1.7.0) leaves it on, so each
  * response waits for the acknowledgement of the credit that its request was given: a second round trip.
  *
  * The SDK does not expose its socket, so Node gets a handle for the descriptor. The handle never reads, and is never
  * closed, not even when the descriptor has another owner: closing it would close that owner's file. It is used again when
  * the SDK gets the same descriptor again.
  */
-export function setNoDelay(port: number, log: Log): void {
+export function setNoDelay(connections: readonly OwnConnection[], log: Log): void {
   try {
-    for (const { descriptor } of connectionsTo(port, log)) setNoDelayOf(descriptor);
+    for (const { descriptor } of connections) setNoDelayOf(descriptor);
   } catch (err) {
     log.debug({ err }, 'TCP_NODELAY not set');
   }
 }
 
-/** This process's connections to a port; none where the system does not list them. */
-function connectionsTo(port: number, log: Log): OwnConnection[] {
+/** This process's connections to some ports; none where the system does not list them. */
+function connectionsTo(ports: readonly number[], log: Log): OwnConnection[] {
   if (process.platform !== 'linux') return [];
   try {
-    return ownConnections('established', (peer) => peer === port);
+    return ownConnections('established', (port) => ports.includes(port));
   } catch (err) {
     log.debug({ err }, 'own connections not listed');
     return [];

@@ -6,6 +6,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { setNoDelay } from '../../../../src/agent/connectors/sdk/ngrok-session.ts';
 import { openSdkLink } from '../../../../src/agent/connectors/sdk/sdk-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
+import { ownConnections } from '../../../../src/lib/process/own-connections.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { startTestGateway } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
@@ -84,7 +85,10 @@ it(
     });
     for (let round = 0; round < 3; round++) {
       const socket = await dial();
-      setNoDelay(port, silentLog);
+      setNoDelay(
+        ownConnections('established', (peer) => peer === port),
+        silentLog,
+      );
       expect(connectionsTo(port).map(hasNoDelay)).toEqual([true]);
       socket.write('echo');
       const [answer] = await once(socket.resume(), 'data');
