@@ -12,6 +12,7 @@ import {
   FrameDecoder,
   type FrameHandler,
   FrameWriter,
+  LAST_ID,
   MuxError,
   ProtocolViolation,
   type Role,
@@ -57,7 +58,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #out = new FrameWriter();
   readonly #channels = new Map<number, Channel>();
   readonly #queue: SendQueue;
-  #nextId: number;
   #inbound = 0;
   #flushDue = false;
   #readSinceFlush = false;
@@ -88,15 +88,18 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
 
-  /** @param role which end this is; a gateway's expects a peer that has not authenticated */
+  /**
+   * @param role which end this is; a gateway's expects a peer that has not authenticated
+   * @param openedId the id of the stream that was opened last
+   */
   constructor(
     private readonly socket: Duplex,
     private readonly user: ConnectionUser,
     private readonly role: Role = 'gateway',
+    private openedId = FIRST_ID[role] - 2,
   ) {
     this.#decoder = new FrameDecoder(this);
     this.#queue = new SendQueue(this.#out, socket);
-    this.#nextId = FIRST_ID[role];
     this.peerHonoursReset = role === 'agent';
     this.#limits = CONNECTION_LIMITS[role === 'agent' ? 'gateway' : 'unauthenticated'];
   }
@@ -160,10 +163,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       channel.lose(new Error('the session has ended'));
       return;
     }
-    const id = this.#nextId;
-    this.#nextId += 2;
-    this.#channels.set(id, channel);
-    channel.open(id);
+    do this.openedId = this.openedId < LAST_ID ? this.openedId + 2 : FIRST_ID[this.role];
+    while (this.#channels.has(this.openedId));
+    this.#channels.set(this.openedId, channel);
+    channel.open(this.openedId);
   }
 
   /** Sends what is queued, closes all channels, then the socket: destroys it if the peer does not close its side. */

@@ -22,6 +22,9 @@ export const FIRST_ID: Readonly<Record<Role, number>> = { agent: 3, gateway: 2 }
 
 const ID_MASK = 0x7fffffff;
 
+/** From here on, ids begin again at the first one that is free. */
+export const LAST_ID = ID_MASK - 1;
+
 export const MuxError = {
   none: 0,
   protocol: 1,

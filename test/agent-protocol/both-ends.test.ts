@@ -59,8 +59,8 @@ class Collector implements ChannelReceiver {
   }
 }
 
-/** An agent's and a gateway's end, joined; each echoes the streams that the other opens. */
-function joined() {
+/** An agent's and a gateway's end, joined; each echoes the streams that the other opens. @param openedId of both ends */
+function joined(openedId?: { agent: number; gateway: number }) {
   const [near, far] = duplexPair();
   const reasons: string[] = [];
   const end = (socket: typeof near, role: 'agent' | 'gateway') => {
@@ -69,7 +69,7 @@ function joined() {
       accept: (channel: Channel) => void accepted.push(new Echo(channel)),
       ended: (reason: Error) => void reasons.push(`${role}: ${reason.message}`),
     };
-    const connection = new Connection(socket, user, role);
+    const connection = new Connection(socket, user, role, openedId?.[role]);
     if (role === 'gateway') connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
     connection.start();
     const open = () => {
@@ -108,6 +108,27 @@ describe('an agent’s and a gateway’s end of a connection', () => {
       ['end', 'closed'],
       ['end', 'closed'],
     ]);
+    expect(reasons).toEqual([]);
+  });
+
+  it('use ids again when they have run out, but none of a stream that is still open', async () => {
+    const { agent, gateway, reasons } = joined({ agent: 0x7fff_fffd, gateway: 0x7fff_fffc });
+    for (const [end, ids] of [
+      [agent, [0x7fff_ffff, 3, 5]],
+      [gateway, [0x7fff_fffe, 2, 4]],
+    ] as const) {
+      const streams = ids.map(() => end.open());
+      expect(streams.map(({ channel }) => channel.id)).toEqual(ids);
+      const [, kept] = streams;
+      for (const { channel } of streams) {
+        channel.write(Buffer.from('hello'));
+        if (channel !== kept?.channel) channel.end();
+      }
+      await until(
+        () => streams.every(({ bytes, ended }, at) => bytes.length === 5 && (ended || at === 1)),
+        'the echoes',
+      );
+    }
     expect(reasons).toEqual([]);
   });
 

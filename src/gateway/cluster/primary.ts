@@ -20,6 +20,8 @@ export class Primary {
   readonly #jobs: PrimaryJob[] = [];
   readonly #stops: (() => Promise<void>)[] = [];
   #isServing = false;
+  /** While jobs end: none may start again before. */
+  #ending: Promise<unknown> | null = null;
   #isStopped = false;
   readonly #failures = new Repeats();
 
@@ -49,7 +51,7 @@ export class Primary {
       if (times !== null && !(error instanceof DatabaseAway))
         this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
     });
-    if (this.#isStopped || this.isSelf === this.#isServing) return;
+    if (this.#isStopped || this.#ending || this.isSelf === this.#isServing) return;
     this.#isServing = !this.#isServing;
     this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
     if (this.#isServing) for (const job of this.#jobs) this.#stops.push(job());
@@ -63,7 +65,12 @@ export class Primary {
   }
 
   async #endJobs(): Promise<void> {
-    await Promise.all(this.#stops.splice(0).map((stop) => stop()));
+    this.#ending = Promise.all([this.#ending, ...this.#stops.splice(0).map((stop) => stop())]);
+    try {
+      await this.#ending;
+    } finally {
+      this.#ending = null;
+    }
   }
 
   async #claim(): Promise<void> {

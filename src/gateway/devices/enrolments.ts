@@ -55,6 +55,8 @@ export class Enrolments {
   async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
     const known = this.#known(request.install_key);
     if (known) requireRate(this.#ofDevice, known.id, `the device ${known.name} asks too often`);
+    // A transaction may run again.
+    else requireRate(this.#withKey, this.#keyFor(request.secret ?? '').id, 'too many devices join with this code');
     const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from), {
       by: BY_DEVICE,
       from,
@@ -125,7 +127,6 @@ export class Enrolments {
   #create(request: Request, from: string): DeviceRow {
     const { store } = this;
     const key = this.#keyFor(request.secret ?? '');
-    requireRate(this.#withKey, key.id, 'too many devices join with this code');
     this.#requireRoom(key);
     const inUse = store.devices.namesAt(key.site);
     if (inUse.length === 0) keepNamesOnline(store, key.site, this.live.endpoints());

@@ -28,7 +28,8 @@ export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BY
     async send(events, signal) {
       await writing.catch(() => {}); // reported where it was started
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      last ??= await repairedEnd(path(0));
+      // There is none yet when it was killed between two files.
+      last ??= (await repairedEnd(path(0))) || (await repairedEnd(path(1)));
       const missing = events.filter(({ id }) => id > (last ?? ''));
       if (missing.length === 0) return;
       if ((await sizeOf(path(0))) >= maxBytes) await rotate(path);

@@ -48,11 +48,11 @@ interface ListenerParticulars {
 
 /** What an agent has bound here (SDKs call it a listener): the gateway opens streams to it. */
 abstract class AgentListener implements AgentUpstream {
-  declare readonly id: string;
-  declare readonly publicId: string;
-  declare readonly forwardsTo: string;
-  declare metadata: string;
-  declare readonly http2Upstream: boolean;
+  readonly id: string;
+  readonly publicId: string;
+  readonly forwardsTo: string;
+  metadata: string;
+  readonly http2Upstream: boolean;
   readonly boundAt = new Date();
   readonly lane = new Lane();
   readonly traffic: EndpointTraffic = this.lane.traffic;
@@ -60,12 +60,15 @@ abstract class AgentListener implements AgentUpstream {
   /** The binding that the credential must allow for as long as the listener is online. */
   abstract readonly binding: Binding;
 
-  /** @param particulars become members of its own; subclasses declare theirs */
   constructor(
     particulars: ListenerParticulars,
     readonly owner: ListenerOwner,
   ) {
-    Object.assign(this, particulars);
+    this.id = particulars.id;
+    this.publicId = particulars.publicId;
+    this.forwardsTo = particulars.forwardsTo;
+    this.metadata = particulars.metadata;
+    this.http2Upstream = particulars.http2Upstream;
   }
 
   protected abstract edgeTypeOf(protocol: EndpointProtocol): string;
@@ -116,13 +119,15 @@ const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = { tcp: '1', tls: 
 
 /** A listener bound under labels, for edges whose backend selects them. */
 export class LabeledTunnel extends AgentListener implements LabeledUpstream {
-  declare readonly labels: Labels;
+  readonly labels: Labels;
   /** Agents cannot request a PROXY header for labelled tunnels. */
   readonly proxyProtocol = 0;
+
   readonly binding: Binding;
 
   constructor(particulars: ListenerParticulars & { labels: Labels }, owner: ListenerOwner) {
     super(particulars, owner);
+    this.labels = particulars.labels;
     this.binding = { kind: 'labels', labels: particulars.labels };
   }
 
@@ -150,24 +155,37 @@ interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
 }
 
 export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
-  declare readonly url: string;
-  declare readonly protocol: EndpointProtocol;
-  declare readonly host: string;
-  declare readonly port: number;
-  declare readonly internal: boolean;
-  declare readonly pooled: boolean;
-  declare policy: CompiledPolicy;
-  declare readonly tls: TlsTermination | null;
-  declare readonly proxyProtocol: 0 | 1 | 2;
-  declare readonly websocketTcp: boolean;
-  declare readonly frame: PolicyFrame;
-  declare name: string;
-  declare description: string;
+  readonly url: string;
+  readonly protocol: EndpointProtocol;
+  readonly host: string;
+  readonly port: number;
+  readonly internal: boolean;
+  readonly pooled: boolean;
+  policy: CompiledPolicy;
+  readonly tls: TlsTermination | null;
+  readonly proxyProtocol: 0 | 1 | 2;
+  readonly websocketTcp: boolean;
+  readonly frame: PolicyFrame;
+  name: string;
+  description: string;
   updatedAt = this.boundAt;
   feed: RequestFeed | null = null;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
+    this.url = particulars.url;
+    this.protocol = particulars.protocol;
+    this.host = particulars.host;
+    this.port = particulars.port;
+    this.internal = particulars.internal;
+    this.pooled = particulars.pooled;
+    this.policy = particulars.policy;
+    this.tls = particulars.tls;
+    this.proxyProtocol = particulars.proxyProtocol;
+    this.websocketTcp = particulars.websocketTcp;
+    this.frame = particulars.frame;
+    this.name = particulars.name;
+    this.description = particulars.description;
   }
 
   watchRequests(reader: ReportReader): ReportQueue {

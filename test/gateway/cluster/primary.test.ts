@@ -3,6 +3,7 @@ import type { Nodes } from '../../../src/gateway/cluster/nodes.ts';
 import { Primary } from '../../../src/gateway/cluster/primary.ts';
 import type { Database } from '../../../src/gateway/store/sql/database.ts';
 import { silentLog } from '../../support/silent-log.ts';
+import { until } from '../../support/until.ts';
 
 /** The only node of a cluster, whose writes reach the shared database when they are let go. */
 function onlyNode() {
@@ -30,7 +31,7 @@ function onlyNode() {
   const write = () => {
     for (const each of pending.splice(0)) each();
   };
-  return { primary, running, write };
+  return { primary, running, write, nodes };
 }
 
 it('starts its jobs once it is the primary node, and ends them with the gateway', async () => {
@@ -51,4 +52,31 @@ it('starts no jobs when it becomes the primary node while the gateway stops', as
   write();
   await checked;
   expect([...running]).toEqual([]);
+});
+
+it('starts its jobs again only when they have ended', async () => {
+  const { primary, nodes, write } = onlyNode();
+  const seen: string[] = [];
+  let end = () => {};
+  primary.whileSelf(() => {
+    seen.push('start');
+    return () =>
+      new Promise<void>((resolve) => {
+        seen.push('ending');
+        end = resolve;
+      });
+  });
+  const checked = primary.check();
+  write();
+  await checked;
+  nodes.isCutOff = true;
+  const lost = primary.check();
+  await until(() => seen.length === 2, 'the end of the job to begin');
+  nodes.isCutOff = false;
+  await primary.check();
+  expect(seen).toEqual(['start', 'ending']);
+  end();
+  await lost;
+  await primary.check();
+  expect(seen).toEqual(['start', 'ending', 'start']);
 });

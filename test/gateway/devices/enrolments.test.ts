@@ -140,6 +140,13 @@ describe('POST /enrolments', () => {
     };
     const enrolments = new Enrolments(server.store, { revoke: async () => {}, endpoints }, {} as GatewayPlace, () => 0);
     const enrol = () => enrolments.enrol({ install_key: installKey(), secret }, '127.0.0.1');
+    const { database } = server.store;
+    const write = database.write.bind(database);
+    // A shared database runs a transaction again when another gateway has committed something meanwhile.
+    database.write = async (work, caller) => {
+      await write(work, caller).catch(() => {});
+      return write(work, caller);
+    };
     const outcomes = await Promise.allSettled(Array.from({ length: 1_203 }, enrol));
     const codes = outcomes.map((outcome) => outcome.status === 'rejected' && outcome.reason.code);
     expect(new Set(codes.slice(0, 1_200))).toEqual(new Set(['admitted']));
@@ -215,6 +222,28 @@ describe('POST /enrolments', () => {
     );
     await server.call('DELETE', `/devices/${body.device_id}`);
     expect((await join(server, { ...first, install_key: installKey() })).body.status).toBe('pending');
+  });
+
+  it('refuses devices beyond 20,000 at one site, but none at another site', async () => {
+    const server = await gateway();
+    const { secret } = await enrolmentKey(server);
+    const request = { install_key: installKey(), secret, name: 'cam' };
+    const { body } = await join(server, request);
+    const { devices, database, ids } = server.store;
+    const row = devices.get(String(body.device_id));
+    if (row === null) throw new Error('no device');
+    await database.write(() => {
+      for (let at = 1; at < 20_000; at++)
+        devices.insert({ ...row, id: ids.next('dev'), name: `cam-${at}`, install_hash: Buffer.from(`key ${at}`) });
+    });
+    const refused = await join(server, { ...request, install_key: installKey() });
+    expect(codeOf(refused)).toEqual([429, 'ERR_GATEWAY_TOO_MANY_ENROLMENTS']);
+    expect(refused.body.msg).toContain('the site site.example.com has 20000 devices');
+    expect((await join(server, request)).status).toBe(200);
+    const other = await enrolmentKey(server, { site: 'other.example.com' });
+    expect((await join(server, { ...request, install_key: installKey(), secret: other.secret })).status).toBe(200);
+    await server.call('DELETE', `/devices/${body.device_id}`);
+    expect((await join(server, { ...request, install_key: installKey() })).status).toBe(200);
   });
 });
 

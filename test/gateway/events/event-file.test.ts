@@ -1,4 +1,4 @@
-import { appendFileSync, readdirSync, readFileSync, statSync, truncateSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, renameSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { fileSink } from '../../../src/gateway/events/event-file.ts';
@@ -59,4 +59,12 @@ it('begins a new file when one is full, and keeps four old ones', async () => {
   ]);
   expect(lines(join(folder, 'audit.4.jsonl'))).toEqual([auditRow(3).id]);
   expect(lines()).toEqual([auditRow(7).id]);
+});
+
+it('repeats no event after it was killed between two files', async () => {
+  const { folder, file, open, lines } = setUp();
+  await open().send([auditRow(1), auditRow(2)], signal);
+  renameSync(file, join(folder, 'audit.1.jsonl'));
+  await open().send([auditRow(2), auditRow(3)], signal);
+  expect(lines()).toEqual([auditRow(3).id]);
 });

@@ -1,10 +1,10 @@
 import { createServer, request as sendRequest } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page.ts';
-import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
+import { Passwords, PasswordsBusy } from '../../../src/gateway/sign-in/passwords.ts';
 import { PeopleProvider } from '../../../src/gateway/sign-in/people-provider.ts';
 import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { endSignIns, recordSignIns, signOut } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
@@ -360,6 +360,18 @@ describe('the page for sign-in', () => {
     });
     expect((await guess(browserAt(), email)).status).toBe(429);
     expect((await send(home, form, { email, password: PASSWORD })).status).toBe(303);
+  });
+
+  it('does not count a password as a guess that it could not check', async () => {
+    const { email } = await person();
+    const browser = browserAt();
+    const form = await browser.visit(`${SIGN_IN}/`);
+    const signIn = () => send(browser, form, { email, password: PASSWORD });
+    const check = vi.spyOn(passwords, 'matches').mockRejectedValue(new PasswordsBusy());
+    onTestFinished(() => check.mockRestore());
+    for (let n = 0; n < 21; n++) expect((await signIn()).status).toBe(503);
+    check.mockRestore();
+    expect((await signIn()).status).toBe(303);
   });
 
   it('sends headers against frames, scripts and caches, and refuses addresses that may not use endpoints', async () => {

@@ -296,12 +296,19 @@ class SignInPage {
     const isFamiliar = this.#familiar.has(`${email} ${network}`);
     requireLeft(this.#guesses.take(network));
     if (!isFamiliar) requireLeft(this.#guessesAtPerson.take(email));
-    if (!(await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD)) || person === null)
-      return null;
+    const giveBack = () => {
+      this.#guesses.giveBack(network);
+      if (!isFamiliar) this.#guessesAtPerson.giveBack(email);
+    };
+    const matches = await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD).catch((error) => {
+      // It was not checked.
+      giveBack();
+      throw error;
+    });
+    if (!matches || person === null) return null;
     // It may have been replaced meanwhile.
     if (people.get(person.id)?.password_hash.equals(person.password_hash) !== true) return null;
-    this.#guesses.giveBack(network);
-    if (!isFamiliar) this.#guessesAtPerson.giveBack(email);
+    giveBack();
     this.#familiar.set(`${email} ${network}`, true);
     return person;
   }
