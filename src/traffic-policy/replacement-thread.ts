@@ -73,7 +73,10 @@ export class ReplacementThread {
       worker
         .on('message', resolve)
         .on('error', reject)
-        .on('exit', () => reject(new Error('the thread ended')));
+        .on('exit', () => {
+          if (this.#worker === worker) this.#worker = null;
+          reject(new Error('the thread ended'));
+        });
       worker.postMessage(job);
     });
   }

@@ -4,6 +4,7 @@ import { accessOf, takesShareLinks, withShareLinks } from '../../traffic-policy/
 import { PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { optionsOf } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import { requestOf } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { SHARE_LINK_OPERATIONS, ShareLink, type ShareLinkRequest } from './operations.ts';
@@ -39,14 +40,14 @@ export function shareLinksRouter(tunnels: TunnelManager, links: GatewayLinks): R
  * Makes the policy of a tunnel take share links.
  *
  * @returns whether it did so before
- * @throws {AgentError} when it does not, and its owner has not asked for it
+ * @throws {AgentError} when it does not, and its owner has not asked for it; when this version does not accept the tunnel
  */
 async function protectedFor(view: TunnelView, protect: boolean, tunnels: TunnelManager): Promise<boolean> {
   const { tunnel } = view;
   if (tunnel.protocol !== 'http' || !view.url.startsWith('https:') || optionsOf(tunnel).binding === 'internal') {
     throw new AgentError('ERR_AGENT_NO_SHARE_LINKS', `only public https tunnels have share links, unlike ${view.url}`);
   }
-  const policy = PolicyInput.parse(tunnels.policies.on(tunnel));
+  const policy = requestOf(tunnel).policy ?? PolicyInput.parse(tunnels.policies.on(tunnel));
   if (takesShareLinks(accessOf(toTrafficPolicy(policy, 'http')))) return true;
   if (!protect) {
     throw new AgentError(

@@ -88,6 +88,8 @@ export class SessionSupervisor {
       for (;;) {
         this.#outage.begin();
         const session = await this.#establish();
+        // stop() did not know of it.
+        if (this.#stopping.signal.aborted) return await session.close();
         const onlineSince = this.deps.clock.now();
         this.#online(session);
         const reason = await this.#untilLost(session);
@@ -223,7 +225,7 @@ export class SessionSupervisor {
     this.#pending += 1;
     try {
       const session = await this.deps.connect();
-      if (this.#accept) {
+      if (this.#accept && !this.#stopping.signal.aborted) {
         this.#accept(session);
         this.#accept = null;
       } else {

@@ -103,11 +103,16 @@ export class SpreadEndpoint implements Endpoint {
 
   /** Whether it is bound in a session, or is by the attempts that are under way. */
   async #isBound(): Promise<boolean> {
-    if (this.#bound.size > 0) return true;
-    this.#retries.abort();
-    await Promise.all(this.#binding.values());
+    const waited: GatewaySession[] = [];
+    while (this.#bound.size === 0 && this.#binding.size > 0 && !this.#over.signal.aborted) {
+      waited.push(...this.#binding.keys());
+      this.#retries.abort();
+      // For sessions that begin meanwhile.
+      this.#retries = new AbortController();
+      await Promise.all(this.#binding.values());
+    }
     if (this.#bound.size === 0 || this.#over.signal.aborted) return false;
-    this.#retries = new AbortController();
+    for (const session of waited) this.bindIn(session);
     return true;
   }
 

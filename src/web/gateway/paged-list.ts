@@ -166,7 +166,9 @@ export class PagedList<T extends Item> {
 
   /** Two loads at a time would mix their pages. */
   #oneByOne(load: () => Promise<void>, isShown = true): Promise<void> {
-    this.#running = this.#running.then(async () => {
+    // The caller of that load has its error.
+    const before = this.#running.catch(() => {});
+    this.#running = before.then(async () => {
       if (isShown) this.#state.value = 'loading';
       this.#problem.value = null;
       try {
@@ -229,14 +231,17 @@ export function paced(work: () => Promise<unknown>): () => Promise<void> {
       state = 'again';
       return;
     }
-    do {
-      state = 'running';
-      const began = performance.now();
-      await work();
-      const pause = PAUSE_FACTOR * (performance.now() - began);
-      await new Promise((resolve) => window.setTimeout(resolve, pause));
-    } while (isAsked());
-    state = 'idle';
+    try {
+      do {
+        state = 'running';
+        const began = performance.now();
+        await work();
+        const pause = PAUSE_FACTOR * (performance.now() - began);
+        await new Promise((resolve) => window.setTimeout(resolve, pause));
+      } while (isAsked());
+    } finally {
+      state = 'idle';
+    }
   };
 
   /** Other calls change it while one waits. */

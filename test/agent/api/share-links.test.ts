@@ -49,6 +49,18 @@ it('POST /tunnels/…/share_links changes the policy only when its owner asks fo
   expect(tunnels.find('cam').tunnel.policy).toBe(policy);
 });
 
+it('says what to do about a stored policy that this version does not accept', async () => {
+  const before = await setUpApi();
+  await request(before.local).post('/tunnels').send({ forwards_to: 8001, domain: 'cam.localhost' });
+  const { tunnel } = before.tunnels.find('cam');
+  await before.store.save({ ...tunnel, policy: { on_quic: [] } });
+  await before.tunnels.stop();
+  const { local } = await setUpApi({ folder: before.folder }, { shareLinks: {} as GatewayLinks });
+  const { status, body } = await request(local).post('/tunnels/cam/share_links').send({ expires_in: 60 });
+  expect([status, body.error_code]).toEqual([400, 'ERR_AGENT_POLICY_NOT_APPLICABLE']);
+  expect(body.msg).toMatch(/^policy\.on_quic: .*delete the tunnel and create it/);
+});
+
 it('GET and DELETE /share_links list and revoke', async () => {
   const { local, asked } = await setUp();
   expect((await request(local).get('/share_links')).body).toEqual([LINK]);

@@ -382,6 +382,30 @@ it('stop() does not wait for a gateway that never answers', async () => {
   expect([late.closed, supervisor.status.state, supervisor.status.lastError]).toEqual([true, 'stopped', null]);
 });
 
+it.each([0, 1, 2, 3, 4, 5, 6, 8])(
+  'stop() closes a session that begins %i microtasks before or after it',
+  async (turns) => {
+    for (const isFirst of [true, false]) {
+      const { clock, world, supervisor, session } = await supervised();
+      let arrive = (_: GatewaySession) => {};
+      world.connect = () =>
+        new Promise((resolve) => {
+          arrive = resolve;
+        });
+      supervisor.start();
+      await clock.advance(1000);
+      const made = session();
+      if (isFirst) arrive(made);
+      else void supervisor.stop();
+      for (let turn = 0; turn < turns; turn++) await null;
+      if (isFirst) void supervisor.stop();
+      else arrive(made);
+      await clock.advance(MINUTE);
+      expect([isFirst, made.closed, supervisor.status.state]).toEqual([isFirst, true, 'stopped']);
+    }
+  },
+);
+
 it('stop() works at any moment', async () => {
   for (const ms of [0, 1, 1000, MINUTE]) {
     for (const network of ['up', 'refusing', 'black hole'] as const) {

@@ -97,6 +97,26 @@ it('is online when its first session is lost while the second one binds it', asy
   expect(ended()).toBeNull();
 });
 
+it('is bound in a session that begins while an ended one leaves it to attempts elsewhere, and in theirs when they fail', async () => {
+  const { one, two, first, endpoint, online, ended } = await spread();
+  let refuse = () => {};
+  two.answer = () =>
+    new Promise<void>((_, reject) => {
+      refuse = () => reject(new Error('not now'));
+    });
+  endpoint.bindIn(two);
+  online.delete(one);
+  first.end(LOST);
+  await new Promise(setImmediate);
+  const three = new Session();
+  online.add(three);
+  endpoint.bindIn(three);
+  two.answer = async () => {};
+  refuse();
+  await vi.waitFor(() => expect([two.bound.length, three.bound.length]).toEqual([1, 1]));
+  expect(ended()).toBeNull();
+});
+
 it('ends everywhere when a gateway ends it for a reason, and is not bound again', async () => {
   const { two, first, endpoint, ended } = await spread();
   endpoint.bindIn(two);

@@ -6,12 +6,12 @@ const LEFT_OUT =
   /^(?::.*|host|content-length|connection|keep-alive|transfer-encoding|te|expect|upgrade|accept-encoding|x-forwarded-.*|forwarded|via)$/i;
 
 /**
- * The curl command that sends a captured request to the tunnel again, without a body that was not captured whole. For the
- * terminal and for the page.
+ * The curl command that sends a captured request to the tunnel again, without a body that was not captured whole, or that of
+ * a HEAD request, which curl refuses. For the terminal and for the page.
  */
 export function curlCommand({ method, path, request }: RequestDetail, url: string): string {
   const { headers } = request;
-  const body = request.body?.truncated ? null : request.body;
+  const body = request.body?.truncated || method === 'HEAD' ? null : request.body;
   // What could not be decoded is sent as it was captured.
   const isEncoded = body !== null && body.error !== null;
   const sent = headers.filter(({ name }) => !LEFT_OUT.test(name) && (isEncoded || !/^content-encoding$/i.test(name)));

@@ -49,6 +49,8 @@ export function openTraffic(url: string): TrafficModel {
   let complete: string | undefined;
   /** How far back the page has all those that match a filter; an undefined id: the agent has no older ones. */
   const reached = signal<{ filter: RequestFilter; id: string | undefined } | null>(null);
+  /** How often what the page holds was replaced or cut. */
+  let starts = 0;
   const newestFirst = computed(() => [...byId.value.values()].sort((a, b) => Number(b.id) - Number(a.id)));
   const merge = (requests: readonly RequestSummary[], removed: readonly string[] = []) => {
     const next = new Map(byId.value);
@@ -56,25 +58,26 @@ export function openTraffic(url: string): TrafficModel {
     for (const request of requests) next.set(request.id, request);
     byId.value = next;
   };
+  const startWith = (requests: readonly RequestSummary[]) => {
+    byId.value = new Map(requests.map((request) => [request.id, request]));
+    complete = requests.at(-1)?.id;
+    reached.value = null;
+    starts++;
+  };
   const connection = connectLive({
     url: `${path}/requests/events`,
     on: {
       snapshot: (data) => {
         const snapshot = data as RequestsSnapshot;
         inspection.value = snapshot.inspection;
-        byId.value = new Map(snapshot.requests.map((request) => [request.id, request]));
-        complete = snapshot.requests.at(-1)?.id;
-        reached.value = null;
+        startWith(snapshot.requests);
       },
       change: (data) => {
         const change = data as RequestsChange;
         if (change.inspection) inspection.value = change.inspection;
         if (!change.requests && !change.removed) return;
         merge(change.requests ?? [], change.removed);
-        if (byId.value.size <= MAX_HELD) return;
-        byId.value = new Map(newestFirst.value.slice(0, MAX_HELD).map((request) => [request.id, request]));
-        complete = newestFirst.value.at(-1)?.id;
-        reached.value = null;
+        if (byId.value.size > MAX_HELD) startWith(newestFirst.value.slice(0, MAX_HELD));
       },
     },
     shouldRetry: () => session.mayCall(),
@@ -96,7 +99,10 @@ export function openTraffic(url: string): TrafficModel {
       query.set('limit', String(PAGE));
       const before = reached.value?.filter === asked ? reached.value.id : complete;
       if (before !== undefined) query.set('before', before);
+      const asOf = starts;
       const older = await call<RequestSummary[]>('GET', `${path}/requests?${query}`);
+      // They follow requests that the page no longer has.
+      if (starts !== asOf) return;
       const id = older.length < PAGE ? undefined : older.at(-1)?.id;
       reached.value = { filter: asked, id };
       if (queryOf(asked).size === 0) complete = older.at(-1)?.id ?? complete;
