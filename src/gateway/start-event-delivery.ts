@@ -17,7 +17,8 @@ export function startEventDelivery({ options, store, cluster, log, onStop }: Gat
     publicRequest(outbound, signal, options.policyNetworks, agent);
   const resolve: typeof publicAddress = (host) => publicAddress(host, options.policyNetworks);
   const folder = join(options.dataDir, 'gateway', 'events');
-  const delivery = new EventDelivery({ store, folder, request, resolve, clock: systemClock, log });
+  const isSender = () => cluster?.primary.isSelf ?? true;
+  const delivery = new EventDelivery({ store, folder, request, resolve, isSender, clock: systemClock, log });
   const start = () => {
     delivery.start();
     return async () => {

@@ -25,7 +25,15 @@ export class Primary {
   #isStopped = false;
   readonly #failures = new Repeats();
 
-  constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {}
+  constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {
+    const { database, nodes } = options;
+    database.onRowApplied((table, id) => {
+      if (table !== 'facts' || id !== FACT) return;
+      const holder = database.fact(FACT);
+      // It has committed that it is back, which nodes may not say yet.
+      if (holder !== null) nodes.rowApplied(holder);
+    });
+  }
 
   get isSelf(): boolean {
     const { database, nodes } = this.options;
@@ -46,12 +54,13 @@ export class Primary {
 
   /** Becomes the primary node if there is none, and starts or stops its jobs. Call it every few seconds. */
   async check(): Promise<void> {
-    await this.#claim().catch((error: unknown) => {
+    const hasClaimed = await this.#claim().catch((error: unknown) => {
       const times = this.#failures.timesDue('claim');
       if (times !== null && !(error instanceof DatabaseAway))
         this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
+      return this.#isServing;
     });
-    if (this.#isStopped || this.#ending || this.isSelf === this.#isServing) return;
+    if (this.#isStopped || this.#ending || (hasClaimed && this.isSelf) === this.#isServing) return;
     this.#isServing = !this.#isServing;
     this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
     if (this.#isServing) for (const job of this.#jobs) this.#stops.push(job());
@@ -73,16 +82,23 @@ export class Primary {
     }
   }
 
-  async #claim(): Promise<void> {
+  /**
+   * Commits that it is the primary node, also when it was before a pause or a restart: its copy may not say yet that another
+   * one has taken over. @returns whether it is
+   */
+  async #claim(): Promise<boolean> {
     const { database, nodes } = this.options;
     const isFree = () => {
       const holder = database.fact(FACT);
-      if (holder === null || holder === nodes.self) return holder === null;
+      if (holder === null || holder === nodes.self) return true;
       return nodes.state(holder) !== 'serving' || nodes.isDraining(holder);
     };
-    if (nodes.isCutOff || nodes.isDraining(nodes.self) || !isFree()) return;
-    await database.write(() => {
-      if (isFree()) database.setFact(FACT, nodes.self);
+    if (nodes.isCutOff || nodes.isDraining(nodes.self) || !isFree()) return false;
+    if (this.#isServing && this.isSelf) return true;
+    return await database.write(() => {
+      const claims = isFree();
+      if (claims) database.setFact(FACT, nodes.self);
+      return claims;
     });
   }
 }

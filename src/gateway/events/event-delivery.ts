@@ -21,6 +21,8 @@ interface EventDeliveryOptions {
   folder: string;
   request: typeof publicRequest;
   resolve: typeof publicAddress;
+  /** Whether no other gateway may have begun to send. */
+  isSender: () => boolean;
   clock: Clock;
   log: Log;
 }
@@ -71,9 +73,9 @@ export class EventDelivery {
   }
 
   #begin(destination: EventDestinationRow): DestinationWorker {
-    const { store, clock, log } = this.options;
+    const { store } = this.options;
     const target = store.eventDestinations.target(destination);
-    return new DestinationWorker({ store, destination, sink: target && this.#sinkOf(target), clock, log });
+    return new DestinationWorker({ ...this.options, destination, sink: target && this.#sinkOf(target) });
   }
 
   #sinkOf(target: Target): EventSink {
@@ -105,13 +107,11 @@ const TIMEOUT_MS = 10_000;
 /** Failures in a row that are reported: a restart of the receiver is none of the operator's business. */
 const REPORTED = 3;
 
-interface WorkerOptions {
+interface WorkerOptions extends Pick<EventDeliveryOptions, 'isSender' | 'clock' | 'log'> {
   store: Pick<Store, 'database' | 'eventDeliveries' | 'now'>;
   destination: EventDestinationRow;
   /** Null: its target cannot be decrypted. */
   sink: EventSink | null;
-  clock: Clock;
-  log: Log;
 }
 
 /** Sends the events of one destination, one batch after another, until each is acknowledged. */
@@ -158,8 +158,10 @@ class DestinationWorker {
 
   /** @returns whether there was something to send */
   async #deliverNext(signal: AbortSignal): Promise<boolean> {
-    const { store, destination, sink, clock, log } = this.options;
+    const { store, destination, sink, isSender, clock, log } = this.options;
     const { id, address } = destination;
+    // The order to stop comes later than this is known, and not at all after a short pause.
+    while (!isSender()) await clock.sleep(LOOK_MS, signal);
     const delivery = store.eventDeliveries.get(id);
     if (delivery === null) return false;
     if (this.#acknowledged <= delivery.delivered) {

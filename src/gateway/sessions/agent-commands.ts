@@ -26,8 +26,8 @@ export class AgentCommands {
     return this.#call(StreamType.restart, {});
   }
 
-  update(version: string, permitMajorVersion: boolean): Promise<void> {
-    return this.#call(StreamType.update, { Version: version, PermitMajorVersion: permitMajorVersion });
+  update(): Promise<void> {
+    return this.#call(StreamType.update, { Version: '', PermitMajorVersion: false });
   }
 
   /** Take the endpoint offline first: SDKs do not answer, and ignore the command after a reconnect. */

@@ -65,7 +65,7 @@ export class LiveAgents implements LiveView {
     const sent = {
       stop: () => commands.stop(),
       restart: () => commands.restart(),
-      update: () => commands.update('', false),
+      update: () => commands.update(),
     };
     sent[command]().catch((error: unknown) => {
       this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'agent command failed');

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { Nodes } from '../../../src/gateway/cluster/nodes.ts';
 import { Primary } from '../../../src/gateway/cluster/primary.ts';
@@ -5,19 +6,32 @@ import type { Database } from '../../../src/gateway/store/sql/database.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { until } from '../../support/until.ts';
 
-/** The only node of a cluster, whose writes reach the shared database when they are let go. */
-function onlyNode() {
-  const facts = new Map<string, string>();
+/**
+ * A node of a cluster, whose writes reach the shared database when they are let go.
+ * @param holder the primary node by its copy; `silent`: by what this node knows of the others
+ */
+function oneNode(holder?: string, silent = new Set<string>()) {
+  const facts = new Map(holder === undefined ? [] : [['primary_node', holder]]);
   const pending: (() => void)[] = [];
+  let rowApplied: (table: string, id: string) => void = () => {};
   const database = {
     fact: (name: string) => facts.get(name) ?? null,
     setFact: (name: string, value: string) => facts.set(name, value),
-    write: (work: () => void) =>
-      new Promise<void>((resolve) => {
+    onRowApplied: (listener: typeof rowApplied) => {
+      rowApplied = listener;
+    },
+    write: <T>(work: () => T) =>
+      new Promise<T>((resolve) => {
         pending.push(() => resolve(work()));
       }),
   };
-  const nodes = { self: 'self', isCutOff: false, isDraining: () => false, state: () => 'serving' };
+  const nodes = {
+    self: 'self',
+    isCutOff: false,
+    isDraining: () => false,
+    state: (id: string) => (silent.has(id) ? 'silent' : 'serving'),
+    rowApplied: (id: string) => silent.delete(id),
+  };
   const primary = new Primary({
     database: database as unknown as Database,
     nodes: nodes as unknown as Nodes,
@@ -28,14 +42,19 @@ function onlyNode() {
     running.add('job');
     return async () => void running.delete('job');
   });
-  const write = () => {
+  /** @param other has committed before that it is the primary node */
+  const write = (other?: string) => {
+    if (other !== undefined) {
+      facts.set('primary_node', other);
+      rowApplied('facts', 'primary_node');
+    }
     for (const each of pending.splice(0)) each();
   };
   return { primary, running, write, nodes };
 }
 
 it('starts its jobs once it is the primary node, and ends them with the gateway', async () => {
-  const { primary, running, write } = onlyNode();
+  const { primary, running, write } = oneNode();
   const checked = primary.check();
   expect([...running]).toEqual([]);
   write();
@@ -46,7 +65,7 @@ it('starts its jobs once it is the primary node, and ends them with the gateway'
 });
 
 it('starts no jobs when it becomes the primary node while the gateway stops', async () => {
-  const { primary, running, write } = onlyNode();
+  const { primary, running, write } = oneNode();
   const checked = primary.check();
   await primary.stop();
   write();
@@ -55,7 +74,7 @@ it('starts no jobs when it becomes the primary node while the gateway stops', as
 });
 
 it('starts its jobs again only when they have ended', async () => {
-  const { primary, nodes, write } = onlyNode();
+  const { primary, nodes, write } = oneNode();
   const seen: string[] = [];
   let end = () => {};
   primary.whileSelf(() => {
@@ -73,10 +92,49 @@ it('starts its jobs again only when they have ended', async () => {
   const lost = primary.check();
   await until(() => seen.length === 2, 'the end of the job to begin');
   nodes.isCutOff = false;
-  await primary.check();
+  const early = primary.check();
+  write();
+  await early;
   expect(seen).toEqual(['start', 'ending']);
   end();
   await lost;
-  await primary.check();
+  const late = primary.check();
+  write();
+  await late;
   expect(seen).toEqual(['start', 'ending', 'start']);
+});
+
+it('starts no jobs after a restart when its copy does not say yet that another one has taken over', async () => {
+  const { primary, running, write } = oneNode('self');
+  const checked = primary.check();
+  await setImmediate();
+  expect([...running]).toEqual([]);
+  write('other');
+  await checked;
+  expect([...running]).toEqual([]);
+});
+
+it('claims again after it was cut off, before it starts its jobs', async () => {
+  const { primary, running, write, nodes } = oneNode('self');
+  let checked = primary.check();
+  write();
+  await checked;
+  nodes.isCutOff = true;
+  await primary.check();
+  expect([...running]).toEqual([]);
+  nodes.isCutOff = false;
+  checked = primary.check();
+  await setImmediate();
+  expect([...running]).toEqual([]);
+  write('other');
+  await checked;
+  expect([...running]).toEqual([]);
+});
+
+it('does not take over from a node that has come back while it did', async () => {
+  const { primary, running, write } = oneNode('other', new Set(['other']));
+  const checked = primary.check();
+  write('other');
+  await checked;
+  expect([...running]).toEqual([]);
 });

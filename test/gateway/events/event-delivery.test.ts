@@ -20,10 +20,12 @@ let server: ManagementServer;
 let receiver: EventReceiver;
 let delivery: EventDelivery;
 let lines: { level: string; msg: string }[];
+let isSender: boolean;
 
 beforeEach(async () => {
   [server, receiver] = [await startManagementServer(), new EventReceiver()];
   await receiver.listen();
+  isSender = true;
   delivery = deliver();
 });
 afterEach(async () => {
@@ -49,6 +51,7 @@ function deliver(): EventDelivery {
     folder: join(server.folder, 'events'),
     request,
     resolve: (host) => publicAddress(host, LOOPBACK),
+    isSender: () => isSender,
     clock,
     log,
   });
@@ -111,6 +114,21 @@ function snippet(): string {
   const [, code = ''] = /```js\n([\s\S]*?)```/.exec(readFileSync('docs/events.md', 'utf8')) ?? [];
   return `data:text/javascript,${encodeURIComponent(code)}`;
 }
+
+it('sends nothing while another gateway may have begun to send, although it was not stopped yet', async () => {
+  const destination = await subscribe('ip_policy_created.v0');
+  await policy('first');
+  await isReceived('first');
+  await recorded(destination);
+  isSender = false;
+  await policy('second');
+  // As the other gateway does, which has sent it.
+  const { database, eventDeliveries, auditLog } = server.store;
+  await database.write(() => eventDeliveries.acknowledged(destination, auditLog.latestId()));
+  isSender = true;
+  await policy('third');
+  await isReceived('first', 'third');
+});
 
 it('repeats an event with its id until it is acknowledged, in order, and says that the destination fails', async () => {
   const destination = await subscribe('ip_policy_created.v0');
