@@ -18,6 +18,8 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const OUTPUT = join(ROOT, 'build/screenshots');
 const PHONE = { width: 390, height: 844 };
 const DESKTOP = { width: 1100, height: 880 };
+// Playwright's 30 s are too short on a busy machine.
+const TIMEOUT_MS = 120_000;
 
 /**
  * Starts an agent in a folder of its own.
@@ -78,6 +80,7 @@ async function picture(name, url, act = async () => {}) {
       const options = { viewport, colorScheme, deviceScaleFactor: 2, ignoreHTTPSErrors: true };
       const context = await browser.newContext(/** @type {any} */ ({ ...options, reducedMotion: 'reduce' }));
       const page = await context.newPage();
+      page.setDefaultTimeout(TIMEOUT_MS);
       await page.goto(url);
       await page.locator('main').waitFor();
       await act(page);
@@ -317,6 +320,7 @@ async function forDocs(name, url, act) {
     };
     const context = await browser.newContext({ ...options, reducedMotion: 'reduce' });
     const page = await context.newPage();
+    page.setDefaultTimeout(TIMEOUT_MS);
     await page.goto(url);
     await act(page);
     // Nothing looks as if it were pointed at.

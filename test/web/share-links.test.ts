@@ -63,6 +63,28 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     expect(troubles).toEqual([]);
   });
 
+  it('is the latest choice on a slow link, and is saved only after it is written', async () => {
+    const { page } = await pageWith('slow');
+    await page.getByRole('link', { name: 'Everyone with the URL' }).click();
+    const menu = page.getByLabel('Who may come in', { exact: true });
+    await menu.locator('[value=link]').waitFor({ state: 'attached' });
+    let answer = () => {};
+    const held = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    await page.route('**/page/policy', (route) => held.then(() => route.continue()));
+    await menu.selectOption('password');
+    await menu.selectOption('link');
+    const save = page.getByRole('button', { name: 'Save policy' });
+    await save.click({ force: true });
+    answer();
+    const editor = page.getByRole('textbox', { name: 'Traffic policy' });
+    await until(async () => (await editor.inputValue()).includes('gateway-share-links'), 'the policy');
+    expect(await editor.inputValue()).not.toContain('basic-auth');
+    await save.click();
+    await page.getByRole('link', { name: 'A link', exact: true }).waitFor();
+  });
+
   it('changes with the first share link, which opens by its button, and which one sees and revokes', async () => {
     const { page, troubles, address } = await pageWith('shared');
     await page.getByRole('link', { name: 'Share: shared' }).click();

@@ -28,7 +28,7 @@ export function shareLinksRouter(tunnels: TunnelManager, links: GatewayLinks): R
     listShareLinks: async () => (await links.list()).map((link) => ShareLink.parse(link)),
     createShareLink: async ({ body: { protect, ...sent }, req }) => {
       const view = tunnels.find(req.params.url_part);
-      const isProtected = await protectedFor(view, protect, tunnels);
+      const isProtected = await protectedFor(view, protect, tunnels, links);
       const create = () => links.create({ ...sent, url: view.url });
       return ShareLink.parse(await (isProtected ? create() : retried(create)));
     },
@@ -42,13 +42,20 @@ export function shareLinksRouter(tunnels: TunnelManager, links: GatewayLinks): R
  * @returns whether it did so before
  * @throws {AgentError} when it does not, and its owner has not asked for it; when this version does not accept the tunnel
  */
-async function protectedFor(view: TunnelView, protect: boolean, tunnels: TunnelManager): Promise<boolean> {
+async function protectedFor(
+  view: TunnelView,
+  protect: boolean,
+  tunnels: TunnelManager,
+  links: GatewayLinks,
+): Promise<boolean> {
   const { tunnel } = view;
   if (tunnel.protocol !== 'http' || !view.url.startsWith('https:') || optionsOf(tunnel).binding === 'internal') {
     throw new AgentError('ERR_AGENT_NO_SHARE_LINKS', `only public https tunnels have share links, unlike ${view.url}`);
   }
   const policy = requestOf(tunnel).policy ?? PolicyInput.parse(tunnels.policies.on(tunnel));
   if (takesShareLinks(accessOf(toTrafficPolicy(policy, 'http')))) return true;
+  // Fails when the gateway makes no links: a changed policy would be useless, and ends connections.
+  await links.list();
   if (!protect) {
     throw new AgentError(
       'ERR_AGENT_NO_SHARE_LINKS',

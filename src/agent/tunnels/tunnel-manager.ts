@@ -202,8 +202,8 @@ export class TunnelManager {
     const { connector } = this.options;
     if (connector.isOnline) return;
     const { gateway, lastError } = connector.status;
-    const reason = lastError ? `: ${lastError.message}` : '';
-    throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
+    const reason = lastError?.message ?? 'the agent is still connecting; retry';
+    throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}: ${reason}`, later);
   }
 
   async #remove(supervisor: TunnelSupervisor): Promise<void> {

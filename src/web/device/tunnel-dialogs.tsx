@@ -117,6 +117,7 @@ function PolicyDialog({ tunnel, choosesAccess = false }: { tunnel: FeedTunnel; c
   const protocol = tunnel.protocol as Protocol;
   const [draft] = useState(() => new PolicyDraft(() => protocol));
   const loading = useSubmission();
+  const writing = useSubmission();
   const { busy, problem, run } = useSubmission();
   const path = `/tunnels/${encodeURIComponent(tunnel.url)}`;
   // Nobody types into a text that is about to be replaced.
@@ -152,7 +153,12 @@ function PolicyDialog({ tunnel, choosesAccess = false }: { tunnel: FeedTunnel; c
       {loading.problem && <ProblemNotice title="The policy could not be loaded" problem={loading.problem} />}
       {loading.busy && <p class="with-spinner">Loading…</p>}
       {ready.value && choosesAccess && (
-        <AccessForm present={tunnel.access} choices={choices} admit={(request) => draft.admit(request)} />
+        <AccessForm
+          present={tunnel.access}
+          choices={choices}
+          admit={(request) => draft.admit(request)}
+          writing={writing}
+        />
       )}
       {ready.value && <PolicyEditor draft={draft} />}
       <p class="hint">Saving opens the tunnel again, so open connections end.</p>
@@ -160,7 +166,7 @@ function PolicyDialog({ tunnel, choosesAccess = false }: { tunnel: FeedTunnel; c
         {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>Use default policies</Button>}
         <Button onClick={goHome}>Cancel</Button>
         {ready.value && (
-          <Button kind="primary" busy={busy} onClick={() => void save(() => draft.read(), false)}>
+          <Button kind="primary" busy={busy || writing.busy} onClick={() => void save(() => draft.read(), false)}>
             Save policy
           </Button>
         )}

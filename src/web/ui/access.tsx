@@ -1,10 +1,10 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { CopyButton } from './button.tsx';
-import { SelectField, setter } from './field.tsx';
+import { SelectField } from './field.tsx';
 import { Notice, ProblemNotice } from './notice.tsx';
-import { useSubmission } from './submission.ts';
+import type { Submission } from './submission.ts';
 
 /** How a policy lets clients in, in words of people. */
 const WORDS: Readonly<Record<string, string>> = {
@@ -69,6 +69,8 @@ export interface AccessFormProps {
   choices: () => Promise<readonly string[]>;
   /** Writes into the policy what was chosen; returns the password in it, if a new one is. */
   admit: (request: AccessRequest) => Promise<string | null>;
+  /** Busy while a choice is written: the policy is not saved meanwhile. */
+  writing: Submission;
 }
 
 const AS_IT_IS = { value: '' as const, label: 'As the policy says now' };
@@ -77,24 +79,38 @@ const AS_IT_IS = { value: '' as const, label: 'As the policy says now' };
 const CAN_HAVE_LINKS: ReadonlySet<string> = new Set(['password', 'sign-in']);
 
 /** Chooses who may come in, which writes it into the policy; it takes effect when that is saved. */
-export function AccessForm({ present, choices, admit }: AccessFormProps): JSX.Element {
-  const { problem, run } = useSubmission();
+export function AccessForm({ present, choices, admit, writing: { problem, run } }: AccessFormProps): JSX.Element {
   const supported = useSignal<readonly string[]>([]);
-  useEffect(() => void run(async () => setter(supported)(await choices())), []);
   const found = CHOICES.find(({ value }) => present.includes(value))?.value;
   const choice = useSignal<AccessChoice | ''>(found ?? '');
   const links = useSignal(takesLinks(present));
   const password = useSignal<string | null>(null);
+  const waiting = useRef<AccessRequest | null>(null);
+  const write = async () => {
+    for (let request = waiting.current; request !== null; request = waiting.current) {
+      waiting.current = null;
+      const made = await admit(request);
+      if (request.choice !== null) password.value = made;
+    }
+  };
+  useEffect(() => {
+    void run(async () => {
+      supported.value = await choices();
+      await write();
+    });
+  }, []);
+  // On a slow link, somebody chooses again while a choice is written: the latest one counts.
+  const request = (next: AccessChoice | null, isAllowed: boolean) => {
+    waiting.current = { choice: next ?? waiting.current?.choice ?? null, links: isAllowed };
+    void run(write);
+  };
   const choose = (next: AccessChoice) => {
     choice.value = next;
-    const request = { choice: next, links: links.value && CAN_HAVE_LINKS.has(next) };
-    void run(async () => {
-      password.value = await admit(request);
-    });
+    request(next, links.value && CAN_HAVE_LINKS.has(next));
   };
   const allowLinks = (isAllowed: boolean) => {
     links.value = isAllowed;
-    void run(() => admit({ choice: null, links: isAllowed }));
+    request(null, isAllowed);
   };
   return (
     <>

@@ -28,7 +28,7 @@ async function setUp({ refusals = 0 } = {}) {
   const { local, tunnels } = await setUpApi({}, { shareLinks });
   await request(local).post('/tunnels').send({ forwards_to: 8001, domain: 'cam.localhost' });
   const share = (body: object, tunnel = 'cam') => request(local).post(`/tunnels/${tunnel}/share_links`).send(body);
-  return { local, tunnels, share, asked };
+  return { local, tunnels, share, asked, shareLinks };
 }
 
 it('POST /tunnels/…/share_links changes the policy only when its owner asks for it, then makes the link', async () => {
@@ -59,6 +59,13 @@ it('says what to do about a stored policy that this version does not accept', as
   const { status, body } = await request(local).post('/tunnels/cam/share_links').send({ expires_in: 60 });
   expect([status, body.error_code]).toEqual([400, 'ERR_AGENT_POLICY_NOT_APPLICABLE']);
   expect(body.msg).toMatch(/^policy\.on_quic: .*delete the tunnel and create it/);
+});
+
+it('POST /tunnels/…/share_links leaves the policy as it is when the gateway makes no links', async () => {
+  const { tunnels, share, shareLinks } = await setUp();
+  shareLinks.list = () => Promise.reject(new ApiError(501, 'ERR_AGENT_NOT_SHAREABLE', 'no'));
+  for (const protect of [false, true]) expect((await share({ expires_in: 60, protect })).status).toBe(501);
+  expect(tunnels.find('cam').tunnel.policy).toBe(null);
 });
 
 it('GET and DELETE /share_links list and revoke', async () => {

@@ -187,6 +187,7 @@ function AccessDialog({
   done: () => void | Promise<void>;
 }): JSX.Element {
   const text = useSignal(endpoint.traffic_policy ?? '');
+  const writing = useSubmission();
   const { busy, problem, onSubmit } = useSubmission();
   const save = async () => {
     await api('PATCH', `/endpoints/${endpoint.id}`, { traffic_policy: text.value });
@@ -205,11 +206,12 @@ function AccessDialog({
             text.value = answer.traffic_policy;
             return answer.password;
           }}
+          writing={writing}
         />
         <TextArea label="Traffic policy" rows={12} value={text.value} onInput={setter(text)} />
         <div class="dialog-actions">
           <Button onClick={close}>Cancel</Button>
-          <Button kind="primary" type="submit" busy={busy}>
+          <Button kind="primary" type="submit" busy={busy || writing.busy}>
             Save policy
           </Button>
         </div>
