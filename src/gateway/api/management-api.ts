@@ -1,7 +1,7 @@
 import type { ErrorRequestHandler, Express, Request, Response } from 'express';
 import express from 'express';
 import { z } from 'zod';
-import { ApiError } from '../../lib/errors.ts';
+import { ApiError, errorBody } from '../../lib/errors.ts';
 import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
@@ -126,9 +126,9 @@ const refuseChanges =
     else throw refuse(503, 700, `nothing was changed: the gateway's ${what} since its start; mend that and restart it`);
   };
 
-/** Answers 404 to unknown paths and unsupported methods. Clients accept this body without an error code. */
-function notFound(req: Request, res: Response): void {
-  res.status(404).json({ status_code: 404, msg: 'Not Found', details: { path: req.path } });
+/** Answers 404 to unknown paths and unsupported methods, as ngrok's API does, but with an error code. */
+function notFound({ path }: Request, res: Response): void {
+  res.status(404).json(errorBody(new ApiError(404, 'ERR_GATEWAY_NO_SUCH_PATH', 'Not Found', { details: { path } })));
 }
 
 function errorHandlers(log: Log): ErrorRequestHandler[] {

@@ -40,6 +40,11 @@ interface CommandRow {
 
 const TABLE = 'agent_commands';
 
+/** Deletes, in a transaction, the commands that a lost node has not read. */
+export function forgetCommands(database: Database, node: string): void {
+  database.run(`DELETE FROM ${TABLE} WHERE node = ?`, [node]);
+}
+
 export class ClusterLive implements LiveView {
   constructor(private readonly options: ClusterLiveOptions) {
     const { database, here, nodes } = options;

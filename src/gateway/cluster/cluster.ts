@@ -12,7 +12,7 @@ import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
-import { ClusterLive, CountedByOthers } from './cluster-live.ts';
+import { ClusterLive, CountedByOthers, forgetCommands } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
@@ -243,8 +243,9 @@ export class Cluster {
     if (gone().length === 0) return;
     try {
       await store.database.write(() => {
-        for (const { key, credential_id: credential } of gone()) {
+        for (const { key, node, credential_id: credential } of gone()) {
           this.rows.delete(key);
+          forgetCommands(store.database, node);
           const device = store.devices.byCredential(credential);
           const isBack =
             this.hasSession(credential) || [...this.rows.own.values()].some((own) => own.credential_id === credential);

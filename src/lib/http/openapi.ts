@@ -2,9 +2,9 @@ import { z } from 'zod';
 
 export type JsonObject = Record<string, unknown>;
 
-/** Body of every error. The management API omits the code where ngrok does. */
+/** Body of every error. */
 export const ErrorBody = z.object({
-  error_code: z.string().optional(),
+  error_code: z.string(),
   status_code: z.int(),
   msg: z.string(),
   details: z.record(z.string(), z.string()),

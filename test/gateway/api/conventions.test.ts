@@ -102,7 +102,12 @@ describe('paths', () => {
   ])('%s %s answers 404 before authentication', async (method, path) => {
     const answer = await server.call(method, path, undefined, { Authorization: '' });
     expect(answer.status).toBe(404);
-    expect(answer.body).toEqual({ status_code: 404, msg: 'Not Found', details: { path } });
+    expect(answer.body).toEqual({
+      error_code: 'ERR_GATEWAY_NO_SUCH_PATH',
+      status_code: 404,
+      msg: 'Not Found',
+      details: { path },
+    });
   });
 
   it('answer 404 to HEAD', async () => {

@@ -65,7 +65,7 @@ it('GET / serves the dashboard to browsers only, and clients of the API get thei
   expect(file.headers['cache-control']).toContain('immutable');
   for (const accept of ['*/*', 'application/json']) {
     const answer = await send('GET', '/', { host: HOST, accept });
-    expect([answer.status, answer.json]).toEqual([404, { status_code: 404, msg: 'Not Found', details: { path: '/' } }]);
+    expect([answer.status, answer.json.error_code]).toEqual([404, 'ERR_GATEWAY_NO_SUCH_PATH']);
   }
 });
 

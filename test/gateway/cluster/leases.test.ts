@@ -7,6 +7,7 @@ import { Cluster } from '../../../src/gateway/cluster/cluster.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../../../src/gateway/endpoints/live-view.ts';
 import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../../src/gateway/store/store.ts';
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { nothingOnline } from '../../support/nothing-online.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
@@ -53,6 +54,7 @@ class Member {
   private constructor(
     readonly name: string,
     private readonly cluster: Cluster,
+    private readonly store: Store,
     private readonly served: Served,
     readonly end: () => Promise<void>,
   ) {}
@@ -75,7 +77,7 @@ class Member {
         await close();
       }
     };
-    const member = new Member(name, cluster, served, end);
+    const member = new Member(name, cluster, store, served, end);
     const sessions = Object.assign(new EventEmitter(), { drain: () => {} });
     const live = { ...nothingOnline, endpoints: () => [...member.#online.values()] };
     cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, sessions);
@@ -116,6 +118,16 @@ class Member {
   /** Names that this member believes to be at others. */
   elsewhere(host: string): boolean {
     return [...this.cluster.rows.atName('tls', host)].length > 0;
+  }
+
+  /** Stores a command for an agent at another member. */
+  async command({ cluster }: Member): Promise<void> {
+    const insert = "INSERT INTO agent_commands (id, node, session_id, command) VALUES ('c', ?, 'ts_1', 'stop')";
+    await this.store.database.write(() => this.store.database.run(insert, [cluster.nodes.self]));
+  }
+
+  get commands(): number {
+    return Number(this.store.database.values('SELECT COUNT(*) FROM agent_commands', [])?.[0]);
   }
 
   #off(id: string): void {
@@ -184,6 +196,25 @@ it(
     proxy.cut();
     await until(() => other.bind('a.localhost', 'cr_two', 'ts_3'), 'the lost one has given it up', { everyMs: 50 });
     expect([lost.hosts, served.violations]).toEqual([[], []]);
+  },
+);
+
+it(
+  'commands for agents of a gateway that has gone are forgotten with what was online there',
+  unless(NO_POSTGRES),
+  async () => {
+    const url = await newDatabase();
+    const proxy = await FlakyProxy.start(server.address);
+    onTestFinished(() => proxy.close());
+    const other = await Member.start('other', url(), new Served());
+    const lost = await Member.start('lost', url(proxy.address), new Served());
+    await lost.bind('a.localhost', 'cr_one', 'ts_1');
+    await until(() => other.elsewhere('a.localhost'), 'the name is known', { everyMs: 20 });
+    proxy.silence();
+    await other.command(lost);
+    expect(other.commands).toBe(1);
+    await until(() => !other.elsewhere('a.localhost'), 'the lost one is forgotten', { everyMs: 50 });
+    expect(other.commands).toBe(0);
   },
 );
 
