@@ -584,7 +584,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     for (const path of ['/', '/', '/broken']) await getPublic(gateway, `https://live.localhost:443${path}`);
     await row.getByRole('cell', { name: '3', exact: true }).waitFor();
     await row.getByRole('cell', { name: '1', exact: true }).waitFor();
-    await row.getByRole('cell', { name: /^15\.\d kB$/ }).waitFor();
+    await row.getByRole('cell', { name: /^15 KiB$/ }).waitFor();
     await row.getByRole('cell', { name: 'cabinet-9' }).waitFor();
     expect(await page.title()).toBe('Endpoints – localhost');
     await row.getByRole('link').click();

@@ -28,12 +28,14 @@ export function ShareDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   const links = useSignal<readonly ShareLink[] | null>(null);
   const made = useSignal<ShareLink | null>(null);
   const loading = useSubmission();
-  const load = () =>
-    loading.run(async () => {
-      const all = await call<ShareLink[]>('GET', '/share_links');
-      links.value = all.filter(({ url }) => url === tunnel.url);
-    });
-  useEffect(() => void load(), []);
+  const load = async () => {
+    const all = await call<ShareLink[]>('GET', '/share_links');
+    links.value = all.filter(({ url }) => url === tunnel.url);
+  };
+  const forget = (id: string) => {
+    links.value = links.value?.filter((link) => link.id !== id) ?? null;
+  };
+  useEffect(() => void loading.run(load), []);
   if (made.value?.link) return <MadeDialog name={tunnel.url_part} link={made.value.link} />;
   return (
     <Dialog title={`Share ${tunnel.url_part}`} onClose={goHome}>
@@ -44,7 +46,7 @@ export function ShareDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
           <h3>Links</h3>
           <ul class="shares">
             {links.value.map((link) => (
-              <PresentLink key={link.id} link={link} onRevoked={() => void load()} />
+              <PresentLink key={link.id} link={link} onRevoked={() => forget(link.id)} />
             ))}
           </ul>
         </>

@@ -1,6 +1,7 @@
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { EndpointFigures, TrafficEvent } from '../../gateway/api/dashboard/dashboard-feed.ts';
+import { byteSize } from '../ui/byte-size.ts';
 
 type FigureName = 'requests' | 'errors' | 'sent' | 'received';
 const PLACES: Record<FigureName, 0 | 1 | 2 | 3> = { requests: 0, errors: 1, received: 2, sent: 3 };
@@ -24,7 +25,7 @@ export function takeTraffic({ isAll, endpoints }: TrafficEvent): void {
 export function TrafficFigure({ endpoint, figure }: { endpoint: string; figure: FigureName }): JSX.Element {
   const value = figures.value.get(endpoint)?.[PLACES[figure]] ?? 0;
   const isBytes = figure === 'sent' || figure === 'received';
-  return <span class="number">{isBytes ? bytes(value) : value.toLocaleString('en')}</span>;
+  return <span class="number">{isBytes ? byteSize(value) : value.toLocaleString('en')}</span>;
 }
 
 /** All figures of an endpoint. */
@@ -47,13 +48,4 @@ export function TrafficFigures({ endpoint }: { endpoint: string }): JSX.Element 
       </p>
     </section>
   );
-}
-
-const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
-
-/** A number of bytes with at most three significant digits. */
-export function bytes(count: number): string {
-  const power = count < 1000 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log10(count) / 3));
-  const value = count / 1000 ** power;
-  return `${value.toLocaleString('en', { maximumSignificantDigits: 3 })} ${UNITS[power]}`;
 }

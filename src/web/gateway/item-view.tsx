@@ -23,11 +23,16 @@ export interface ItemViewProps<T extends Item> {
 export function ItemView<T extends Item>({ section, id, news, onChange }: ItemViewProps<T>): JSX.Element {
   const item = useSignal<T | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
+  // One after another, so that the last one is shown.
+  const loads = useRef<Promise<unknown>>(Promise.resolve());
   const load = async () => {
-    const raised = await attempt(problem, async () => {
-      item.value = await api<T>('GET', `${section.path}/${encodeURIComponent(id)}`);
-    });
-    return raised?.status !== 404;
+    const loading = loads.current.then(() =>
+      attempt(problem, async () => {
+        item.value = await api<T>('GET', `${section.path}/${encodeURIComponent(id)}`);
+      }),
+    );
+    loads.current = loading.catch(() => {});
+    return (await loading)?.status !== 404;
   };
   useSignalEffect(() => {
     const { ids } = news.value;

@@ -1,4 +1,4 @@
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** A number of bytes in the unit that fits: `1.2 KiB`. */
 export function byteSize(bytes: number): string {
