@@ -41,7 +41,10 @@ export class CreditWindow {
     this.#gain = bounds.starting;
   }
 
-  /** @param roundTrip milliseconds without queues; `room`: bytes of memory that the stream may take */
+  /**
+   * @param roundTrip milliseconds without queues
+   * @param room bytes of memory that the stream may take
+   */
   receive(bytes: number, now: number, roundTrip: number, room: number): void {
     this.#bytes += bytes;
     const ms = now - this.since;
@@ -117,7 +120,10 @@ export class GrowingWindow {
     return this.#window?.target ?? this.least;
   }
 
-  /** @param roundTrip milliseconds without queues, null: not known yet; `room`: bytes of memory that the stream may take */
+  /**
+   * @param roundTrip milliseconds without queues; null: not known yet
+   * @param room bytes of memory that the stream may take
+   */
   receive(bytes: number, now: number, roundTrip: number | null, room: number): void {
     const quiet = now - this.#receivedAt - QUIET_MS;
     this.#receivedAt = now;

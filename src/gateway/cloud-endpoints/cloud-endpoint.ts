@@ -56,7 +56,10 @@ export class CloudEndpoint implements OnlineEndpoint {
   policy = NOT_READY;
   feed: RequestFeed | null = null;
 
-  /** @param row replaced when it changes, but for its address; `ports`: the gateway's as they are now */
+  /**
+   * @param row replaced when it changes, but for its address
+   * @param ports the gateway's as they are now
+   */
   constructor(
     public row: CloudEndpointRow,
     private readonly ports: AddressSettings['ports'],

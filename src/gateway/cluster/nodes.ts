@@ -50,7 +50,10 @@ export class Nodes {
   /** By how much the database's clock is ahead of this one; null: it has not said. */
   #clockAhead: number | null = null;
 
-  /** @param self id of this node; `now`: milliseconds that only grow */
+  /**
+   * @param self id of this node
+   * @param now milliseconds that only grow
+   */
   constructor(
     readonly self: string,
     private readonly periods: Periods = PERIODS,
@@ -60,7 +63,10 @@ export class Nodes {
     this.#steadySince = now();
   }
 
-  /** @param askedAt when they were asked for; `named`: ids of nodes in rows that were applied before */
+  /**
+   * @param askedAt when they were asked for
+   * @param named ids of nodes in rows that were applied before
+   */
   update(nodes: readonly Node[], askedAt: number, named: Iterable<string>): void {
     const isFirst = this.#known.size === 0;
     for (const { id, renewedAt, silentSeconds } of nodes) {

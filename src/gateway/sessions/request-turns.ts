@@ -35,8 +35,8 @@ export class RequestTurns {
   /**
    * Handles a request in its turn, in the order of the calls. What it takes longer than its bytes say, later ones of the
    * payer wait.
-   * @param payer id of the authtoken, or the network of an agent that has not authenticated; `handle` is measured up to its
-   * first wait
+   * @param payer id of the authtoken, or the network of an agent that has not authenticated
+   * @param handle is measured up to its first wait
    * @param isOver whether nobody waits for the answer any more: the request takes no turn then, and {@link RpcError} is
    * thrown
    */

@@ -19,7 +19,8 @@ interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed'
 
 /**
  * Answers a request with an error of the edge, unless a response has begun: a small page for browsers, else JSON.
- * @param more further headers, flat name, value list; `link`: where the page leads next
+ * @param more further headers, flat name, value list
+ * @param link where the page leads next
  */
 export function answerError(
   req: AnsweredRequest,

@@ -110,8 +110,10 @@ interface Forwarded {
 
 /**
  * The headers of a request for the upstream, as the client sent them, without those of its connection and without names with
- * underscores that upstreams could take for the gateway's. @param raw flat name, value list; `connection`: the Connection
- * header, which may name further ones to remove; `from`: for the X-Forwarded headers, null: another gateway writes them
+ * underscores that upstreams could take for the gateway's.
+ * @param raw flat name, value list
+ * @param connection the Connection header, which may name further ones to remove
+ * @param from for the X-Forwarded headers; null: another gateway writes them
  */
 export function requestHeaders(
   raw: readonly string[],

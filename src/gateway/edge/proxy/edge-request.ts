@@ -50,8 +50,9 @@ export class EdgeRequest implements PolicyRequest {
   readonly #expectContinue: ExpectContinue | null;
 
   /**
-   * @param ask sends requests of policies to internal endpoints; `outer`: the request as the policy that forwarded it left
-   * it; `onFailure`: called instead of answering when the upstream is unreachable; null: the client gets the error
+   * @param ask sends requests of policies to internal endpoints
+   * @param outer the request as the policy that forwarded it left it
+   * @param onFailure called instead of answering when the upstream is unreachable; null: the client gets the error
    */
   constructor(
     readonly req: ClientRequest,

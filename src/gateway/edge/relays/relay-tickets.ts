@@ -11,7 +11,10 @@ import type { InternalAddress } from '../../endpoints/endpoint.ts';
 /** What a node asks another one about itself: the figures of the dashboard, or Prometheus text. */
 export type NodeQuestion = 'counted' | 'metrics';
 
-/** What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or a question. */
+/**
+ * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or
+ * a question.
+ */
 export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | number;
 
 interface Ticket {
@@ -44,7 +47,11 @@ export class RelayTickets {
   readonly #used = new BoundedMap<string, true>(MAX_NONCES);
   readonly #began: number;
 
-  /** @param key the same for all nodes; `now`: Unix milliseconds that they agree on; `uptime`: milliseconds that only grow */
+  /**
+   * @param key the same for all nodes
+   * @param now Unix milliseconds that they agree on
+   * @param uptime milliseconds that only grow
+   */
   constructor(
     private readonly key: string,
     private readonly self: string,

@@ -32,7 +32,10 @@ export class GroupCommit implements WriteQueue {
   #cancelFlush: (() => void) | null = null;
   #isRunning = false;
 
-  /** @param requireFile throws when the file was replaced; `committed`: called before writes resolve, must not throw */
+  /**
+   * @param requireFile throws when the file was replaced
+   * @param committed called before writes resolve, must not throw
+   */
   constructor(
     private readonly engine: Libsql.Database,
     private readonly file: string,

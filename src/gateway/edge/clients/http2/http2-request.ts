@@ -24,7 +24,11 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   headBytes = 0;
   #small: Buffer = NOTHING;
 
-  /** @param headers modified here; `raw`: flat name, value list; `onUnread`: called with the growth of {@link unread} */
+  /**
+   * @param headers modified here
+   * @param raw flat name, value list
+   * @param onUnread called with the growth of {@link unread}
+   */
   constructor(
     private readonly stream: ServerHttp2Stream,
     readonly headers: IncomingHttpHeaders,
