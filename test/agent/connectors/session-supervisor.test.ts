@@ -94,6 +94,19 @@ async function supervised() {
   return { clock, progress, lines, world, supervisor, session };
 }
 
+/** A supervisor whose first attempt succeeds when a session arrives. */
+async function connecting() {
+  const supervising = await supervised();
+  let arrive = (_: GatewaySession) => {};
+  supervising.world.connect = () =>
+    new Promise((resolve) => {
+      arrive = resolve;
+    });
+  supervising.supervisor.start();
+  await supervising.clock.advance(1000);
+  return { ...supervising, arrive: (session: GatewaySession) => arrive(session) };
+}
+
 it('comes back within 5 s of a new address of the device, which ends no connection by itself', async () => {
   const { clock, lines, world, supervisor } = await supervised();
   supervisor.start();
@@ -366,14 +379,7 @@ it('reports no progress when eight attempts neither succeed nor fail, so that th
 });
 
 it('stop() does not wait for a gateway that never answers', async () => {
-  const { clock, world, supervisor, session } = await supervised();
-  let arrive = (_: GatewaySession) => {};
-  world.connect = () =>
-    new Promise((resolve) => {
-      arrive = resolve;
-    });
-  supervisor.start();
-  await clock.advance(1000);
+  const { clock, supervisor, session, arrive } = await connecting();
   await supervisor.stop();
   expect(supervisor.status.state).toBe('stopped');
   const late = session();
@@ -386,14 +392,7 @@ it.each([0, 1, 2, 3, 4, 5, 6, 8])(
   'stop() closes a session that begins %i microtasks before or after it',
   async (turns) => {
     for (const isFirst of [true, false]) {
-      const { clock, world, supervisor, session } = await supervised();
-      let arrive = (_: GatewaySession) => {};
-      world.connect = () =>
-        new Promise((resolve) => {
-          arrive = resolve;
-        });
-      supervisor.start();
-      await clock.advance(1000);
+      const { clock, supervisor, session, arrive } = await connecting();
       const made = session();
       if (isFirst) arrive(made);
       else void supervisor.stop();

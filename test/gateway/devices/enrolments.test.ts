@@ -40,6 +40,17 @@ function mayBind({ store }: ManagementServer, credentialId: string | null, hostn
   return acl.authorize(String(credentialId), { kind: 'hostname', hostname }) === null;
 }
 
+/** Makes as many devices of one, that included. */
+async function multiply({ store }: ManagementServer, id: unknown, total: number): Promise<void> {
+  const { devices, database, ids } = store;
+  const row = devices.get(String(id));
+  if (row === null) throw new Error('no device');
+  await database.write(() => {
+    for (let at = 1; at < total; at++)
+      devices.insert({ ...row, id: ids.next('dev'), name: `cam-${at}`, install_hash: Buffer.from(`key ${at}`) });
+  });
+}
+
 describe('POST /enrolments', () => {
   it('gives each device a name, a domain and an authtoken of its own, which binds only its names', async () => {
     const server = await gateway();
@@ -205,13 +216,7 @@ describe('POST /enrolments', () => {
     const { secret } = await enrolmentKey(server, { needs_approval: true });
     const first = { install_key: installKey(), secret, name: 'cam' };
     const { body } = await join(server, first);
-    const { devices, database, ids } = server.store;
-    const row = devices.get(String(body.device_id));
-    if (row === null) throw new Error('no device');
-    await database.write(() => {
-      for (let at = 1; at < 1_000; at++)
-        devices.insert({ ...row, id: ids.next('dev'), name: `cam-${at}`, install_hash: Buffer.from(`key ${at}`) });
-    });
+    await multiply(server, body.device_id, 1_000);
     const refused = await join(server, { ...first, install_key: installKey() });
     expect(codeOf(refused)).toEqual([429, 'ERR_GATEWAY_TOO_MANY_ENROLMENTS']);
     expect(refused.headers.get('retry-after')).toBe('600');
@@ -229,13 +234,7 @@ describe('POST /enrolments', () => {
     const { secret } = await enrolmentKey(server);
     const request = { install_key: installKey(), secret, name: 'cam' };
     const { body } = await join(server, request);
-    const { devices, database, ids } = server.store;
-    const row = devices.get(String(body.device_id));
-    if (row === null) throw new Error('no device');
-    await database.write(() => {
-      for (let at = 1; at < 20_000; at++)
-        devices.insert({ ...row, id: ids.next('dev'), name: `cam-${at}`, install_hash: Buffer.from(`key ${at}`) });
-    });
+    await multiply(server, body.device_id, 20_000);
     const refused = await join(server, { ...request, install_key: installKey() });
     expect(codeOf(refused)).toEqual([429, 'ERR_GATEWAY_TOO_MANY_ENROLMENTS']);
     expect(refused.body.msg).toContain('the site site.example.com has 20000 devices');
