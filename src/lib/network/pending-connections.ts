@@ -28,10 +28,10 @@ const FIRST_BYTES_MS = 500;
 
 /**
  * Limits connections that have yet to prove useful. Beyond the limit, one of the network with the most is dropped, the one
- * that is least far; or the one that is least far of all, when every network has few. So a crowd drops its own connections
- * rather than those of agents that take a while for their round trips, whatever it has sent. Of those that are equally far,
- * the oldest is dropped. Of those that wait for this program, the newest is: the oldest are served next, and if they were
- * dropped, a busy program would serve nobody.
+ * that is least far; or the one that is least far of all, when every network has few. The new one counts for its network, which
+ * so takes no place from another one that has no more. So a crowd drops its own connections rather than those of agents that
+ * take a while for their round trips, whatever it has sent. Of those that are equally far, the oldest is dropped. Of those that
+ * wait for this program, the newest is: the oldest are served next, and if they were dropped, a busy program would serve nobody.
  */
 export class PendingConnections<T extends PendingConnection> {
   /** Oldest first, with the share of its network. */
@@ -50,7 +50,7 @@ export class PendingConnections<T extends PendingConnection> {
 
   add(connection: T): void {
     // The new one is not compared: it had no time to send anything.
-    const surplus = this.#all.size >= this.limit ? this.#leastPromising() : null;
+    const surplus = this.#all.size >= this.limit ? this.#leastPromising(connection.address) : null;
     this.#all.set(connection, { share: this.#shares.add(connection.address, connection), since: this.now() });
     if (surplus === null) return;
     this.delete(surplus);
@@ -61,14 +61,16 @@ export class PendingConnections<T extends PendingConnection> {
     if (this.#all.delete(connection)) this.#shares.delete(connection.address, connection);
   }
 
-  #leastPromising(): T | null {
-    const { largest: crowd } = this.#shares;
-    const isCrowd = crowd.size > Math.max(1, this.limit * SMALL_SHARE);
+  #leastPromising(newAddress: string): T | null {
+    const { largest } = this.#shares;
+    const isCrowd = largest.size > Math.max(1, this.limit * SMALL_SHARE);
+    const own = this.#shares.of(newAddress);
+    const most = Math.max(largest.size, own.size + 1);
     const latest = this.now() - FIRST_BYTES_MS;
     let found: { connection: T; stage: number; size: number } | null = null;
     for (const [connection, { share, since }] of this.#all) {
-      if (isCrowd && share !== crowd) continue;
-      const { size } = share;
+      const size = isCrowd && share === own ? share.size + 1 : share.size;
+      if (isCrowd && size < most) continue;
       // In a crowd, even those that have just come make place for those that have sent something.
       const isNew = !isCrowd && since > latest;
       const stage = isNew ? Math.max(connection.stage, PendingStage.begun) : connection.stage;

@@ -58,6 +58,14 @@ it('a connection that has just come is not taken for a silent one, unless its ne
   expect(dropped).toEqual([old, fresh]);
 });
 
+it('a network that would have as many as the largest one loses its own connection, if that is less far', () => {
+  const dropped: PendingConnection[] = [];
+  const pending = new PendingConnections<PendingConnection>(4, (connection) => void dropped.push(connection));
+  const [first, second, third, fourth] = [begun(OTHER), waiting(ONE), waiting(ONE), begun(THIRD)];
+  for (const connection of [first, second, third, fourth, silent(OTHER)]) pending.add(connection);
+  expect(dropped).toEqual([first]);
+});
+
 it('a connection is silent until its client has sent something, after what a load balancer has said of it', () => {
   const socket = { remoteAddress: ONE, bytesRead: 28, readableLength: 0 };
   const handshake = new PendingHandshake(socket as Socket);
