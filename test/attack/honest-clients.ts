@@ -138,7 +138,9 @@ function askHttp2(host: string, wanted: Wanted): Promise<void> {
 
 /** Starts the session of an agent. As agents do, it tries again a second after it was refused; but only once. */
 async function comeOnline(port: number): Promise<void> {
-  await startSession(port).catch(async () => {
+  await startSession(port).catch(async (error: Error) => {
+    if (trace)
+      process.stderr.write(`${new Date().toISOString()} agent at port ${port} refused once: ${error.message}\n`);
     await delay(1_000);
     await startSession(port);
   });
