@@ -269,14 +269,15 @@ export class StreamGate implements GatedChannelObserver {
       if (await this.user.beat(READ_MS)) await this.user.beat(READ_MS);
       this.#leaving.ends -= ends;
       const busyMs = Math.min(NOTICE_RESET_MOST_MS, NOTICE_RESET_FACTOR * (performance.now() - askedAt));
-      setTimeout(
-        () => {
-          this.#leaving.resets -= resets;
-        },
-        Math.max(NOTICE_RESET_MS, busyMs),
-      ).unref();
+      if (resets > 0) setTimeout(() => void this.#forgetResets(resets), Math.max(NOTICE_RESET_MS, busyMs)).unref();
     }
     this.#confirming = false;
+  }
+
+  /** The task that sends also removes streams (muxado 0.5), in order: it may stand still while this gateway reads late. */
+  async #forgetResets(resets: number): Promise<void> {
+    await this.user.beat(READ_MS);
+    this.#leaving.resets -= resets;
   }
 
   /** Streams that wait must not do so for ever, when the agent accepts none or an upstream takes no connections. */

@@ -232,11 +232,11 @@ describe('StreamGate', () => {
     expect([before, streams.filter(({ displaced }) => displaced).map(({ client }) => client)]).toEqual([400, [other]]);
   });
 
-  it('goes on counting a stream that was reset, until the agent has read that and must have noticed', async () => {
+  it('goes on counting a stream that was reset, until the agent has read that, must have noticed, and has sent after that', async () => {
     await steerTimers();
     const { gate, user, peer, lane } = setUp();
-    const read = gateOf();
-    user.beat.mockImplementation(() => read.opened.then(() => true));
+    const [read, sent] = [gateOf(), gateOf()];
+    for (const { opened: echo } of [read, read, sent]) user.beat.mockImplementationOnce(() => echo.then(() => true));
     const [stream] = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
     await settle();
     stream?.abort();
@@ -252,6 +252,10 @@ describe('StreamGate', () => {
     // It took long to answer, and so to notice.
     expect(open).toThrow(StreamsExhausted);
     vi.advanceTimersByTime(1_750);
+    await settle();
+    expect(open).toThrow(StreamsExhausted);
+    sent.open();
+    await settle();
     open();
   });
 
