@@ -2,8 +2,10 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
 
 const TICK_MS = 2000;
+/** While a heartbeat is late. */
+const LATE_TICK_MS = 500;
 /** Two heartbeats and a margin: a peer that answers nothing is noticed 20 to 22 s after its last answer. */
-const SILENT_TICKS = 10;
+const SILENT_MS = 20_000;
 
 export interface HeartbeatWatchdogOptions {
   clock: Clock;
@@ -18,23 +20,24 @@ export interface HeartbeatWatchdogOptions {
  * that a process that was suspended does not blame the gateway for the gap.
  */
 export class HeartbeatWatchdog {
-  #ticks = 0;
+  #silentMs = 0;
 
   constructor(private readonly options: HeartbeatWatchdogOptions) {}
 
   beat(): void {
-    this.#ticks = 0;
+    this.#silentMs = 0;
   }
 
   /** Resolves with the reason when the gateway has been silent for too long; throws AbortError when the signal aborts. */
   async untilSilent(signal: AbortSignal): Promise<string> {
     const { clock, progress, intervalS, isDead } = this.options;
-    while (this.#ticks < SILENT_TICKS) {
-      await clock.sleep(TICK_MS, signal);
-      this.#ticks += 1;
+    while (this.#silentMs < SILENT_MS) {
+      const isLate = this.#silentMs >= intervalS * 1000;
+      const tickMs = isLate ? LATE_TICK_MS : TICK_MS;
+      await clock.sleep(tickMs, signal);
+      this.#silentMs += tickMs;
       progress.report();
-      if (this.#ticks * TICK_MS > intervalS * 1000 && isDead())
-        return 'the gateway no longer acknowledges what is sent';
+      if (isLate && isDead()) return 'the gateway no longer acknowledges what is sent';
     }
     return 'the gateway no longer answers heartbeats';
   }
