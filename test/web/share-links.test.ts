@@ -63,7 +63,7 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     expect(troubles).toEqual([]);
   });
 
-  it('is the latest choice on a slow link, and is saved only after it is written', async () => {
+  it('is the latest choice on a slow link, is saved only after it is written, and stays when another is refused', async () => {
     const { page } = await pageWith('slow');
     await page.getByRole('link', { name: 'Everyone with the URL' }).click();
     const menu = page.getByLabel('Who may come in', { exact: true });
@@ -80,7 +80,12 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     answer();
     const editor = page.getByRole('textbox', { name: 'Traffic policy' });
     await until(async () => (await editor.inputValue()).includes('gateway-share-links'), 'the policy');
-    expect(await editor.inputValue()).not.toContain('basic-auth');
+    const policy = await editor.inputValue();
+    expect(policy).not.toContain('basic-auth');
+    await editor.fill('on_http_request: [');
+    await menu.selectOption('password');
+    await expect.poll(() => menu.inputValue()).toBe('link');
+    await editor.fill(policy);
     await save.click();
     await page.getByRole('link', { name: 'A link', exact: true }).waitFor();
   });
@@ -111,8 +116,9 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     await page.getByRole('link', { name: 'Share: shared' }).click();
     await page.getByText('opened by 1 of 1').waitFor();
     expect(await seriousProblems(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Revoke: Jo' }).click();
+    await page.getByRole('button', { name: 'Revoke: Jo' }).press('Enter');
     await page.getByRole('button', { name: 'Revoke: Jo' }).waitFor({ state: 'detached' });
+    expect(await page.locator(':focus').textContent()).toBe('Share shared');
     expect((await client.goto(address))?.status()).toBe(403);
     expect(troubles).toEqual([]);
   });

@@ -221,11 +221,12 @@ export class PolicyDraft {
   /**
    * Writes into the text who may come in.
    *
-   * @returns the password in it, if a new one is; null also while the text cannot be read
+   * @returns the password in it, if a new one is; undefined when the text cannot be read
    */
-  async admit(access: AccessRequest): Promise<string | null> {
+  async admit(access: AccessRequest): Promise<string | null | undefined> {
     const { text, password } = await this.#ask({ format: this.#format.value, access });
-    if (text !== null) this.#text.value = text;
+    if (text === null) return undefined;
+    this.#text.value = text;
     return password;
   }
 

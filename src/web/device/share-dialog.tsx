@@ -6,7 +6,7 @@ import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
 import { takesLinks } from '../ui/access.tsx';
 import { call } from '../ui/api.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
-import { Dialog } from '../ui/dialog.tsx';
+import { Dialog, focusHeading } from '../ui/dialog.tsx';
 import { Choice, SelectField, setter, TextField } from '../ui/field.tsx';
 import { TrashIcon } from '../ui/icons.tsx';
 import { Notice, ProblemNotice } from '../ui/notice.tsx';
@@ -34,6 +34,8 @@ export function ShareDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   };
   const forget = (id: string) => {
     links.value = links.value?.filter((link) => link.id !== id) ?? null;
+    // The button that had the focus is gone.
+    focusHeading(document.querySelector('dialog h2'));
   };
   useEffect(() => void loading.run(load), []);
   if (made.value?.link) return <MadeDialog name={tunnel.url_part} link={made.value.link} />;

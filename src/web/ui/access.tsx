@@ -67,8 +67,8 @@ export interface AccessFormProps {
   present: readonly string[];
   /** Asks for the choices that there are. */
   choices: () => Promise<readonly string[]>;
-  /** Writes into the policy what was chosen; returns the password in it, if a new one is. */
-  admit: (request: AccessRequest) => Promise<string | null>;
+  /** Writes into the policy what was chosen; returns the password in it, if a new one is; undefined: it cannot be read. */
+  admit: (request: AccessRequest) => Promise<string | null | undefined>;
   /** Busy while a choice is written: the policy is not saved meanwhile. */
   writing: Submission;
 }
@@ -86,11 +86,22 @@ export function AccessForm({ present, choices, admit, writing: { problem, run } 
   const links = useSignal(takesLinks(present));
   const password = useSignal<string | null>(null);
   const waiting = useRef<AccessRequest | null>(null);
+  /** What the policy says. */
+  const written = useRef({ choice: choice.value, links: links.value });
   const write = async () => {
-    for (let request = waiting.current; request !== null; request = waiting.current) {
+    try {
+      for (let request = waiting.current; request !== null; request = waiting.current) {
+        waiting.current = null;
+        const made = await admit(request);
+        if (made === undefined) break;
+        written.current = { choice: request.choice ?? written.current.choice, links: request.links };
+        if (request.choice !== null) password.value = made;
+      }
+    } finally {
+      // What was refused is not chosen.
       waiting.current = null;
-      const made = await admit(request);
-      if (request.choice !== null) password.value = made;
+      choice.value = written.current.choice;
+      links.value = written.current.links;
     }
   };
   useEffect(() => {
