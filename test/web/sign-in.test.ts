@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import type { Browser, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { launchBrowser, NO_CHROMIUM, openPage } from '../support/browser.ts';
 import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -133,6 +133,19 @@ describe('sign-in at an identity provider', unless(NO_CHROMIUM), () => {
     expect(session).toMatchObject({ public_url: origins[0], browser_session: { ip_address: '127.0.0.1' } });
     await client.applicationSessions.delete(session?.id ?? '');
     await expect.poll(() => statusOf(page)).toBe(401);
+  });
+
+  it.each([-2, 2])('begins at a provider whose clock is %i minutes off', async (minutes) => {
+    idp.onSend = () => void vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + minutes * 60_000 });
+    idp.onAnswer = () => void vi.useRealTimers();
+    onTestFinished(() => {
+      idp.onSend = idp.onAnswer = () => {};
+    });
+    const { page } = await openPage(browser, `${origins[0]}/`);
+    await signIn(page);
+    await page.waitForURL(`${origins[0]}/`);
+    await page.reload();
+    expect(await textOf(page)).toContain('jo@example.com sees cam/');
   });
 
   it('shows a page that leads on when it fails', async () => {
