@@ -84,6 +84,16 @@ function nanoseconds(policy: CompiledPolicy, make = request): number {
   return Number(process.hrtime.bigint() - start) / RUNS;
 }
 
+/** The same for policies that take further turns of the event loop. */
+async function nanosecondsInTurns({ onHttpRequest }: CompiledPolicy, make: () => PolicyRequest): Promise<number> {
+  let start = 0n;
+  for (let run = -WARM_UP; run < RUNS; run++) {
+    if (run === 0) start = process.hrtime.bigint();
+    if ((await onHttpRequest?.(make())) !== undefined) throw new Error('the request was answered');
+  }
+  return Number(process.hrtime.bigint() - start) / RUNS;
+}
+
 const PASSWORD = `Basic ${Buffer.from('jo:correct horse').toString('base64')}`;
 const ofCookie = (target: string, cookie: string) => requestWith('Cookie', cookie, target);
 
@@ -113,7 +123,7 @@ export async function benchPolicy(): Promise<void> {
     ['gateway-sign-in, signed in', ownPerson.policy, 'Cookie', ownPerson.cookie],
   ] as const) {
     const make = () => requestWith(header, value);
-    const cost = nanoseconds(policy, make) - nanoseconds(compilePolicy(null, 'https'), make);
+    const cost = (await nanosecondsInTurns(policy, make)) - nanoseconds(compilePolicy(null, 'https'), make);
     console.log(`${name.padEnd(30)}  ${cost.toFixed(0)} ns more`);
   }
 }

@@ -37,9 +37,9 @@ export interface PolicyTrouble {
 /** Encrypts values for cookies, with keys that all gateways of a database have. */
 export interface ValueSeal<T> {
   /** @param owner what the value is bound to: it is read for the same owner only */
-  seal(value: T, owner: string): string;
+  seal(value: T, owner: string): Promise<string>;
   /** @returns null for a text of another owner, one that was changed, and one whose key is too old */
-  open(sealed: string, owner: string): T | null;
+  open(sealed: string, owner: string): Promise<T | null>;
 }
 
 /** What has become of an attempt to sign in. */
@@ -160,7 +160,7 @@ export interface PolicyPorts {
   onTrouble(trouble: PolicyTrouble): void;
 }
 
-const UNSEALED = { seal: () => '', open: () => null };
+const UNSEALED = { seal: async () => '', open: async () => null };
 const NO_SIGN_IN: SignInPort = {
   owner: '',
   people: null,

@@ -1,5 +1,5 @@
+import { CompactEncrypt, compactDecrypt, errors } from 'jose';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { SecretsBox } from '../../lib/secrets-box.ts';
 import type { ValueSeal } from '../../traffic-policy/ports.ts';
 import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
 
@@ -7,15 +7,19 @@ import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts'
 const PERIOD_MS = 30 * DAY_MS;
 const KEPT_PERIODS = Math.ceil(MAX_SESSION_MS / PERIOD_MS);
 
+const ALGORITHMS = { keyManagementAlgorithms: ['dir'], contentEncryptionAlgorithms: ['A256GCM'] };
+
 /** Characters of a value that is kept open. */
 const MAX_REMEMBERED = 8_192;
 
-/** Makes the key of a purpose: all gateways of a database make the same one. */
+/** Makes the key of a purpose, 256 bits in base64url: all gateways of a database make the same one. */
 type KeyFor = (purpose: string) => string;
 
-/** Seals values with keys that follow from the gateway's encryption key and the time, so that none of them is stored. */
+/**
+ * Seals values as JSON Web Encryption (RFC 7516) with keys that follow from the gateway's encryption key, the time and the
+ * owner, so that none of them is stored.
+ */
 export class CookieSeal<T> implements ValueSeal<T> {
-  readonly #boxes = new Map<number, SecretsBox>();
   readonly #opened: BoundedMap<string, { owner: string; value: T }>;
 
   /**
@@ -31,47 +35,43 @@ export class CookieSeal<T> implements ValueSeal<T> {
     this.#opened = new BoundedMap(remembered);
   }
 
-  seal(value: T, owner: string): string {
+  seal(value: T, owner: string): Promise<string> {
     const period = this.#current;
-    const box = this.#boxOf(period).seal(JSON.stringify(value), owner);
-    return `${period.toString(36)}.${box.toString('base64url')}`;
+    return new CompactEncrypt(Buffer.from(JSON.stringify(value)))
+      .setProtectedHeader({ alg: 'dir', enc: 'A256GCM', kid: String(period) })
+      .encrypt(this.#keyOf(period, owner));
   }
 
-  open(sealed: string, owner: string): T | null {
+  async open(sealed: string, owner: string): Promise<T | null> {
     const known = this.#opened.get(sealed);
     if (known !== undefined) return known.owner === owner ? known.value : null;
-    const dot = sealed.indexOf('.');
-    const period = Number.parseInt(sealed.slice(0, dot), 36);
-    // A clock that is behind another gateway's may be one period behind.
-    if (!(period <= this.#current + 1 && period >= this.#current - KEPT_PERIODS)) return null;
-    const value = this.#read(Buffer.from(sealed.slice(dot + 1), 'base64url'), owner, period);
+    const value = await this.#read(sealed, owner);
     // A copy, as the text is a part of the request's whole head.
     if (value !== null && sealed.length <= MAX_REMEMBERED)
       this.#opened.set(Buffer.from(sealed).toString(), { owner, value });
     return value;
   }
 
-  #read(box: Buffer, owner: string, period: number): T | null {
-    let text: string;
+  async #read(sealed: string, owner: string): Promise<T | null> {
     try {
-      text = this.#boxOf(period).open(box, owner);
-    } catch {
+      const keyOf = ({ kid }: { kid?: string }) => this.#keyOf(Number(kid), owner);
+      const { plaintext } = await compactDecrypt(sealed, keyOf, ALGORITHMS);
+      return JSON.parse(Buffer.from(plaintext).toString()) as T;
+    } catch (error) {
       // Anyone can send anything: it was not sealed here, or for another owner.
-      return null;
+      if (error instanceof errors.JOSEError) return null;
+      throw error;
     }
-    return JSON.parse(text) as T;
   }
 
   get #current(): number {
     return Math.floor(this.now() / PERIOD_MS);
   }
 
-  #boxOf(period: number): SecretsBox {
-    const known = this.#boxes.get(period);
-    if (known !== undefined) return known;
-    const box = new SecretsBox(Buffer.from(this.keyFor(`${this.purpose} ${period}`), 'base64url'));
-    for (const old of this.#boxes.keys()) if (old < this.#current - KEPT_PERIODS) this.#boxes.delete(old);
-    this.#boxes.set(period, box);
-    return box;
+  /** @throws {errors.JWEInvalid} when the period is none whose key still opens */
+  #keyOf(period: number, owner: string): Uint8Array<ArrayBuffer> {
+    // A clock that is behind another gateway's may be one period behind.
+    if (!(period <= this.#current + 1 && period >= this.#current - KEPT_PERIODS)) throw new errors.JWEInvalid();
+    return Buffer.from(this.keyFor(`${this.purpose} ${period} ${owner}`), 'base64url');
   }
 }

@@ -39,16 +39,24 @@ export function gatewayShareLinks(config: unknown, context: ActionContext): Prep
     on_http_request: () => (request) => {
       const answer = atOwnPath(request, context);
       if (answer !== undefined) return answer;
-      const link = openLink(request, context);
-      context.record(request, 'gateway_share_links', { let_in: link !== null, link_id: link?.id ?? '' });
-      if (link !== null || !enforce) return undefined;
-      return request.connection.tls === null ? NEEDS_HTTPS : NEEDS_LINK;
+      return admit(request, context, enforce);
     },
     on_excluded_request: (request) => {
       cookiesOf(request);
       return atOwnPath(request, context);
     },
   };
+}
+
+async function admit(
+  request: PolicyRequest,
+  context: ActionContext,
+  enforce: boolean,
+): Promise<PolicyError | undefined> {
+  const link = await openLink(request, context);
+  context.record(request, 'gateway_share_links', { let_in: link !== null, link_id: link?.id ?? '' });
+  if (link !== null || !enforce) return undefined;
+  return request.connection.tls === null ? NEEDS_HTTPS : NEEDS_LINK;
 }
 
 /** Browsers keep the cookie for HTTPS only. */
@@ -76,12 +84,19 @@ const UNAVAILABLE = policyError(503, 'ERR_NGROK_2300', 'Links cannot be opened a
 function atOwnPath(request: PolicyRequest, context: ActionContext): RequestResult {
   if (!request.target.startsWith(PATH) || request.connection.tls === null) return undefined;
   const token = pathOf(request.target).slice(PATH.length);
-  const { shareLinks } = context.ports;
   const host = hostOf(request);
-  const link = TOKEN.test(token) ? shareLinks.withToken(token, host) : null;
   if (request.method === 'POST') return opened(request, context, { token, host });
+  return entrance(request, context, { token, host });
+}
+
+async function entrance(
+  request: PolicyRequest,
+  context: ActionContext,
+  { token, host }: { token: string; host: string },
+): Promise<PolicyAnswer | PolicyError> {
   // Opened here before, perhaps for the last time.
-  if (openLink(request, context)?.id.endsWith(`_${token.split('_', 1)[0]}`)) return toEndpoint([]);
+  if ((await openLink(request, context))?.id.endsWith(`_${token.split('_', 1)[0]}`)) return toEndpoint([]);
+  const link = TOKEN.test(token) ? context.ports.shareLinks.withToken(token, host) : null;
   return link === null ? (tooMany(request, context) ?? NO_SUCH_LINK) : openingPage(request, host, link);
 }
 
@@ -118,7 +133,7 @@ async function opened(
   }
   if (link === null) return NO_SUCH_LINK;
   const seconds = Math.ceil((link.expiresAt - wallClock()) / 1000);
-  return toEndpoint(setCookie(cookieName(link.id), shareLinks.cookies.seal(link.id, host), seconds, null));
+  return toEndpoint(setCookie(cookieName(link.id), await shareLinks.cookies.seal(link.id, host), seconds, null));
 }
 
 function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): PolicyError | undefined {
@@ -134,12 +149,12 @@ function toEndpoint(headers: readonly string[]): PolicyAnswer {
 }
 
 /** The link that lets this browser in; null when none does. */
-function openLink(request: PolicyRequest, { ports }: ActionContext): ShareLink | null {
+async function openLink(request: PolicyRequest, { ports }: ActionContext): Promise<ShareLink | null> {
   const cookies = cookiesOf(request);
   if (cookies.size === 0) return null;
   const host = hostOf(request);
   for (const [name, sealed] of [...cookies].slice(0, MAX_SHARE_COOKIES)) {
-    const id = ports.shareLinks.cookies.open(sealed, host);
+    const id = await ports.shareLinks.cookies.open(sealed, host);
     const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
     if (link !== null) return link;
   }

@@ -64,7 +64,7 @@ export interface Attempt {
 /** The requests of one client to its provider. All throw {@link SignInFailed}. */
 export interface IdentityProvider {
   /** The URL at which people sign in. */
-  authorizationUrl(parameters: Readonly<Record<string, string>>): string;
+  authorizationUrl(parameters: Readonly<Record<string, string>>): string | Promise<string>;
   /** @param callback the URL to which the browser has returned */
   redeem(callback: URL, attempt: Attempt): Promise<SignedIn>;
   /** Asks who somebody is now. */

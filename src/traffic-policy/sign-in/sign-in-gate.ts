@@ -97,8 +97,13 @@ export class SignInGate {
     const gated = this.#begun(request);
     const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(gated) : undefined;
     if (answer !== undefined) return answer;
+    return this.#admitSession(gated);
+  }
+
+  async #admitSession(gated: GatedRequest): Promise<RequestOutcome | undefined> {
+    const { request } = gated;
+    const session = await this.#sessionIn(gated);
     const now = this.context.ports.wallClock();
-    const session = this.#sessionIn(gated);
     if (session === null || !this.#isOpen(session, gated, now)) return this.#signInFirst(gated, session, now);
     const { renewMs, admits } = this.options;
     if (admits?.(session) === false) {
@@ -106,7 +111,7 @@ export class SignInGate {
       return notAdmitted(session, request);
     }
     if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, gated, now);
-    this.#letThrough(session, gated, now, false);
+    await this.#letThrough(session, gated, now, false);
     return undefined;
   }
 
@@ -128,21 +133,19 @@ export class SignInGate {
     return cookies;
   }
 
-  #letThrough(session: Session, gated: GatedRequest, now: number, isRenewed: boolean): void {
+  async #letThrough(session: Session, gated: GatedRequest, now: number, isRenewed: boolean): Promise<void> {
     const { times } = this.options;
     if (isRenewed || isUseDue(session, times, now)) {
       const { request } = gated;
-      request.responseHeaders = [
-        ...(request.responseHeaders ?? []),
-        ...this.#keep({ ...session, usedAt: now }, gated, now),
-      ];
+      const kept = await this.#keep({ ...session, usedAt: now }, gated, now);
+      request.responseHeaders = [...(request.responseHeaders ?? []), ...kept];
     }
     this.#record(gated.request, session, isRenewed ? 'renewed' : null, now);
   }
 
-  #sessionIn({ cookies, site }: GatedRequest): Session | null {
+  async #sessionIn({ cookies, site }: GatedRequest): Promise<Session | null> {
     const sealed = sessionCookieIn(cookies, site.names);
-    const session = sealed === null ? null : this.context.ports.signIn.sessions.open(sealed, site.owner);
+    const session = sealed === null ? null : await this.context.ports.signIn.sessions.open(sealed, site.owner);
     const { people } = this.options.place;
     if (session === null || people === undefined) return session;
     const person = people.find(session.subject);
@@ -178,7 +181,12 @@ export class SignInGate {
     // People who ask to sign in want to choose who they are.
     if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
     if (!isFromHere(request)) return page(signOutQuestion(site), [...NO_STORE, ...NOTICE_POLICY]);
-    const session = this.#sessionIn(gated);
+    return this.#signOut(gated, target);
+  }
+
+  async #signOut(gated: GatedRequest, target: string | null): Promise<PolicyAnswer> {
+    const { request, site } = gated;
+    const session = await this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.signOut(session.id);
     // Who signs out does not expect to be let in by a link.
     const links = request.shareCookies ?? takeCookies(request.headers, SHARE_MARK);
@@ -191,19 +199,19 @@ export class SignInGate {
   async #begin({ site, cookies }: GatedRequest, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
     const provider = await this.#provider(site);
     const { processorTime, signIn, wallClock } = this.context.ports;
-    return processorTime.run(() => {
-      const now = wallClock();
-      // The time in front makes later names greater.
-      const id = `${now.toString(36)}${randomBytes(4).toString('hex')}`;
-      const attempt: Attempt = {
-        state: `${id}.${randomText()}`,
-        nonce: randomText(),
-        verifier: randomText(),
-        target: target.startsWith(PATHS) || target.length > MAX_TARGET ? '/' : target,
-        startedAt: now,
-      };
-      const sealed = signIn.attempts.seal(attempt, site.owner);
-      const location = provider.authorizationUrl({
+    const now = wallClock();
+    // The time in front makes later names greater.
+    const id = `${now.toString(36)}${randomBytes(4).toString('hex')}`;
+    const attempt: Attempt = {
+      state: `${id}.${randomText()}`,
+      nonce: randomText(),
+      verifier: randomText(),
+      target: target.startsWith(PATHS) || target.length > MAX_TARGET ? '/' : target,
+      startedAt: now,
+    };
+    const sealed = await signIn.attempts.seal(attempt, site.owner);
+    const url = () =>
+      provider.authorizationUrl({
         ...this.options.parameters,
         ...more,
         scope: this.options.scopes.join(' '),
@@ -213,9 +221,9 @@ export class SignInGate {
         code_challenge: hash('sha256', attempt.verifier, 'base64url'),
         code_challenge_method: 'S256',
       });
-      const kept = keepAttempt(id, sealed, ATTEMPT_MS / 1000, cookies, site.names);
-      return redirect(location, [...NO_STORE, ...kept]);
-    });
+    const location = await processorTime.run(url);
+    const kept = keepAttempt(id, sealed, ATTEMPT_MS / 1000, cookies, site.names);
+    return redirect(location, [...NO_STORE, ...kept]);
   }
 
   /** Signs somebody in who has returned from the provider. */
@@ -225,7 +233,7 @@ export class SignInGate {
     if (state === null)
       throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
     const id = state.split('.', 1)[0] ?? '';
-    const attempt = signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
+    const attempt = await signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
     if (attempt?.state !== state) {
       throw new SignInFailed(
         400,
@@ -246,7 +254,7 @@ export class SignInGate {
     const now = wallClock();
     const session = this.#start(person, gated, now);
     this.#ended(gated, session.subject, null);
-    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...this.#keep(session, gated, now)];
+    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...(await this.#keep(session, gated, now))];
     return redirect(urlAt(site, attempt.target), headers);
   }
 
@@ -278,13 +286,13 @@ export class SignInGate {
         this.#spendOnExchange();
         return provider.renew(session);
       });
-      this.#letThrough({ ...session, ...person, checkedAt: now }, gated, now, true);
+      await this.#letThrough({ ...session, ...person, checkedAt: now }, gated, now, true);
       return undefined;
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       this.context.trouble(error.code, error.detail);
       if (!error.isOutage || this.#isUnconfirmed(session, now)) return this.#signInFirst(gated, session, now);
-      this.#letThrough(session, gated, now, false);
+      await this.#letThrough(session, gated, now, false);
       return undefined;
     }
   }
@@ -323,15 +331,15 @@ export class SignInGate {
   }
 
   /** @returns headers that make the browser keep a session */
-  #keep(session: Session, { site, cookies }: GatedRequest, now: number): string[] {
+  async #keep(session: Session, { site, cookies }: GatedRequest, now: number): Promise<string[]> {
     const { signIn } = this.context.ports;
     const seconds = Math.ceil((endOf(session, this.options.times) - now) / 1000);
-    const seal = (content: Session) =>
-      keepSessionCookie(signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
-    const kept = seal({ ...session, tokens: this.#neededTokens(session) });
+    const seal = async (content: Session) =>
+      keepSessionCookie(await signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+    const kept = await seal({ ...session, tokens: this.#neededTokens(session) });
     if (kept !== null) return kept;
     this.context.trouble('ERR_NGROK_2300', "the provider's tokens are too long for cookies: they are left out");
-    return seal({ ...session, tokens: NO_TOKENS }) ?? [];
+    return (await seal({ ...session, tokens: NO_TOKENS })) ?? [];
   }
 
   /** Cookies have little room: only tokens that the policy reads are kept, and those that renew what is known of a person. */

@@ -38,15 +38,15 @@ export class PasskeyForms {
   }
 
   /** For anyone who has a passkey: it says itself whose it is. */
-  signIn(): PasskeyForm {
-    const { challenge, ticket } = this.#issue(SIGN_IN);
+  async signIn(): Promise<PasskeyForm> {
+    const { challenge, ticket } = await this.#issue(SIGN_IN);
     const options = { challenge, rpId: this.host, userVerification: 'required', allowCredentials: [] };
     return { kind: 'get', action: '/passkey', options, ticket };
   }
 
   /** For the first passkey of a person with a link. */
-  choose({ subject, email, name }: Person, token: string): PasskeyForm {
-    const { challenge, ticket } = this.#issue(subject);
+  async choose({ subject, email, name }: Person, token: string): Promise<PasskeyForm> {
+    const { challenge, ticket } = await this.#issue(subject);
     const options = {
       challenge,
       rp: { id: this.host, name: this.host },
@@ -59,17 +59,17 @@ export class PasskeyForms {
   }
 
   /** @returns the challenge of a form, once; null for one that is too old, or another person's */
-  use(ticket: string, owner = SIGN_IN): string | null {
-    const opened = this.#seal.open(ticket, owner);
+  async use(ticket: string, owner = SIGN_IN): Promise<string | null> {
+    const opened = await this.#seal.open(ticket, owner);
     if (opened === null || this.wallClock() - opened.issuedAt > FORM_MS || this.#used.has(opened.challenge))
       return null;
     this.#used.set(opened.challenge, true);
     return opened.challenge;
   }
 
-  #issue(owner: string): { challenge: string; ticket: string } {
+  async #issue(owner: string): Promise<{ challenge: string; ticket: string }> {
     const challenge = randomBytes(32).toString('base64url');
-    return { challenge, ticket: this.#seal.seal({ challenge, issuedAt: this.wallClock() }, owner) };
+    return { challenge, ticket: await this.#seal.seal({ challenge, issuedAt: this.wallClock() }, owner) };
   }
 }
 

@@ -142,38 +142,38 @@ class SignInPage {
     next();
   };
 
-  readonly show: RequestHandler = (req, res) => {
+  readonly show: RequestHandler = async (req, res) => {
     const query = new URL(req.url, 'https://page').searchParams;
     const sealed = query.get('request');
-    const request = sealed === null ? null : this.dependencies.people.requestIn(sealed);
+    const request = sealed === null ? null : await this.dependencies.people.requestIn(sealed);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
-    const session = this.#sessions.of(req);
+    const session = await this.#sessions.of(req);
     const person = session && this.dependencies.people.find(session.subject);
     const to = destinationOf(sealed, request);
-    if (session === null || person === null) return send(res, 200, this.#signInView(to));
+    if (session === null || person === null) return send(res, 200, await this.#signInView(to));
     if (request === null || to === null) return send(res, 200, accountView(person));
     const isOther = query.get('as') === 'other';
-    if (isOther || !this.#suffices(session, request)) return send(res, 200, this.#signInView(to));
+    if (isOther || !this.#suffices(session, request)) return send(res, 200, await this.#signInView(to));
     if (!hasAgreed(session, request)) return send(res, 200, continueView(to, person));
-    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    res.redirect(303, await this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
   readonly signIn: RequestHandler = async (req, res) => {
-    const { sealed, request } = this.#requestOf(req);
+    const { sealed, request } = await this.#requestOf(req);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
     const { email, password } = credentialsIn(req);
     const person = await this.#identify(email, password, networkOf(req));
     if (person !== null) return this.#enter(req, res, person.id, request);
     this.dependencies.log.info({ client: req.ip }, 'wrong password of a person');
     const again = { email, problem: WRONG };
-    send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
+    send(res, 403, signInView(destinationOf(sealed, request), await this.#passkeys.signIn(), again));
   };
 
   readonly signInWithPasskey: RequestHandler = async (req, res) => {
     const { store } = this.dependencies;
-    const { sealed, request } = this.#requestOf(req);
+    const { sealed, request } = await this.#requestOf(req);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
-    const challenge = this.#passkeys.use(fieldsOf(req).get('ticket') ?? '');
+    const challenge = await this.#passkeys.use(fieldsOf(req).get('ticket') ?? '');
     if (challenge === null) return notice(res, 403, FORM_GONE);
     const { usedPasskey } = await import('./verify-passkey.ts');
     const passkey = await usedPasskey(responseIn(req), this.#expected(req, challenge), (id) =>
@@ -186,24 +186,24 @@ class SignInPage {
       store.passkeys.update(passkey);
       return true;
     }, null);
-    if (isThere) this.#enter(req, res, passkey.person_id, request);
+    if (isThere) await this.#enter(req, res, passkey.person_id, request);
     else notice(res, 403, FORM_GONE);
   };
 
-  readonly continue: RequestHandler = (req, res) => {
-    const { sealed, request } = this.#requestOf(req);
+  readonly continue: RequestHandler = async (req, res) => {
+    const { sealed, request } = await this.#requestOf(req);
     if (sealed === null || request === null) return notice(res, 400, REQUEST_GONE);
-    const session = this.#sessions.of(req);
+    const session = await this.#sessions.of(req);
     if (session === null || !this.#suffices(session, request)) {
-      return send(res, 200, this.#signInView(destinationOf(sealed, request)));
+      return send(res, 200, await this.#signInView(destinationOf(sealed, request)));
     }
-    this.#sessions.keep(res, agreed(session, request));
-    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    await this.#sessions.keep(res, agreed(session, request));
+    res.redirect(303, await this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
   readonly signOut: RequestHandler = async (req, res) => {
     const { store, people } = this.dependencies;
-    const session = this.#sessions.of(req);
+    const session = await this.#sessions.of(req);
     if (session !== null) {
       const { subject } = session;
       const end = () => endSignIns(store, { issuer: people.issuer, subject });
@@ -213,10 +213,10 @@ class SignInPage {
     notice(res, 200, SIGNED_OUT);
   };
 
-  readonly showLink: RequestHandler<{ token: string }> = ({ params: { token } }, res) => {
+  readonly showLink: RequestHandler<{ token: string }> = async ({ params: { token } }, res) => {
     const person = personOfLink(this.dependencies.store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
-    send(res, 200, this.#chooseView(person, token));
+    send(res, 200, await this.#chooseView(person, token));
   };
 
   readonly choosePassword: RequestHandler<{ token: string }> = async (req, res) => {
@@ -226,7 +226,7 @@ class SignInPage {
     if (person === null) return notice(res, 410, LINK_GONE);
     const { password } = credentialsIn(req);
     const problem = problemOf(password, person);
-    if (problem !== null) return send(res, 400, this.#chooseView(person, token, problem));
+    if (problem !== null) return send(res, 400, await this.#chooseView(person, token, problem));
     await this.#choose(req, res, person, { password_hash: await this.#passwords.hash(password) });
   };
 
@@ -235,13 +235,17 @@ class SignInPage {
     const { store } = this.dependencies;
     const person = personOfLink(store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
-    const challenge = this.#passkeys.use(fieldsOf(req).get('ticket') ?? '', person.id);
+    const challenge = await this.#passkeys.use(fieldsOf(req).get('ticket') ?? '', person.id);
     const { createdPasskey } = await import('./verify-passkey.ts');
     const passkey = challenge && (await createdPasskey(responseIn(req), this.#expected(req, challenge)));
     const owner = passkey && store.passkeys.byCredential(passkey.credential_id)?.person_id;
     // Anyone with a link can claim the identifier of another person's passkey.
     if (passkey && (owner === undefined || owner === person.id)) return this.#choose(req, res, person, { passkey });
-    send(res, 400, this.#chooseView(person, token, 'The passkey could not be saved. Try again, or choose a password.'));
+    send(
+      res,
+      400,
+      await this.#chooseView(person, token, 'The passkey could not be saved. Try again, or choose a password.'),
+    );
   };
 
   readonly script: RequestHandler = async (_req, res) => {
@@ -255,17 +259,17 @@ class SignInPage {
     // Another request may have used the link meanwhile.
     const used = await store.database.write(use, callerOf(id, req));
     if (used === null) return notice(res, 410, LINK_GONE);
-    this.#enter(req, res, id, null);
+    await this.#enter(req, res, id, null);
   }
 
-  #signInView(to: SignInDestination | null): string {
-    return signInView(to, this.#passkeys.signIn());
+  async #signInView(to: SignInDestination | null): Promise<string> {
+    return signInView(to, await this.#passkeys.signIn());
   }
 
-  #chooseView(row: PersonRow, token: string, problem?: string): string {
+  async #chooseView(row: PersonRow, token: string, problem?: string): Promise<string> {
     const person = shown(row);
     const isFirst = row.password_set_at === null && this.dependencies.store.passkeys.ofPerson(row.id).length === 0;
-    const form = this.#passkeys.choose(person, token);
+    const form = await this.#passkeys.choose(person, token);
     return chooseView(person, token, form, { isFirst, ...(problem !== undefined && { problem }) });
   }
 
@@ -279,14 +283,14 @@ class SignInPage {
   }
 
   /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
-  #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): void {
+  async #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): Promise<void> {
     const { people, log } = this.dependencies;
-    const before = this.#sessions.of(req);
+    const before = await this.#sessions.of(req);
     const endpoints = before?.subject === subject ? before.endpoints : [];
     const session = { subject, signedInAt: people.signInTime(subject), endpoints };
-    this.#sessions.keep(res, request === null ? session : agreed(session, request));
+    await this.#sessions.keep(res, request === null ? session : agreed(session, request));
     log.info({ person: subject }, 'person signed in');
-    res.redirect(303, request === null ? '/' : people.returnUrl(request, subject, session.signedInAt));
+    res.redirect(303, request === null ? '/' : await people.returnUrl(request, subject, session.signedInAt));
   }
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */
@@ -313,9 +317,9 @@ class SignInPage {
     return person;
   }
 
-  #requestOf(req: Request): { sealed: string | null; request: SignInRequest | null } {
+  async #requestOf(req: Request): Promise<{ sealed: string | null; request: SignInRequest | null }> {
     const sealed = fieldsOf(req).get('request');
-    return { sealed, request: sealed === null ? null : this.dependencies.people.requestIn(sealed) };
+    return { sealed, request: sealed === null ? null : await this.dependencies.people.requestIn(sealed) };
   }
 }
 
