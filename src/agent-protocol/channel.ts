@@ -41,6 +41,12 @@ export interface ChannelReceiver extends ByteReceiver {
   onCut?(reason: Error): void;
 }
 
+/**
+ * Bytes that are discarded of a stream that was aborted. A task of an SDK that sends more is busy sending, and so notices a reset
+ * soon. One whose short answer crosses the abort may be past that, and would keep its slot without anybody's knowing how long.
+ */
+export const MAX_DISCARDED = 65_536;
+
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
 export interface ChannelHost extends CreditHost {
@@ -95,6 +101,8 @@ export class Channel implements Sender {
   #kept = 0;
 
   #aborted = false;
+  /** Bytes that have arrived since. */
+  #discarded = 0;
   #closed = false;
   /** Whether a request on this stream, which the peer opened, had its turn. One that never had comes to nothing. */
   isServed = false;
@@ -253,7 +261,9 @@ export class Channel implements Sender {
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#credit.use(length);
     this.#countFrame(length);
-    if (this.#aborted && length > 0) this.#cancel();
+    if (!this.#aborted) return;
+    this.#discarded += length;
+    if (this.#discarded > MAX_DISCARDED) this.#cancel();
   }
 
   receivePayload(piece: Buffer): void {

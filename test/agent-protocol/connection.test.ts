@@ -3,6 +3,7 @@ import { Duplex, duplexPair } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Channel, ChannelReceiver } from '../../src/agent-protocol/channel.ts';
+import { MAX_DISCARDED } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
 import { WINDOW } from '../../src/agent-protocol/receive-credit.ts';
@@ -411,7 +412,7 @@ describe('Connection: endings', () => {
     expect(second.recorder.events).toEqual(['end', 'drain', 'closed']);
   });
 
-  it('aborts a stream with FIN, and adds RST only when more data arrives', async () => {
+  it('aborts a stream with FIN, and adds RST only when more than the rest of a short answer arrives', async () => {
     const { connection, peer } = connect();
     const quiet = open(connection);
     const chatty = open(connection);
@@ -419,7 +420,10 @@ describe('Connection: endings', () => {
     quiet.channel.abort();
     chatty.channel.abort();
     await settle();
-    peer.sendData(2, '', { fin: true });
+    peer.sendData(2, 'a short answer', { fin: true });
+    peer.sendData(4, Buffer.alloc(MAX_DISCARDED));
+    await settle();
+    expect(peer.frames.filter((one) => one.kind === 'reset')).toEqual([]);
     peer.sendData(4, 'more');
     await settle();
     expect(peer.frames.filter((one) => one.kind === 'reset')).toMatchObject([{ id: 4 }]);
@@ -450,7 +454,7 @@ describe('Connection: endings', () => {
     channel.abort();
     await settle();
     expect(peer.frames.slice(1)).toMatchObject([{ kind: 'credit', increment: WINDOW }, { fin: true }]);
-    peer.sendData(2, 'more');
+    peer.sendData(2, Buffer.alloc(MAX_DISCARDED + 1));
     await settle();
     expect(peer.frames.slice(3)).toMatchObject([{ kind: 'reset' }, { kind: 'credit' }]);
   });

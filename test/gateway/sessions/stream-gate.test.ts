@@ -1,9 +1,11 @@
 import { duplexPair } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { MAX_DISCARDED } from '../../../src/agent-protocol/channel.ts';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
+import { MemoryBudget } from '../../../src/lib/memory-budget.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
 import { gate as gateOf, settle, until } from '../../support/until.ts';
 
@@ -234,14 +236,16 @@ describe('StreamGate', () => {
 
   it('goes on counting a stream that was reset, until the agent has read that, must have noticed, and has sent after that', async () => {
     await steerTimers();
-    const { gate, user, peer, lane } = setUp();
+    const { connection, gate, user, peer, lane } = setUp();
+    connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
     const [read, sent] = [gateOf(), gateOf()];
     for (const { opened: echo } of [read, read, sent]) user.beat.mockImplementationOnce(() => echo.then(() => true));
     const [stream] = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
     await settle();
     stream?.abort();
-    peer.sendData(2, 'data that crosses the abort');
-    await until(() => lane.streams.size === 499, 'the reset');
+    peer.sendData(2, Buffer.alloc(MAX_DISCARDED + 1));
+    await settle();
+    expect(lane.streams.size).toBe(499);
     const open = () => gate.open(lane, PREAMBLE, CLIENT);
     vi.advanceTimersByTime(3_000);
     expect(open).toThrow(StreamsExhausted);
