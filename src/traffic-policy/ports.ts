@@ -34,12 +34,18 @@ export interface PolicyTrouble {
   readonly cause: unknown;
 }
 
+/** Milliseconds of processor time, which is hardly measurable where others wait for the result. */
+export const OPENING_MS = 0.08;
+
 /** Encrypts values for cookies, with keys that all gateways of a database have. */
 export interface ValueSeal<T> {
   /** @param owner what the value is bound to: it is read for the same owner only */
   seal(value: T, owner: string): Promise<string>;
-  /** @returns null for a text of another owner, one that was changed, and one whose key is too old */
-  open(sealed: string, owner: string): Promise<T | null>;
+  /**
+   * @param onDecrypt called when it has to be decrypted, which takes {@link OPENING_MS}
+   * @returns null for a text of another owner, one that was changed, and one whose key is too old
+   */
+  open(sealed: string, owner: string, onDecrypt?: () => void): Promise<T | null>;
 }
 
 /** What has become of an attempt to sign in. */

@@ -42,9 +42,10 @@ export class CookieSeal<T> implements ValueSeal<T> {
       .encrypt(this.#keyOf(period, owner));
   }
 
-  async open(sealed: string, owner: string): Promise<T | null> {
+  async open(sealed: string, owner: string, onDecrypt = () => {}): Promise<T | null> {
     const known = this.#opened.get(sealed);
     if (known !== undefined) return known.owner === owner ? known.value : null;
+    onDecrypt();
     const value = await this.#read(sealed, owner);
     // A copy, as the text is a part of the request's whole head.
     if (value !== null && sealed.length <= MAX_REMEMBERED)

@@ -5,7 +5,7 @@ import { NOTICE_POLICY, noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
-import type { ShareLink } from '../ports.ts';
+import { OPENING_MS, type ShareLink } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import {
@@ -154,7 +154,7 @@ async function openLink(request: PolicyRequest, { ports }: ActionContext): Promi
   if (cookies.size === 0) return null;
   const host = hostOf(request);
   for (const [name, sealed] of [...cookies].slice(0, MAX_SHARE_COOKIES)) {
-    const id = await ports.shareLinks.cookies.open(sealed, host);
+    const id = await ports.shareLinks.cookies.open(sealed, host, () => ports.processorTime.spend(OPENING_MS));
     const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
     if (link !== null) return link;
   }

@@ -4,6 +4,7 @@ import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notic
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { ActionContext } from '../action-context.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
+import { OPENING_MS } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import { type PolicyAnswer, type PolicyError, policyError, type RequestOutcome, type RequestResult } from '../steps.ts';
@@ -145,7 +146,8 @@ export class SignInGate {
 
   async #sessionIn({ cookies, site }: GatedRequest): Promise<Session | null> {
     const sealed = sessionCookieIn(cookies, site.names);
-    const session = sealed === null ? null : await this.context.ports.signIn.sessions.open(sealed, site.owner);
+    const { sessions } = this.context.ports.signIn;
+    const session = sealed === null ? null : await sessions.open(sealed, site.owner, this.#spendOnOpening);
     const { people } = this.options.place;
     if (session === null || people === undefined) return session;
     const person = people.find(session.subject);
@@ -233,7 +235,8 @@ export class SignInGate {
     if (state === null)
       throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
     const id = state.split('.', 1)[0] ?? '';
-    const attempt = await signIn.attempts.open(cookies.get(site.names.attempt + id) ?? '', site.owner);
+    const sealed = cookies.get(site.names.attempt + id) ?? '';
+    const attempt = await signIn.attempts.open(sealed, site.owner, this.#spendOnOpening);
     if (attempt?.state !== state) {
       throw new SignInFailed(
         400,
@@ -305,6 +308,8 @@ export class SignInGate {
   #provider(site: SignInSite): Promise<IdentityProvider> {
     return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
   }
+
+  readonly #spendOnOpening = () => this.context.ports.processorTime.spend(OPENING_MS);
 
   #spendOnExchange(): void {
     this.context.ports.processorTime.spend(EXCHANGE_MS);

@@ -2,6 +2,7 @@ import { decodeJwt } from 'jose';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
 import type {
@@ -12,6 +13,7 @@ import type {
   SignInPort,
 } from '../../../src/traffic-policy/ports.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
+import { ProcessorTime } from '../../../src/traffic-policy/state/processor-time.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
@@ -452,15 +454,20 @@ describe('a session of openid-connect', () => {
   });
 
   it('is not read when anything of it was changed', async () => {
-    const { browser } = setUp();
+    const { browser, world } = setUp();
     await signIn(browser);
     const [session] = browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in'));
     const { value = '' } = session ?? {};
     const pieces = ['', '1.', '1.zzzz.', '9.', value.slice(0, -1), `${value}A`, value.replace(/.{9}$/, 'AAAAAAAAA')];
+    const processorTime = new ProcessorTime(1, systemClock);
+    const spend = vi.spyOn(processorTime, 'spend');
+    world.ports = { ...world.ports, processorTime };
     for (const changed of pieces) {
       browser.cookies = session ? [{ ...session, value: changed }] : [];
       expect((await browser.visit(`${CAM}/`)).status).toBe(302);
     }
+    // Clients can send any number of them.
+    expect(spend).toHaveBeenCalledTimes(pieces.length);
   });
 
   it.each([-2, 2])('begins at a provider whose clock is %i minutes off', async (minutes) => {
