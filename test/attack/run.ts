@@ -88,6 +88,10 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     const agents = HONEST.map((host) => startAgent(folder, gateway, host, honest.port));
     agents.push(startAgent(folder, gateway, BROKEN, broken.port));
     ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
+    // Ctrl-C ends this program at once.
+    process.once('exit', () => {
+      for (const { child } of [gateway.process, ...agents]) child.kill('SIGKILL');
+    });
     await Promise.all(agents.map((agent) => agent.ready()));
 
     const sessionPort = Number(gateway.sessionAddress.split(':')[1]);
