@@ -42,8 +42,9 @@ export interface ChannelReceiver extends ByteReceiver {
 }
 
 /**
- * Bytes that are discarded of a stream that was aborted. A task of an SDK that sends more is busy sending, and so notices a reset
- * soon. One whose short answer crosses the abort may be past that, and would keep its slot without anybody's knowing how long.
+ * Bytes of a stream that was aborted which are discarded. A reset wakes no task of an SDK (muxado 0.5): one that sends more than
+ * this is still sending, and notices it. One whose short answer crosses the abort may only wait for its upstream, and would keep
+ * its slot for a time that the gateway cannot know; without a reset, it says when it ends.
  */
 export const MAX_DISCARDED = 65_536;
 

@@ -34,15 +34,15 @@ export interface PolicyTrouble {
   readonly cause: unknown;
 }
 
-/** Milliseconds of processor time, which is hardly measurable where others wait for the result. */
-export const OPENING_MS = 0.08;
+/** Milliseconds of processor time for sealing a value, or opening one: others run meanwhile, so it is hardly measurable. */
+export const SEALING_MS = 0.08;
 
 /** Encrypts values for cookies, with keys that all gateways of a database have. */
 export interface ValueSeal<T> {
   /** @param owner what the value is bound to: it is read for the same owner only */
   seal(value: T, owner: string): Promise<string>;
   /**
-   * @param onDecrypt called when it has to be decrypted, which takes {@link OPENING_MS}
+   * @param onDecrypt called when it has to be decrypted, which takes {@link SEALING_MS}
    * @returns null for a text of another owner, one that was changed, and one whose key is too old
    */
   open(sealed: string, owner: string, onDecrypt?: () => void): Promise<T | null>;

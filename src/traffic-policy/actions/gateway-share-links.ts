@@ -5,7 +5,7 @@ import { NOTICE_POLICY, noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
-import { OPENING_MS, type ShareLink } from '../ports.ts';
+import { SEALING_MS, type ShareLink } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import {
@@ -119,7 +119,7 @@ async function opened(
   context: ActionContext,
   { token, host }: { token: string; host: string },
 ): Promise<PolicyAnswer | PolicyError> {
-  const { shareLinks, wallClock } = context.ports;
+  const { processorTime, shareLinks, wallClock } = context.ports;
   const refusal = tooMany(request, context);
   if (refusal !== undefined) return refusal;
   if (!TOKEN.test(token)) return NO_SUCH_LINK;
@@ -133,6 +133,7 @@ async function opened(
   }
   if (link === null) return NO_SUCH_LINK;
   const seconds = Math.ceil((link.expiresAt - wallClock()) / 1000);
+  processorTime.spend(SEALING_MS);
   return toEndpoint(setCookie(cookieName(link.id), await shareLinks.cookies.seal(link.id, host), seconds, null));
 }
 
@@ -154,7 +155,7 @@ async function openLink(request: PolicyRequest, { ports }: ActionContext): Promi
   if (cookies.size === 0) return null;
   const host = hostOf(request);
   for (const [name, sealed] of [...cookies].slice(0, MAX_SHARE_COOKIES)) {
-    const id = await ports.shareLinks.cookies.open(sealed, host, () => ports.processorTime.spend(OPENING_MS));
+    const id = await ports.shareLinks.cookies.open(sealed, host, () => ports.processorTime.spend(SEALING_MS));
     const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
     if (link !== null) return link;
   }

@@ -4,7 +4,7 @@ import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notic
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { ActionContext } from '../action-context.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
-import { OPENING_MS } from '../ports.ts';
+import { SEALING_MS } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import { type PolicyAnswer, type PolicyError, policyError, type RequestOutcome, type RequestResult } from '../steps.ts';
@@ -147,7 +147,7 @@ export class SignInGate {
   async #sessionIn({ cookies, site }: GatedRequest): Promise<Session | null> {
     const sealed = sessionCookieIn(cookies, site.names);
     const { sessions } = this.context.ports.signIn;
-    const session = sealed === null ? null : await sessions.open(sealed, site.owner, this.#spendOnOpening);
+    const session = sealed === null ? null : await sessions.open(sealed, site.owner, this.#spendOnSeal);
     const { people } = this.options.place;
     if (session === null || people === undefined) return session;
     const person = people.find(session.subject);
@@ -211,6 +211,7 @@ export class SignInGate {
       target: target.startsWith(PATHS) || target.length > MAX_TARGET ? '/' : target,
       startedAt: now,
     };
+    this.#spendOnSeal();
     const sealed = await signIn.attempts.seal(attempt, site.owner);
     const url = () =>
       provider.authorizationUrl({
@@ -236,7 +237,7 @@ export class SignInGate {
       throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
     const id = state.split('.', 1)[0] ?? '';
     const sealed = cookies.get(site.names.attempt + id) ?? '';
-    const attempt = await signIn.attempts.open(sealed, site.owner, this.#spendOnOpening);
+    const attempt = await signIn.attempts.open(sealed, site.owner, this.#spendOnSeal);
     if (attempt?.state !== state) {
       throw new SignInFailed(
         400,
@@ -309,7 +310,7 @@ export class SignInGate {
     return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
   }
 
-  readonly #spendOnOpening = () => this.context.ports.processorTime.spend(OPENING_MS);
+  readonly #spendOnSeal = () => this.context.ports.processorTime.spend(SEALING_MS);
 
   #spendOnExchange(): void {
     this.context.ports.processorTime.spend(EXCHANGE_MS);
@@ -339,8 +340,10 @@ export class SignInGate {
   async #keep(session: Session, { site, cookies }: GatedRequest, now: number): Promise<string[]> {
     const { signIn } = this.context.ports;
     const seconds = Math.ceil((endOf(session, this.options.times) - now) / 1000);
-    const seal = async (content: Session) =>
-      keepSessionCookie(await signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+    const seal = async (content: Session) => {
+      this.#spendOnSeal();
+      return keepSessionCookie(await signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+    };
     const kept = await seal({ ...session, tokens: this.#neededTokens(session) });
     if (kept !== null) return kept;
     this.context.trouble('ERR_NGROK_2300', "the provider's tokens are too long for cookies: they are left out");
