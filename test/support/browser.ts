@@ -68,9 +68,10 @@ export async function openPage(
   const page = await context.newPage();
   const requests: string[] = [];
   onTestFinished(async ({ task }) => {
-    if (task.result?.state === 'fail') {
+    const [error] = task.result?.errors ?? [];
+    if (error) {
       const text = await page.evaluate('document.body.innerText').catch(String);
-      process.stderr.write(`${page.url()} shows:\n${text}\n\nits requests:\n${requests.join('\n')}\n`);
+      error.message += `\n${page.url()} shows:\n${text}\n\nits requests:\n${requests.join('\n')}\n`;
     }
     await context.close();
   });

@@ -283,7 +283,8 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
       }
       throw new Error(`Tab does not lead to ${name}`);
     };
-    await page.getByLabel('API token').waitFor();
+    // The field has the focus with the first picture of the page, which is later than that it exists.
+    await page.getByLabel('API token').and(page.locator(':focus')).waitFor();
     await page.keyboard.type(readToken(folder));
     await page.keyboard.press('Enter');
     await page.getByText('No tunnels yet').waitFor();
