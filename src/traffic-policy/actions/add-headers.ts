@@ -48,9 +48,9 @@ function removeLookalikes(headers: string[], names: ReadonlySet<string>, lookali
   }
 }
 
-/** A plain loop: spreading the list would be the slowest part of the default policy. */
+/** A plain loop: an iterator or spreading the list would be the slowest part of the default policy. */
 function appendAll(headers: string[], added: readonly string[]): void {
-  for (const part of added) headers.push(part);
+  for (let at = 0; at < added.length; at += 2) headers.push(nameAt(added, at), valueAt(added, at));
 }
 
 function appendWithHost(headers: string[], added: readonly string[]): void {

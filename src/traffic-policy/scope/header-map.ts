@@ -1,9 +1,10 @@
-import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
+import { type CelMap, celMap } from '@bufbuild/cel';
 import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 import { headerText } from '../header-text.ts';
 
-class HeaderMap extends Map<string, CelInput> {
-  override get(name: unknown): CelInput | undefined {
+/** Headers by lower-case name. The library makes a list of its own of an array that is read. */
+class HeaderMap extends Map<string, string[]> {
+  override get(name: unknown): string[] | undefined {
     return typeof name === 'string' ? super.get(name.toLowerCase()) : undefined;
   }
 
@@ -13,16 +14,14 @@ class HeaderMap extends Map<string, CelInput> {
 }
 
 export function headerMap(flat: readonly string[]): CelMap {
-  const lists = new Map<string, string[]>();
+  const map = new HeaderMap();
   for (let at = 0; at < flat.length; at += 2) {
     const name = nameAt(flat, at).toLowerCase();
-    const known = lists.get(name);
+    const known = map.get(name);
     const value = headerText(valueAt(flat, at));
     if (known) known.push(value);
-    else lists.set(name, [value]);
+    else map.set(name, [value]);
   }
-  const map = new HeaderMap();
-  for (const [name, values] of lists) map.set(name, celList(values));
   return celMap(map);
 }
 

@@ -47,8 +47,9 @@ export class SubjectScope implements PolicyScope {
   readonly createdAt: number;
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget: Budget;
-  #vars = new Map<string, CelInput>();
-  readonly #results: Map<string, CelInput>;
+  #vars: Map<string, CelInput> | null = null;
+  /** Null as long as no action of this subject has recorded one: what the connection's own phase recorded is valid. */
+  #results: Map<string, CelInput> | null = null;
   #derived: Derived = {};
   #addresses: { client?: Readonly<Record<string, CelInput>>; server?: Readonly<Record<string, CelInput>> } | null =
     null;
@@ -61,15 +62,12 @@ export class SubjectScope implements PolicyScope {
   ) {
     this.createdAt = ports.wallClock();
     this.budget = new Budget(ports.clock);
-    this.#results = new Map(connection.results);
-    // Every request on the connection reads the results of the connection's own phase.
-    if (request === null) connection.results = this.#results;
     this.variables = variablesOf(this);
   }
 
   begin(response: PolicyResponse | null): void {
     this.response = response;
-    this.#vars = new Map();
+    this.#vars = null;
     this.#derived = {};
     this.budget.renew();
   }
@@ -91,23 +89,27 @@ export class SubjectScope implements PolicyScope {
   }
 
   setVariable(name: string, value: CelInput): void {
+    this.#vars ??= new Map();
     this.#vars.set(name, value);
   }
 
   setResult(action: string, result: object): void {
+    this.#results ??= new Map(this.connection.results);
     this.#results.set(action, celOf(result));
+    // Every request on the connection reads the results of the connection's own phase.
+    if (this.request === null) this.connection.results = this.#results;
   }
 
   result(action: string): CelInput | undefined {
-    return this.#results.get(action);
+    return (this.#results ?? this.connection.results)?.get(action);
   }
 
   get vars(): CelMap {
-    return celMap(this.#vars);
+    return celMap(this.#vars ?? new Map());
   }
 
   get actions(): CelMap {
-    return celMap(new Map([['ngrok', celMap(this.#results)]]));
+    return celMap(new Map([['ngrok', celMap(this.#results ?? this.connection.results ?? new Map())]]));
   }
 
   get requestHeaders(): CelMap {
