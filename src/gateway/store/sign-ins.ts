@@ -1,6 +1,6 @@
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { nullable, type RowOf, Table, TouchedTable, tableOf, text } from './sql/table.ts';
 
 const userColumns = {
   id: text,
@@ -90,7 +90,7 @@ type EndedSignInsRow = RowOf<typeof endedColumns>;
 const MAX_SIGNED_OUT = 10_000;
 
 /** Sign-ins that were ended before their time. Each request of a signed-in person asks, so memory has what it needs. */
-export class EndedSignIns extends Table<typeof endedColumns> {
+export class EndedSignIns extends TouchedTable<typeof endedColumns> {
   #before = new Map<string, number>();
   readonly #changes: ChangeWatch;
   readonly #isSessionEnded: (id: string) => boolean;
@@ -130,8 +130,10 @@ export class EndedSignIns extends Table<typeof endedColumns> {
     return Math.max(...[hostKey(host), personKey(issuer, subject)].map((key) => this.#before.get(key) ?? 0));
   }
 
+  /** What ends here counts at once: the person may sign in again right after it. */
   #refresh(): void {
-    if (!this.#changes.hasChanged()) return;
+    const isTouched = this.takeTouched().size > 0;
+    if (!this.#changes.hasChanged() && !isTouched) return;
     this.#before = new Map();
     for (const { host, issuer, subject, created_at } of this.where('session_id IS NULL', [])) {
       const key = host === null ? personKey(issuer ?? '', subject ?? '') : hostKey(host);

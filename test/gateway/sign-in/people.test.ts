@@ -396,6 +396,8 @@ describe('a one-time link', () => {
       status: 400,
       body: expect.stringContaining('at least 12'),
     });
+    // From memory, the gateway knows which sign-ins have ended.
+    expect((await elsewhere.visit(`${CAM}/`)).status).toBe(200);
     const done = await browser.follow(await send(browser, form, { password: 'another horse battery' }));
     expect(done.body).toContain(`signed in as ${email}`);
     for (const again of [await browser.visit(link), await send(browser, form, { password: PASSWORD })]) {
@@ -403,6 +405,7 @@ describe('a one-time link', () => {
     }
     const asked = async () => (await elsewhere.follow(await elsewhere.visit(`${CAM}/`))).body;
     await expect.poll(asked, { timeout: 2_000 }).toContain('name="password"');
+    expect((await browser.visit(`${SIGN_IN}/`)).body).toContain(`signed in as ${email}`);
     const signIn = await browserAt().visit(`${SIGN_IN}/`);
     expect((await send(browserAt(), signIn, { email, password: PASSWORD })).status).toBe(403);
     expect((await send(browserAt(), signIn, { email, password: 'another horse battery' })).status).toBe(303);
