@@ -48,7 +48,7 @@ export async function benchWan(options: LinkOptions): Promise<void> {
   // Which packets are lost is chance: more of them say more.
   const [rounds, secondsBeside] = options.loss > 0 ? [3, 30] : [1, seconds + 2];
   // On a slow link, more bytes would take long and say the same.
-  const sizes = options.rate > 0 ? [16] : [16, 64];
+  const sizes = options.loss > 0 ? [4] : options.rate > 0 ? [16] : [16, 64];
   const load = (way: Way, what: object) => runLoad(way, { path: '/', ...what }, near);
   const transfer = async (way: Way, what: object) => {
     const speeds: number[] = [];

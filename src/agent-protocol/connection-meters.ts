@@ -28,33 +28,42 @@ export class RoundTrip {
 
 /** On shorter links, bytes count for as long as on one with this round trip, in milliseconds. */
 const LEAST_MS = 100;
+/** What was on its way counts for so long after nothing has arrived: lost packets hold up all that follows them. */
+const STALL_MS = 1000;
 
-/** About how many bytes are on their way: those that went by in the last one to two round trips. */
+/** About how many bytes are on their way: the most that went by in a round trip of the last second. */
 export class RecentBytes {
   #recent = 0;
-  #earlier = 0;
   #since = 0;
+  #most = 0;
+  #mostAt = 0;
 
   constructor(private readonly roundTrip: RoundTrip) {}
 
   /** @param now in milliseconds of `performance.now()` */
   add(bytes: number, now: number): void {
-    this.#recent = this.#advance(now) + bytes;
+    this.#advance(now);
+    this.#recent += bytes;
   }
 
   at(now: number): number {
-    return this.#advance(now) + this.#earlier;
+    this.#advance(now);
+    return now - this.#mostAt < STALL_MS + this.#windowMs ? Math.max(this.#recent, this.#most) : this.#recent;
   }
 
-  #advance(now: number): number {
-    const age = now - this.#since;
-    const ms = Math.max(LEAST_MS, this.roundTrip.least ?? 0);
-    if (age >= ms) {
-      this.#earlier = age < 2 * ms ? this.#recent : 0;
-      this.#recent = 0;
-      this.#since = now;
+  get #windowMs(): number {
+    return Math.max(LEAST_MS, this.roundTrip.least ?? 0);
+  }
+
+  #advance(now: number): void {
+    const end = this.#since + this.#windowMs;
+    if (now < end) return;
+    if (this.#recent >= this.#most || end - this.#mostAt >= STALL_MS + this.#windowMs) {
+      this.#most = this.#recent;
+      this.#mostAt = end;
     }
-    return this.#recent;
+    this.#recent = 0;
+    this.#since = now;
   }
 }
 
