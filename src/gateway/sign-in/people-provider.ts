@@ -104,10 +104,10 @@ export class PeopleProvider implements GatewayPeople {
       code.challenge === hash('sha256', verifier, 'base64url') &&
       this.isSignedIn(code.subject, code.signedInAt);
     const person = isOurs ? this.find(code.subject) : null;
-    if (person === null) {
+    if (code === null || person === null) {
       throw new SignInFailed(400, 'ERR_NGROK_3122', 'The sign-in has expired, or was ended. Start again.', '');
     }
-    return { ...person, tokens: NO_TOKENS };
+    return { ...person, tokens: NO_TOKENS, signedInAt: code.signedInAt };
   }
 
   async renew(known: SignedIn): Promise<SignedIn> {

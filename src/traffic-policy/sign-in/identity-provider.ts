@@ -18,6 +18,11 @@ export interface Tokens {
 
 export interface SignedIn extends Person {
   readonly tokens: Tokens;
+  /**
+   * When the gateway has signed its own person in, in milliseconds since 1970: after all sign-ins that were ended before. Another
+   * gateway may not have learned of those ends yet.
+   */
+  readonly signedInAt?: number;
 }
 
 /** An identity provider, and how to read what it says. */

@@ -280,7 +280,8 @@ export class SignInGate {
     });
     // The ends of earlier sign-ins are known by the second only: this one is later.
     const ended = signIn.endedBefore(site.host, site.client.place.issuer, person.subject, id);
-    return { ...person, id, signedInAt: Math.max(now, ended), usedAt: now, checkedAt: now };
+    const signedInAt = Math.max(now, ended, person.signedInAt ?? 0);
+    return { ...person, id, signedInAt, usedAt: now, checkedAt: now };
   }
 
   async #renewed(session: Session, gated: GatedRequest, now: number): Promise<RequestOutcome | undefined> {

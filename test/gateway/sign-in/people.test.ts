@@ -53,11 +53,17 @@ afterAll(() => {
 
 /** Whose endpoints they are. */
 let owner = '';
+/** Whether their gateway has learned which sign-ins have ended at another one. */
+let knowsEnds = true;
 
 /** A browser at an address of its own, as attempts are limited for each. */
 function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`): WebClient {
   const parts = {
     ...store,
+    endedSignIns: {
+      before: (...of: Parameters<Store['endedSignIns']['before']>) =>
+        knowsEnds ? store.endedSignIns.before(...of) : 0,
+    },
     people,
     begin: recordSignIns(store),
     signOut: (id: string) => signOut(store, id, silentLog),
@@ -235,6 +241,18 @@ describe('gateway-sign-in', () => {
     await store.database.write(() => change(id));
     const body = async () => (await browser.follow(await browser.visit(`${host}/`))).body.toLowerCase();
     await expect.poll(body, { timeout: 2_000 }).toContain(then);
+  });
+
+  it('lets somebody stay in whose gateway learns only later which earlier sign-ins have ended', async () => {
+    const { id, email } = await person();
+    await store.database.write(() => endSignIns(store, { issuer: people.issuer, subject: id }));
+    knowsEnds = false;
+    const browser = browserAt();
+    const answer = await open(browser, email).finally(() => {
+      knowsEnds = true;
+    });
+    expect(answer.status).toBe(200);
+    expect((await browser.visit(`${CAM}/`)).status).toBe(200);
   });
 
   it('asks for the password again when the sign-in is older than the policy allows, or two weeks', async () => {
