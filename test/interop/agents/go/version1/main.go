@@ -18,7 +18,7 @@ func main() {
 
 func carryOut(wanted plan.Plan, authorities *x509.CertPool) plan.Online {
 	ctx := context.Background()
-	session, err := ngrok.Connect(ctx,
+	session, err := connect(ctx,
 		ngrok.WithServer(wanted.Server),
 		ngrok.WithAdditionalServers(wanted.AdditionalServers),
 		ngrok.WithMultiLeg(len(wanted.AdditionalServers) > 0),
@@ -39,6 +39,18 @@ func carryOut(wanted plan.Plan, authorities *x509.CertPool) plan.Online {
 		got.URLs = append(got.URLs, forwarder.URL())
 	}
 	return got
+}
+
+// Connect can lose what the gateway has just answered, when the answer is faster than its next line (1.12.1). Such a session has
+// no region, and panics when it forwards.
+func connect(ctx context.Context, options ...ngrok.ConnectOption) (ngrok.Session, error) {
+	for {
+		session, err := ngrok.Connect(ctx, options...)
+		if err != nil || session.(interface{ Region() string }).Region() != "" {
+			return session, err
+		}
+		session.Close()
+	}
 }
 
 func httpOptions(wanted plan.Endpoint) []config.HTTPEndpointOption {
