@@ -42,28 +42,25 @@ export class RecentBytes {
 
   /** @param now in milliseconds of `performance.now()` */
   add(bytes: number, now: number): void {
-    this.#advance(now);
-    this.#recent += bytes;
+    this.#recent = this.#advance(now) + bytes;
   }
 
   at(now: number): number {
-    this.#advance(now);
-    return now - this.#mostAt < STALL_MS + this.#windowMs ? Math.max(this.#recent, this.#most) : this.#recent;
+    return Math.max(this.#advance(now), this.#most);
   }
 
-  get #windowMs(): number {
-    return Math.max(LEAST_MS, this.roundTrip.least ?? 0);
-  }
-
-  #advance(now: number): void {
-    const end = this.#since + this.#windowMs;
-    if (now < end) return;
-    if (this.#recent >= this.#most || end - this.#mostAt >= STALL_MS + this.#windowMs) {
+  #advance(now: number): number {
+    const ms = Math.max(LEAST_MS, this.roundTrip.least ?? 0);
+    const end = this.#since + ms;
+    if (now < end) return this.#recent;
+    if (this.#recent >= this.#most || end - this.#mostAt >= STALL_MS + ms) {
       this.#most = this.#recent;
       this.#mostAt = end;
     }
+    if (now - this.#mostAt >= STALL_MS + ms) this.#most = 0;
     this.#recent = 0;
     this.#since = now;
+    return 0;
   }
 }
 
