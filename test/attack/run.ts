@@ -89,8 +89,9 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     agents.push(startAgent(folder, gateway, BROKEN, broken.port));
     ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
     // Ctrl-C ends this program at once.
+    const children = [gateway.process, ...agents].map(({ child }) => child);
     process.once('exit', () => {
-      for (const { child } of [gateway.process, ...agents]) child.kill('SIGKILL');
+      for (const child of children) child.kill('SIGKILL');
     });
     await Promise.all(agents.map((agent) => agent.ready()));
 
