@@ -46,7 +46,7 @@ def namespace(name, address, peer, segments):
         f"link set lo up",
         f"address add {address}/32 peer {peer} dev {name}",
         f"link set {name} mtu {MTU} txqueuelen 10000 up",
-        # Linux's default, whatever this machine has: BBR all but stops for half a second in ten, in anybody's transfer.
+        # Linux's default, whatever this machine has: BBR nearly stops for half a second now and then, in anybody's transfer.
         f"route replace {peer}/32 dev {name} src {address} congctl cubic",
     ):
         subprocess.run(["ip", *command.split()], check=True)

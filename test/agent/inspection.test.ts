@@ -296,54 +296,58 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
   });
 });
 
-it('a flood of tiny compressed messages is shown as it was sent, and other tunnels answer meanwhile', async () => {
-  // A device of its own: the flood takes the processor time that all captures of a device share.
-  const device = await Device.start(temporaryFolder());
-  onTestFinished(async () => void (await device.agent.end()));
-  const sink = createServer((_, res) => void res.end('ok'));
-  sink.on('upgrade', (_, socket) => {
-    const head = ['Upgrade: websocket', 'Connection: Upgrade', 'Sec-WebSocket-Extensions: permessage-deflate'];
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\n${head.join('\r\n')}\r\n\r\n`);
-    socket.on('error', () => {}).resume();
-  });
-  const port = await serving(sink);
-  for (const domain of ['flooded.localhost', 'honest.localhost']) await device.post({ forwards_to: port, domain });
-  await callTunnel(device, 'flooded', 'inspection', 'PUT', {});
-  const flood = connect({
-    host: '127.0.0.1',
-    port: device.httpsPort,
-    servername: 'flooded.localhost',
-    ca: device.ca,
-  });
-  onTestFinished(() => void flood.destroy());
-  const key = Buffer.alloc(16).toString('base64');
-  flood.write(`GET /flood HTTP/1.1\r\nHost: flooded.localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n`);
-  flood.write(
-    `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n`,
-  );
-  await once(flood, 'data');
-  // 'a', compressed, with a mask that changes nothing: nine bytes.
-  const frame = Buffer.from([0xc1, 0x83, 0, 0, 0, 0, 0x4a, 0x04, 0x00]);
-  // Fills the window to which each message may refer.
-  const filling = deflateRawSync(Buffer.alloc(60_000, 'a'), { finishFlush: constants.Z_SYNC_FLUSH }).subarray(0, -4);
-  flood.write(Buffer.concat([Buffer.from([0xc1, 0x80 | filling.length, 0, 0, 0, 0]), filling]));
-  const flooding = Buffer.concat(Array.from({ length: 2_800 }, () => frame));
-  const timer = setInterval(() => flood.write(flooding), 100);
-  onTestFinished(() => clearInterval(timer));
-  const summary = () => callTunnel<RequestSummary[]>(device, 'flooded', 'requests');
-  const [{ id } = { id: '' }] = await summary();
-  const lastShown = async () => {
-    expect((await device.get('honest.localhost')).status).toBe(200);
-    return (await callTunnel<MessageReport[]>(device, 'flooded', `requests/${id}/messages`)).at(-1);
-  };
-  // Without the limit, each is decompressed, and the other tunnel's answers take 0.8 s.
-  await expect.poll(lastShown, { timeout: 30_000 }).toMatchObject({
-    text: null,
-    base64: 'SgQA',
-    error: 'not decompressed: capturing takes too much processor time',
-  });
-  expect((await summary())[0]?.messages).toBeGreaterThan(100);
-}, 60_000);
+it.each(CONNECTORS)(
+  'a flood of tiny compressed messages is shown as it was sent, and other tunnels answer meanwhile: connector %s',
+  async (connector) => {
+    // A device of its own: the flood takes the processor time that all captures of a device share.
+    const device = await Device.start(temporaryFolder(), { AGENT_CONNECTOR: connector });
+    onTestFinished(async () => void (await device.agent.end()));
+    const sink = createServer((_, res) => void res.end('ok'));
+    sink.on('upgrade', (_, socket) => {
+      const head = ['Upgrade: websocket', 'Connection: Upgrade', 'Sec-WebSocket-Extensions: permessage-deflate'];
+      socket.write(`HTTP/1.1 101 Switching Protocols\r\n${head.join('\r\n')}\r\n\r\n`);
+      socket.on('error', () => {}).resume();
+    });
+    const port = await serving(sink);
+    for (const domain of ['flooded.localhost', 'honest.localhost']) await device.post({ forwards_to: port, domain });
+    await callTunnel(device, 'flooded', 'inspection', 'PUT', {});
+    const flood = connect({
+      host: '127.0.0.1',
+      port: device.httpsPort,
+      servername: 'flooded.localhost',
+      ca: device.ca,
+    });
+    onTestFinished(() => void flood.destroy());
+    const key = Buffer.alloc(16).toString('base64');
+    flood.write(`GET /flood HTTP/1.1\r\nHost: flooded.localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n`);
+    flood.write(
+      `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n`,
+    );
+    await once(flood, 'data');
+    // 'a', compressed, with a mask that changes nothing: nine bytes.
+    const frame = Buffer.from([0xc1, 0x83, 0, 0, 0, 0, 0x4a, 0x04, 0x00]);
+    // Fills the window to which each message may refer.
+    const filling = deflateRawSync(Buffer.alloc(60_000, 'a'), { finishFlush: constants.Z_SYNC_FLUSH }).subarray(0, -4);
+    flood.write(Buffer.concat([Buffer.from([0xc1, 0x80 | filling.length, 0, 0, 0, 0]), filling]));
+    const flooding = Buffer.concat(Array.from({ length: 2_800 }, () => frame));
+    const timer = setInterval(() => flood.write(flooding), 100);
+    onTestFinished(() => clearInterval(timer));
+    const summary = () => callTunnel<RequestSummary[]>(device, 'flooded', 'requests');
+    const [{ id } = { id: '' }] = await summary();
+    const lastShown = async () => {
+      expect((await device.get('honest.localhost')).status).toBe(200);
+      return (await callTunnel<MessageReport[]>(device, 'flooded', `requests/${id}/messages`)).at(-1);
+    };
+    // Without the limit, each is decompressed, and the other tunnel's answers take 0.8 s.
+    await expect.poll(lastShown, { timeout: 30_000 }).toMatchObject({
+      text: null,
+      base64: 'SgQA',
+      error: 'not decompressed: capturing takes too much processor time',
+    });
+    expect((await summary())[0]?.messages).toBeGreaterThan(100);
+  },
+  60_000,
+);
 
 /** What the device's API answers about a tunnel, which must be a success. */
 async function callTunnel<T>(device: Device, tunnel: string, path: string, method = 'GET', body?: object): Promise<T> {
