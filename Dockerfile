@@ -2,11 +2,11 @@
 # The build runs no code of the target platform: it fetches the target's packages and copies files.
 
 # Node.js with npm. Of the target platform's image, only the executable is used.
-ARG NODE_IMAGE=docker.io/library/node:24-bookworm-slim
+ARG NODE_IMAGE=docker.io/library/node:24-bookworm-slim@sha256:6f7b03f7c2c8e2e784dcf9295400527b9b1270fd37b7e9a7285cf83b6951452d
 # For linux/arm/v7, the newest image that exists: since Node.js 24 there is none for 32 bits.
-ARG NODE_IMAGE_ARM=docker.io/library/node:22-bookworm-slim
+ARG NODE_IMAGE_ARM=docker.io/library/node:22-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c
 # The C and C++ libraries that Node.js needs; no shell.
-ARG BASE_IMAGE=gcr.io/distroless/cc-debian12
+ARG BASE_IMAGE=gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f
 ARG TARGETARCH
 
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build

@@ -59,7 +59,9 @@ function tools(): RolldownOptions[] {
       ...options,
       // Finds the checkout by its own place.
       external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
-      input: ['run', 'attackers', 'honest-clients', 'memory', 'memory-edge'].map((name) => `test/attack/${name}.ts`),
+      input: ['run', 'attackers', 'honest-clients', 'amazon', 'memory', 'memory-edge'].map(
+        (name) => `test/attack/${name}.ts`,
+      ),
       output: { ...output, dir: 'build/attack' },
     },
     {

@@ -28,6 +28,7 @@ const nothing = {
   sightings: new DeviceSightings(store, log),
   log,
   activity: { note: () => {} },
+  conditions: async () => [],
   counters: new EdgeCounters(),
   wakeCertificateRenewal: () => {},
   ipPolicies: () => null,

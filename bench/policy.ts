@@ -1,5 +1,6 @@
 import { type CompiledPolicy, compilePolicy } from '../src/traffic-policy/engine.ts';
 import type { PolicyConnection, PolicyEndpoint, PolicyRequest } from '../src/traffic-policy/policy-subjects.ts';
+import { takeOwnCookies } from '../src/traffic-policy/sign-in/sign-in-cookies.ts';
 import { BASIC_AUTH, DEFAULT_POLICY, EXPRESSIONS, TEN_RULES } from './support/policies.ts';
 import { signedIn } from './support/signed-in.ts';
 
@@ -50,11 +51,14 @@ function request(): PolicyRequest {
   return {
     method: 'GET',
     target: '/video/live?quality=high',
+    clientHost: 'cam.example.com',
+    clientTarget: '/video/live?quality=high',
+    ownCookies: takeOwnCookies(headers),
     version: 'HTTP/1.1',
     headers,
     connection,
     endpoint,
-    replaceBody: () => {},
+    replaceBody: () => true,
     readBody: noBody,
   };
 }
@@ -67,7 +71,8 @@ async function noBody(): Promise<null> {
 function requestWith(name: string, value: string, target = '/'): PolicyRequest {
   const { headers, ...rest } = request();
   headers.push(name, value);
-  return { ...rest, headers, target, connection: { ...connection, tls: TLS } };
+  const ownCookies = takeOwnCookies(headers);
+  return { ...rest, headers, target, clientTarget: target, ownCookies, connection: { ...connection, tls: TLS } };
 }
 
 /** One request through both phases, as the edge calls them. */

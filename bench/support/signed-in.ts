@@ -41,18 +41,16 @@ export async function signedIn(
   };
   const text = JSON.stringify({ on_http_request: [{ actions: [{ type, config: CONFIGS[type] }] }] });
   const policy = compilePolicy(text, 'https', { ports: { signIn } });
-  const ask = async (target: string, cookie: string): Promise<readonly string[]> => {
-    const outcome = await policy.onHttpRequest?.(makeRequest(target, cookie));
+  const ask = async (target: string, sent: string) => {
+    const request = makeRequest(target, sent);
+    const outcome = await policy.onHttpRequest?.(request);
     if (outcome?.kind !== 'answer') throw new Error('nobody was signed in');
-    return outcome.headers;
+    const [, location = ''] = outcome.headers;
+    // The last cookie that is set.
+    return { location, cookie: request.responseCookies?.at(-1)?.split(';', 1)[0] ?? '' };
   };
   const begun = await ask('/', '');
-  const state = new URL(begun[1] ?? '').searchParams.get('state');
-  const done = await ask(`/ngrok/oidc/callback?code=a&state=${state}`, cookieIn(begun));
-  return { policy, cookie: cookieIn(done) };
-}
-
-/** The last one that is set. */
-function cookieIn(headers: readonly string[]): string {
-  return headers.at(-1)?.split(';', 1)[0] ?? '';
+  const state = new URL(begun.location).searchParams.get('state');
+  const { cookie } = await ask(`/ngrok/oidc/callback?code=a&state=${state}`, begun.cookie);
+  return { policy, cookie };
 }

@@ -6,6 +6,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'shared database does not answer: existing accounts keep working, changes are rejected':
     'check PostgreSQL and the network; `device-agent gateway doctor` says more',
   'changes of the shared database not applied': 'check the disk; report it as a bug when it repeats',
+  "certificates of the gateway's own names not renewed":
+    'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
+  'shared database was put back to an older state: what came after it is gone':
+    'if nobody has restored PostgreSQL or promoted a standby: check which server `GATEWAY_DATABASE_URL` leads to',
   'everything copied from the shared database':
     'if PostgreSQL was not restored and the gateway not away for a week: check PostgreSQL',
   'shared database not left': 'before another machine serves it: `device-agent gateway nodes remove`',
@@ -13,6 +17,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'removed from the shared database, for another gateway to serve it; exiting':
     'disable the service here, unless this machine is to serve again',
   'shared database not served by this gateway; exiting': 'what `reason` says',
+  'network of a person not remembered':
+    'check the disk, or PostgreSQL; until then, guesses of others can make the person wait',
   'other gateways not told what is online': 'check PostgreSQL; it is repeated every few seconds',
   'endpoint stopped': 'none, if its agent is online at another gateway; else fix what `reason` names',
   'revoked here, but not yet at other gateways': 'check the gateways that `nodes` names',
@@ -21,6 +27,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'revocation failed': 'report it as a bug; restart the gateway',
   'event destination unreachable: its events wait':
     'fix what `reason` names, at the receiver or with `PATCH /event_destinations`',
+  'event refused by its destination: passed over':
+    'see why at the receiver; then [send it again or let it go](events.md#refused-events)',
   'events that are no changes not recorded':
     'check the disk, or PostgreSQL; `too many events a second`: look for agents that reconnect all the time',
   'sign-in to the dashboard not recorded': 'check the disk, or PostgreSQL; the sign-in works',
@@ -36,6 +44,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'let the load balancer send one, or remove its address from GATEWAY_LOAD_BALANCERS',
   'address database unusable; keeping the one in memory': 'replace `file` with an MMDB file that the gateway may read',
   'API request failed': 'fix what `reason` names, often the disk',
+  'invalid response of an upstream': 'see [My device answers 502](device-answers-502.md)',
+  'upstream sends invalid responses': 'see [My device answers 502](device-answers-502.md)',
   'HTTP/1 connection failed unexpectedly': 'report it as a bug',
   'HTTP/2 connection failed unexpectedly': 'report it as a bug',
   'authtoken not renewed':
@@ -65,6 +75,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'agent refused': 'correct the authtoken or its limits, as `code` says',
   'agent request failed': 'report it as a bug',
   'certificate authority not recorded in the database': 'check the disk',
+  'backup failed': 'fix what `err` names; it is tried again every half hour',
+  'backup not recorded in the database': 'none: the backup is there; the dashboard names the one before',
   'certificate authority replaced: clients that trust the old one cannot connect':
     'restore ca.pem and its key from a backup, or give the new ca.pem to agents and clients',
   'certificate check failed': 'check the database and the disk',
@@ -112,6 +124,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'small requests of this agent wait behind its transfers; raise the limit on sessions when it repeats',
   'session attempt failed; retrying': 'run `device-agent doctor` when it lasts',
   'session lost': 'nothing; the agent reconnects',
+  'restart failed; exiting': 'fix what `err` says; a service restarts the agent',
+  'not restarted: the settings are not valid': 'fix what `reason` names, then restart the agent again',
   'settings reload failed; keeping the previous ones': 'correct what `reason` names, then reload again',
   'shutdown timed out; exiting': 'nothing; saved state is complete',
   'systemd notification failed; check that systemd-notify is installed': 'install systemd-notify',
@@ -130,6 +144,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'the gateway refuses names below localhost; move these tunnels': 'run the `command`',
   'tunnel failed; retrying': 'fix what `reason` names, such as the authtoken’s ACL',
   'upstream unreachable': 'start the upstream, or change what the tunnel forwards to',
+  'TLS with upstream failed': 'do what `reason` says; see [https upstreams](agent-api.md#https-upstreams)',
   'unexpected bind error': 'report it as a bug',
   'unexpected error in the API': 'report it as a bug',
   'unexpected error; exiting': 'report it as a bug; the service restarts',

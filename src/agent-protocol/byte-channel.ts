@@ -22,6 +22,8 @@ export interface ByteChannel {
   resume(): void;
   /** The receiver keeps this many further bytes on behalf of the stream, or fewer. */
   keep?(bytes: number): void;
+  /** Grows after what was written has left, and what had arrived before that was passed on; undefined: unknown. */
+  readonly departures?: number;
   /** Whether it shares a connection with bulk, while a new channel would use one with far less. */
   readonly isCrowded?: boolean;
   /** @param client IP address of the client that it is used for from now on */

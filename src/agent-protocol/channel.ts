@@ -101,6 +101,8 @@ export class Channel implements Sender {
   /** Bytes that the receiver keeps on behalf of the stream. */
   #kept = 0;
 
+  /** Whether the stream is aborted once everything has been sent. */
+  #abortDue = false;
   #aborted = false;
   /** Bytes that have arrived since. */
   #discarded = 0;
@@ -188,6 +190,12 @@ export class Channel implements Sender {
     this.end();
   }
 
+  /** Aborts once everything that was written has been sent, with the end if there is one. */
+  abortWhenSent(): void {
+    this.#abortDue = true;
+    if (!this.#hasToSend) this.abort();
+  }
+
   /** Ends the stream with RST immediately; for streams that must not carry a FIN. */
   reset(code: MuxError): void {
     if (this.#closed) return;
@@ -249,7 +257,12 @@ export class Channel implements Sender {
       this.receiver.onDrain?.();
     }
     if (fin && this.#finReceived) this.#close();
+    if (this.#abortDue && !this.#hasToSend) this.abort();
     return !this.#finSent && this.#waiting.length > 0 && this.#allowed() > 0;
+  }
+
+  get #hasToSend(): boolean {
+    return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent);
   }
 
   /** How many bytes may be sent now. */

@@ -60,6 +60,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #queue: SendQueue;
   #inbound = 0;
   #flushDue = false;
+  /** How often what was queued has left, and what had been read before that was passed on. */
+  departures = 0;
   #readSinceFlush = false;
   /** Channel of the DATA frame that is being decoded; null when the stream is closed or unknown. */
   #current: Channel | null = null;
@@ -335,6 +337,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#reportMemory();
     this.#frames = 0;
     if (!this.#ended) this.#decodeRest();
+    this.departures += 1;
   }
 
   #decodeRest(): void {

@@ -23,6 +23,8 @@ export const StreamType = {
   linkTicket: 0xfffffffc,
   /** Of this project only: reports of the requests to an endpoint, as lines of JSON until a side ends the stream. */
   requests: 0xfffffffd,
+  /** Of this project only, to agents that announce it: the gateway has refused an endpoint's response to a client. */
+  refusedAnswer: 0xfffffffa,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -36,6 +38,7 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
+const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;
 
 /** A member that Go omits or sends as `null`. One transform: zod's pipe takes three times as long, and a BIND has twenty. */
@@ -105,6 +108,8 @@ const AuthExtra = z.preprocess(
     secondlink: announced,
     requestfeed: announced,
     nodes: announced,
+    refusedanswers: announced,
+    policywarnings: announced,
   }),
 );
 
@@ -233,12 +238,18 @@ export type LinkRequest = z.output<typeof LinkRequest>;
 /** `Id` is the one of the answer that bound the endpoint. */
 export const RequestsRequest = z.object({ Id: z.string() });
 
-export const BindAnswer = z.object({ Error: text, Id: text, URL: text });
+/** `Warnings`, to agents that announce it: what is probably a mistake in the policy. Of this project only. */
+export const BindAnswer = z.object({ Error: text, Id: text, URL: text, Warnings: texts(MAX_WARNINGS).catch([]) });
 export type BindAnswer = z.output<typeof BindAnswer>;
 
 /** Header of a stream that the gateway opens for a client's connection. */
 export const ProxyHeader = z.object({ Id: z.string(), Proto: text });
 export type ProxyHeader = z.output<typeof ProxyHeader>;
+
+/** Characters of what is wrong with a response. */
+const MAX_REASON = 500;
+
+export const RefusedAnswer = z.object({ Id: z.string(), Reason: z.string().max(MAX_REASON) });
 
 export const StopTunnel = z.object({ Id: z.string(), Message: text, ErrorCode: text });
 export type StopTunnel = z.output<typeof StopTunnel>;

@@ -45,6 +45,8 @@ export const RequestReport = z.object({
   sent: z.object({ target, head: name, sample: z.int() }).nullable(),
   /** Who has responded: nobody when the client was quicker to leave. */
   by: z.enum(['upstream', 'gateway', 'endpoint', 'nobody']),
+  /** What was wrong with the upstream's response, instead of which the client got an error page; left out: nothing. */
+  problem: name.optional(),
   rules: z.array(ReportedRule).max(MAX_RULES),
 });
 export type RequestReport = z.infer<typeof RequestReport>;

@@ -4,11 +4,12 @@ import { CleanupStack } from '../lib/cleanup-stack.ts';
 import type { Log } from '../lib/log/log.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { VERSION } from '../packaged.ts';
-import type { Settings } from '../settings/agent-settings.ts';
+import { isCloudAddress, type Settings } from '../settings/agent-settings.ts';
 import { LazyInspection } from './api/inspection/lazy-inspection.ts';
 import { ApiTokenInUse, openApiToken } from './api-token.ts';
 import type { SessionStatus } from './connectors/connector.ts';
 import type { GatewayConnector } from './connectors/gateway-connector.ts';
+import type { AgentCommand } from './connectors/gateway-link.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type AgentStart, createConnector } from './gateway-uplink.ts';
@@ -29,6 +30,7 @@ import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
 import type { UpstreamHealth } from './upstreams/upstream-health.ts';
 import { UpstreamMonitor } from './upstreams/upstream-monitor.ts';
+import { tlsOf } from './upstreams/upstream-tls.ts';
 
 export interface AgentStatus {
   session: SessionStatus;
@@ -58,7 +60,13 @@ export interface Agent {
   stop(): Promise<void>;
 }
 
-const NO_EXTRAS: PageExtras = { logTail: null, diagnose: null };
+/** What only the process around an agent can give it. */
+export interface AgentExtras extends PageExtras {
+  /** Called when the operator of the gateway wants the agent to restart or stop; left out: not supported. */
+  onCommand?: (command: AgentCommand) => void;
+}
+
+const NO_EXTRAS: AgentExtras = { logTail: null, diagnose: null };
 const UPSTREAM_CONNECT_MS = 10_000;
 /** The same for a check, for which nobody waits. */
 const UPSTREAM_CHECK_MS = 3_000;
@@ -73,7 +81,7 @@ export async function startAgent(
   settings: Settings,
   log: Log,
   clock: Clock = systemClock,
-  extras: PageExtras = NO_EXTRAS,
+  extras: AgentExtras = NO_EXTRAS,
 ): Promise<Agent> {
   const cleanup = new CleanupStack(log);
   const undo = async (error: unknown): Promise<never> => {
@@ -86,7 +94,7 @@ export async function startAgent(
 }
 
 interface Launch extends Pick<AgentStart, 'settings' | 'log' | 'clock' | 'cleanup'> {
-  extras: PageExtras;
+  extras: AgentExtras;
 }
 
 /** Each part needs those above it. They stop in the reverse order. */
@@ -98,7 +106,11 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const apiToken = await ApiTokenInUse.open(settings, log);
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const start: AgentStart = { settings, guard, addresses: {}, log, clock, cleanup };
-  const uplink = createConnector(start);
+  const uplink = createConnector(start, {
+    onCommand: extras.onCommand,
+    onRefusedAnswer: (forwardsTo, reason) => upstreams.dialer.answerRefused(forwardsTo, reason),
+    onUploadLost: (url) => tunnels.changes.uploadLost(url).catch((err) => log.error({ err }, 'tunnel not reopened')),
+  });
   const { connector } = uplink;
   const own = createOwnEndpoint(start, connector, socketFolder);
   const upstreams = createUpstreams(start, connector, socketFolder, (upstream) => tunnels.changes.relay(upstream));
@@ -146,7 +158,7 @@ function createOwnEndpoint({ settings, clock, log }: AgentStart, connector: Gate
 
 type Upstreams = ReturnType<typeof createUpstreams>;
 
-/** @param relay takes the connections of an upstream that hangs through the agent */
+/** @param relay takes the connections of an upstream through the agent */
 function createUpstreams(
   { settings, guard, clock, log }: AgentStart,
   connector: GatewayConnector,
@@ -167,13 +179,16 @@ function createUpstreams(
   connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
   const monitor = new UpstreamMonitor({
     healths,
-    connect: ({ upstream, isHttp }) => connectUpstream(upstream, { ...checking, http2: !isHttp }),
-    request: (socket, upstream) =>
-      checkHttp(socket, upstream, { ...checking, privateFile: tunnelsFile(settings.dataDir) }),
+    connect: ({ upstream, isHttp, tls = {} }) => connectUpstream(upstream, { ...checking, http2: !isHttp, tls }),
+    request: (socket, { upstream, tls = {}, probes }) =>
+      checkHttp(socket, upstream, { ...checking, tls, privateFile: tunnelsFile(settings.dataDir) }, probes),
+    lookForClients: () => abandoned.lookForClients(),
+    relay,
     lookForAbandoned: () => abandoned.look(),
     connector,
     clock,
   });
+  connector.on('dialFailed', () => monitor.clientFailed());
   return { dialer, abandoned, monitor, connecting };
 }
 
@@ -182,15 +197,16 @@ async function createTunnels(
   {
     connector,
     trafficAt,
+    warningsAt,
     watchAtUrl,
     dialer,
     defaultPolicies,
-  }: Pick<ReturnType<typeof createConnector>, 'connector' | 'trafficAt' | 'watchAtUrl'> &
+  }: Pick<ReturnType<typeof createConnector>, 'connector' | 'trafficAt' | 'warningsAt' | 'watchAtUrl'> &
     Pick<Upstreams, 'dialer'> &
     Pick<TunnelManagerOptions, 'defaultPolicies'>,
   removed: (id: string) => void,
 ): Promise<TunnelManager> {
-  const { api, dataDir, tunnelsDir, site } = settings;
+  const { api, dataDir, tunnelsDir, site, gateway } = settings;
   const requestLog = settings.logRequests ? await openRequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
   return new TunnelManager({
@@ -207,9 +223,11 @@ async function createTunnels(
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     trafficAt,
+    warningsAt,
     watchAtUrl,
     removed,
     site,
+    isCloud: gateway.kind === 'remote' && isCloudAddress(gateway.serverAddr),
     log,
     clock,
   });
@@ -224,7 +242,10 @@ function createInspection(
     tunnels,
     observe: (id, capture) => tunnels.changes.captureBy(id, capture),
     watchRequests: (id, onLine) => tunnels.watchRequests(id, onLine),
-    connect: (forwardsTo) => connectUpstream(parseUpstream(forwardsTo), connecting),
+    connect: (tunnel) => {
+      const upstream = parseUpstream(tunnel.forwards_to);
+      return connectUpstream(upstream, { ...connecting, tls: tlsOf(upstream, tunnel) });
+    },
     version: VERSION,
     clock,
   });

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import type { CleanupStack } from '../lib/cleanup-stack.ts';
 import { createFolder } from '../lib/files/durable-write.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
@@ -27,8 +28,11 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   ownPorts: OwnPorts;
   /** What the gateway has counted at the URL of a tunnel; null: unknown. */
   trafficAt(url: string): Traffic | null;
+  /** What the gateway takes for mistakes in the policy at the URL of a tunnel; the SDK does not tell. */
+  warningsAt(url: string): readonly string[];
   /** Reports of the requests at the URL of a tunnel; null: the gateway is elsewhere, or has no such URL. */
   watchRequests: WatchAtUrl;
+  onUploadLost(listener: EdgeReports['onUploadLost']): void;
   stop(): Promise<void>;
 }
 
@@ -43,23 +47,41 @@ export interface AgentStart {
   cleanup: CleanupStack;
 }
 
+/** What a gateway in this process tells the agent of upstreams. */
+interface EdgeReports {
+  /** It has refused a response, for this reason. */
+  onRefusedAnswer(forwardsTo: string, reason: string): void;
+  /** The upstream of the tunnel with this URL has closed its connection during an upload, with no answer that arrived. */
+  onUploadLost(url: string): Promise<void>;
+}
+
+interface Embedding extends Pick<EdgeReports, 'onRefusedAnswer'> {
+  dataDir: string;
+  log: Log;
+}
+
 const LOOP = ': the tunnel would forward to itself';
 
 /** The connector opens the link to the gateway, and starts an embedded one, when it starts itself: after the API. */
-export function createConnector({ settings, guard, addresses, log, clock, cleanup }: AgentStart) {
-  const { gateway, dataDir, verifyUpstreamTls } = settings;
+export function createConnector(
+  { settings, guard, addresses, log, clock, cleanup }: AgentStart,
+  { onRefusedAnswer, onUploadLost, onCommand }: EdgeReports & Pick<GatewayLinkOptions, 'onCommand'>,
+) {
+  const { gateway, dataDir } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
   let authtoken = () => '';
   // `started` rejects with the reason when it cannot be opened.
   cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
-    uplink = openUplink(gateway, dataDir, log);
+    uplink = openUplink(gateway, { dataDir, log, onRefusedAnswer });
     opened = await uplink;
+    opened.onUploadLost(onUploadLost);
     const { addresses: gatewayAddresses, ownPorts, ...target } = opened;
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(ownPorts);
-    const options = { ...target, verifyUpstreamTls, version: VERSION, log, clock };
+    const onDialFailed = () => void connector.emit('dialFailed');
+    const options = { ...target, onDialFailed, onCommand, version: VERSION, log, clock };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
     const renewal = new AuthtokenRenewal({ gateway, dataDir, clock, log });
@@ -73,12 +95,18 @@ export function createConnector({ settings, guard, addresses, log, clock, cleanu
     return { authtoken, serverAddr, authorities, proxies, enrolment, apiUrl: known.gateway_api ?? null };
   };
   const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
-  const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
+  const connector: GatewayConnector = new GatewayConnector({
+    gateway: gatewayName(gateway),
+    openLink: open,
+    clock,
+    log,
+  });
   cleanup.add(() => connector.stop());
   return {
     connector,
     setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),
     trafficAt: (url: string) => opened?.trafficAt(url) ?? null,
+    warningsAt: (url: string) => opened?.warningsAt(url) ?? [],
     watchAtUrl,
     apiAccess,
   };
@@ -96,8 +124,8 @@ function gatewayName(gateway: GatewaySettings): string {
  *
  * @throws {OperatorError} when it cannot start
  */
-async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<GatewayUplink> {
-  if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
+async function openUplink(gateway: GatewaySettings, embedding: Embedding): Promise<GatewayUplink> {
+  if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, embedding);
   const { authtoken, serverAddr, authorities, proxies } = gateway;
   return {
     authtoken,
@@ -108,7 +136,9 @@ async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): 
     setLogLevel: () => {},
     ownPorts: new Map(),
     trafficAt: () => null,
+    warningsAt: () => [],
     watchRequests: () => null,
+    onUploadLost: () => {},
     stop: async () => {},
   };
 }
@@ -116,15 +146,14 @@ async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): 
 /** The only place that loads the gateway's code: agents with another gateway never pay for it. */
 async function openEmbeddedGateway(
   settings: Extract<GatewaySettings, { kind: 'embedded' }>,
-  dataDir: string,
-  log: Log,
+  { dataDir, log, onRefusedAnswer }: Embedding,
 ): Promise<GatewayUplink> {
   const { startGateway } = await import('../gateway/gateway.ts');
   const host = '127.0.0.1';
   // The agent logs the same events of its one session.
   const quieter = (level: string) => (level === 'info' ? 'warn' : level);
   const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
-  const options = { ...settings, dataDir, host, sessionPort: 0, log: quiet };
+  const options = { ...settings, dataDir, host, sessionPort: 0, onRefusedAnswer, log: quiet };
   const folder = join(dataDir, 'gateway');
   const gateway = await createFolder(folder, 0o755)
     .then(() => startGateway(options))
@@ -171,6 +200,7 @@ async function openEmbeddedGateway(
       const [endpoint] = gateway.endpoints.atUrl(url);
       return endpoint ? trafficOf(endpoint.traffic) : null;
     },
+    warningsAt: (url) => gateway.endpoints.atUrl(url)[0]?.policy.warnings ?? [],
     watchRequests: (url, watcher) => {
       const [endpoint] = gateway.endpoints.atUrl(url);
       if (!endpoint) return null;
@@ -186,6 +216,13 @@ async function openEmbeddedGateway(
         },
       });
       return () => queue.close();
+    },
+    onUploadLost: (listener) => {
+      gateway.endpoints.onUploadLost = async (url) => {
+        // One that ends with its session says nothing of the upstream.
+        await setImmediate();
+        if (gateway.endpoints.atUrl(url).length > 0) await listener(url);
+      };
     },
     stop: () => gateway.close(),
   };

@@ -16,6 +16,7 @@ export const EXIT_CODES: Readonly<Record<number, string>> = {
   3: 'agent, gateway or API unreachable; service not running',
   4: 'no such tunnel, API key or service',
   5: 'not ready in time',
+  6: 'agent stopped by the operator of its gateway, as a systemd service',
 };
 
 /** Runs the command that the process's arguments name. */

@@ -1,13 +1,14 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
+import type { AgentCommand } from '../agent/connectors/gateway-link.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog, type Log, logsTo } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
-import { SettingsSource } from '../settings/agent-settings.ts';
+import { type Settings, SettingsSource } from '../settings/agent-settings.ts';
 import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
 import { logUnknownSettings } from '../settings/parse-settings.ts';
 import { note } from './output.ts';
@@ -20,7 +21,7 @@ import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-st
  */
 export async function run(): Promise<void> {
   await joinIfNew();
-  const source = new SettingsSource();
+  let source = new SettingsSource();
   const { settings } = source.read();
   const logTail = new LogTail();
   const log = await createLog(settings.log.level, settings.log.format, undefined, logTail);
@@ -28,20 +29,41 @@ export async function run(): Promise<void> {
   if (settings.connector === 'sdk') silenceNativeOutput();
   logUnknownSettings(log);
   endOnUnexpectedError(log);
+  const commands = (command: AgentCommand) => (command === 'stop' ? ending.stayStopped('gateway') : void restart());
+  const start = (next: Settings) => startAgent(next, log, systemClock, { logTail, diagnose, onCommand: commands });
   let starting: Promise<Agent>;
   let report: ServiceReport | null = null;
   const stop = async () => {
-    const agent = await starting;
-    await Promise.all([report?.stop(), agent.stop()]);
+    const running = await starting;
+    await Promise.all([report?.stop(), running.stop()]);
   };
   // Installed first: a signal without a handler would end the process.
-  runUntilStopped({ stop }, log);
-  reloadOnHangup(source, { reload: async (next) => (await starting).reload(next) }, log);
-  starting = startAgent(settings, log, systemClock, { logTail, diagnose });
-  const agent = await starting;
+  const ending = runUntilStopped({ stop }, log);
+  const restart = onceAtATime(async () => {
+    const fresh = new SettingsSource();
+    const next = readSettings(fresh, log);
+    if (next === null) return;
+    log.info({ by: 'gateway' }, 'restarting');
+    source = fresh;
+    log.level = next.log.level;
+    starting = starting.then((before) => before.stop()).then(() => start(next));
+    try {
+      agent = await starting;
+      await agent.started;
+    } catch (error) {
+      log.fatal({ err: error }, 'restart failed; exiting');
+      process.exit(1);
+    }
+  });
+  reloadOnHangup({ read: () => source.read() }, { reload: async (next) => (await starting).reload(next) }, log);
+  starting = start(settings);
+  let agent = await starting;
   await agent.started;
   if (totalOf(agent.status()) === 0) showFirstSteps(agent.addresses().api ?? '', log);
-  report = await serviceReport(programOf(agent), log);
+  report = await serviceReport(
+    programOf(() => agent),
+    log,
+  );
   await report?.start();
 }
 
@@ -61,9 +83,9 @@ async function joinIfNew(): Promise<void> {
 
 const totalOf = ({ tunnels }: AgentStatus): number => Object.values(tunnels).reduce((sum, count) => sum + count, 0);
 
-function programOf(agent: Agent): SupervisedProgram {
+function programOf(agent: () => Agent): SupervisedProgram {
   // The session supervisor makes progress with or without a network.
-  return { describe: () => describe(agent.status()), silentMs: () => agent.silentMs() };
+  return { describe: () => describe(agent().status()), silentMs: () => agent().silentMs() };
 }
 
 function describe(status: AgentStatus): string {
@@ -94,8 +116,29 @@ function showFirstSteps(api: string, log: Log): void {
   }, AFTER_LOG_MS).unref();
 }
 
+/** Ignores calls while one is being worked on. */
+function onceAtATime(work: () => Promise<void>): () => Promise<void> {
+  let isWorking = false;
+  return async () => {
+    if (isWorking) return;
+    isWorking = true;
+    await work();
+    isWorking = false;
+  };
+}
+
+/** The settings for a restart; null when they are not valid, which is logged. */
+function readSettings(source: SettingsSource, log: Log): Settings | null {
+  try {
+    return source.read().settings;
+  } catch (error) {
+    log.error({ reason: messageOf(error) }, 'not restarted: the settings are not valid');
+    return null;
+  }
+}
+
 /** Reloads the settings at each SIGHUP. Signals during a reload cause one more reload. */
-function reloadOnHangup(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): void {
+function reloadOnHangup(source: Pick<SettingsSource, 'read'>, agent: Pick<Agent, 'reload'>, log: Log): void {
   // Closing a terminal ends its programs, as usual.
   if (process.stdout.isTTY) return;
   let wanted = false;
@@ -112,7 +155,7 @@ function reloadOnHangup(source: SettingsSource, agent: Pick<Agent, 'reload'>, lo
   });
 }
 
-async function reload(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): Promise<void> {
+async function reload(source: Pick<SettingsSource, 'read'>, agent: Pick<Agent, 'reload'>, log: Log): Promise<void> {
   try {
     const { settings, restartFor } = source.read();
     await agent.reload(settings);

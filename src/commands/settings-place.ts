@@ -92,6 +92,15 @@ export function becomeOwnerOf(folder: string): void {
   process.setuid?.(uid);
 }
 
+/** Like {@link becomeOwnerOf}, for the data of a gateway: its user may not be able to read the program, for example in /root. */
+export async function becomeGatewayOwner({ dataDir }: Pick<StoreLocation, 'dataDir'>): Promise<void> {
+  const { sqlEngine } = await import('../gateway/store/sql/sql-engine.ts');
+  sqlEngine();
+  await import('../gateway/store/shared/join-shared.ts');
+  await import('pg');
+  becomeOwnerOf(dataDir);
+}
+
 /**
  * Opens the store of a gateway that was started before: in the wrong folder, a command must not create another one. The
  * database's code is loaded only here: most commands never need it.

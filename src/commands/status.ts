@@ -4,7 +4,8 @@ import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import {
   because,
-  CHANGE_UPSTREAM,
+  CHANGE_TLS,
+  CORRECT_UPSTREAM,
   endpointAdvice,
   type Name,
   RESTART_UPSTREAM,
@@ -91,7 +92,11 @@ export function statusProblems(
   ];
 }
 
-const REMEDIES: Readonly<Record<string, string>> = { wrong_protocol: CHANGE_UPSTREAM, hangs: RESTART_UPSTREAM };
+const REMEDIES: Readonly<Record<string, string>> = {
+  tls_failed: CHANGE_TLS,
+  wrong_protocol: CORRECT_UPSTREAM,
+  hangs: RESTART_UPSTREAM,
+};
 
 type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'> & Partial<Pick<ListedTunnel, 'upstream'>>;
 

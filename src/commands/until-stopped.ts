@@ -1,6 +1,6 @@
 import type { Log } from '../lib/log/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
-import { loadServiceManager } from '../settings/common-settings.ts';
+import { loadServiceManager, STAY_STOPPED } from '../settings/common-settings.ts';
 
 /** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
 const STOP_DEADLINE_MS = 4500;
@@ -8,17 +8,26 @@ const STOP_DEADLINE_MS = 4500;
 /**
  * Stops the program at SIGTERM or SIGINT and exits: 0, or 1 when stopping failed. A second signal ends the process
  * immediately.
+ *
+ * @returns does so without a signal, and has a service stay stopped
  */
-export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): void {
+export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): { stayStopped(by: string): void } {
   let stopping = false;
   const onSignal = (signal: NodeJS.Signals) => {
     if (stopping) process.exit(130);
     stopping = true;
     log.info({ signal }, 'stopping');
-    void end(running, log);
+    void end(running, log, 0);
   };
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
+  const stayStopped = (by: string) => {
+    if (stopping) return;
+    stopping = true;
+    log.info({ by }, 'stopping');
+    void end(running, log, loadServiceManager() === null ? 0 : STAY_STOPPED);
+  };
+  return { stayStopped };
 }
 
 /** Logs uncaught errors and ends the process, so that a supervisor restarts it. */
@@ -29,10 +38,10 @@ export function endOnUnexpectedError(log: Log): void {
   });
 }
 
-async function end(running: { stop(): Promise<void> }, log: Log): Promise<void> {
+async function end(running: { stop(): Promise<void> }, log: Log, exitCode: number): Promise<void> {
   setTimeout(() => {
     log.warn('shutdown timed out; exiting');
-    process.exit(0);
+    process.exit(exitCode);
   }, STOP_DEADLINE_MS).unref();
   try {
     await running.stop();
@@ -42,7 +51,7 @@ async function end(running: { stop(): Promise<void> }, log: Log): Promise<void> 
   }
   log.info('stopped');
   // The SDK's threads may outlive its sessions.
-  process.exit(0);
+  process.exit(exitCode);
 }
 
 /** Reports the program's state to systemd; null when systemd did not start this process. */

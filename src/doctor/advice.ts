@@ -15,7 +15,10 @@ const NEW_AUTHTOKEN =
 const JOIN_AGAIN =
   'to let this device join again: on the gateway, delete it if it is listed (device-agent gateway devices) and make a code (device-agent gateway invite); then run device-agent join - here';
 export const CHANGE_UPSTREAM = 'change it with device-agent tunnels change <tunnel> --forwards-to <upstream>';
+export const CHANGE_TLS = 'change how the agent connects: device-agent tunnels change <tunnel> --upstream-tls-…';
 export const RESTART_UPSTREAM = 'restart the upstream: it does not close connections that clients have left';
+/** For one that answers, but not as the tunnel needs it. */
+export const CORRECT_UPSTREAM = `correct the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;
 export const START_UPSTREAM = `start the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;
 
 /** The authtoken's ACL or reservations do not allow a domain or an address. */

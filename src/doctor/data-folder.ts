@@ -1,12 +1,11 @@
 import { constants } from 'node:fs';
-import { access, lstat, readdir, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { access, lstat, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { hasErrno, messageOf } from '../lib/errors.ts';
+import { diskSpace, FREE_SPACE } from '../lib/files/disk-space.ts';
 import { diskAdvice } from '../lib/files/durable-write.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
-/** With less free space, the next write of the tunnels or of a certificate may fail. */
-const MIN_FREE_BYTES = 8 * 1024 * 1024;
 const OTHERS_MAY_WRITE = 0o022;
 
 export function dataFolderCheck(path: string): Check {
@@ -112,17 +111,9 @@ async function unwritable(path: string): Promise<Result | null> {
 }
 
 async function spaceOn(path: string): Promise<{ shown: string; problem: Result | null }> {
-  const { bavail, bsize, files, ffree } = await statfs(path);
-  const free = bavail * bsize;
-  const shown = free >= 1e9 ? `${(free / 1e9).toFixed(1)} GB` : `${Math.floor(free / 1e6)} MB`;
-  const isFull = free < MIN_FREE_BYTES || (files > 0 && ffree === 0);
-  const what = free < MIN_FREE_BYTES ? `${shown} free` : 'no inode free';
-  return {
-    shown,
-    problem: isFull
-      ? failed(`the disk of ${path} is nearly full: ${what}`, 'free some space (df -h and df -i show the usage)')
-      : null,
-  };
+  const { shown, shortage } = await diskSpace(path);
+  const problem = shortage === null ? null : failed(`the disk of ${path} is nearly full: ${shortage}`, FREE_SPACE);
+  return { shown, problem };
 }
 
 function octal(mode: number): string {

@@ -115,7 +115,7 @@ function linkTo(
   gateway: Extract<GatewaySettings, { kind: 'remote' }>,
   log: Log,
 ): Promise<GatewayLink> {
-  return openLink(connector, { ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
+  return openLink(connector, { ...gateway, version: VERSION, log, clock: systemClock });
 }
 
 async function reachBy({ address, dial, ca }: GatewayLink, ms: number): Promise<Reach> {

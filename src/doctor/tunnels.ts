@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import { beginsWithHttp1 } from '../agent/connectors/connector.ts';
+import { beginsWithHttp1, UpstreamFault, type UpstreamTls } from '../agent/connectors/connector.ts';
 import { backupOf } from '../agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { type FileContent, type TunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
@@ -7,11 +7,11 @@ import { connectUpstream } from '../agent/upstreams/connect-upstream.ts';
 import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
 import { checkHttp } from '../agent/upstreams/upstream-check.ts';
 import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
+import { tlsOf } from '../agent/upstreams/upstream-tls.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';
-import { DeadlineExceeded } from '../lib/time/deadline.ts';
 import type { Settings } from '../settings/agent-settings.ts';
-import { CHANGE_UPSTREAM, START_UPSTREAM, upstreamAdvice } from './advice.ts';
+import { CHANGE_TLS, CHANGE_UPSTREAM, START_UPSTREAM, upstreamAdvice } from './advice.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const ANSWER_MS = 3_000;
@@ -31,21 +31,45 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
   };
   return check('upstreams', 'Upstreams', async () => {
     // An upstream of an http tunnel and of others is checked as that of the http tunnel.
-    const upstreams = new Map<string, boolean>();
+    const upstreams = new Map<string, Tried>();
     for (const tunnel of await tunnels) {
-      const { forwards_to } = tunnel;
-      upstreams.set(forwards_to, beginsWithHttp1(tunnel) || upstreams.get(forwards_to) === true);
+      const found = triedFor(tunnel);
+      const key = `${found.text} ${JSON.stringify(found.tls)}`;
+      upstreams.set(key, { ...found, isHttp: found.isHttp || upstreams.get(key)?.isHttp === true });
     }
     if (upstreams.size === 0) return skipped('no tunnels');
-    const tried = [...upstreams].map(([upstream, isHttp]) => limiter.run(() => tryUpstream(upstream, isHttp, options)));
+    const tried = [...upstreams.values()].map((each) => limiter.run(() => tryUpstream(each, options)));
     return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
   });
 }
 
-async function tryUpstream(text: string, isHttp: boolean, options: Parameters<typeof checkHttp>[2]): Promise<Result> {
-  let upstream: Upstream;
+interface Tried {
+  text: string;
+  /** Null when this version does not support it; `problem` says why. */
+  upstream: Upstream | null;
+  problem: string;
+  isHttp: boolean;
+  tls: UpstreamTls;
+}
+
+function triedFor(tunnel: Tunnel): Tried {
+  const text = tunnel.forwards_to;
+  const isHttp = beginsWithHttp1(tunnel);
   try {
-    upstream = parseUpstream(text);
+    const upstream = parseUpstream(text);
+    return { text, upstream, problem: '', isHttp, tls: tlsOf(upstream, tunnel) };
+  } catch (error) {
+    return { text, upstream: null, problem: messageOf(error), isHttp, tls: {} };
+  }
+}
+
+async function tryUpstream(
+  { text, upstream, problem, isHttp, tls }: Tried,
+  shared: Parameters<typeof checkHttp>[2],
+): Promise<Result> {
+  if (upstream === null) return failed(`${text}: ${problem}`, upstreamAdvice(null));
+  const options = { ...shared, tls };
+  try {
     await options.guard.check(upstream);
   } catch (error) {
     return failed(`${text}: ${messageOf(error)}`, upstreamAdvice(error instanceof ApiError ? error.code : null));
@@ -64,25 +88,9 @@ async function tryUpstream(text: string, isHttp: boolean, options: Parameters<ty
       'serve another folder, then rotate the API token and the authtoken',
     );
   } catch (error) {
-    const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
-    if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_UPSTREAM);
-    return failed(
-      `${text}: TLS failed (${tlsProblem(error)})`,
-      'if it does not use TLS, forward to http://' +
-        (options.verifyTls ? '; for a self-signed certificate, set AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
-    );
+    if (error instanceof UpstreamFault) return failed(`${text} ${error.summary}`, error.advice ?? CHANGE_TLS);
+    return failed(`${text} does not answer (${messageOf(error)})`, START_UPSTREAM);
   }
-}
-
-/** Whether the connection failed before TLS began. */
-function isUnreachable(error: unknown): boolean {
-  const isSystemCall = error instanceof Error && 'syscall' in error;
-  return error instanceof AggregateError || isSystemCall || error instanceof DeadlineExceeded;
-}
-
-/** `reason` is readable, unlike OpenSSL's full message. */
-function tlsProblem(error: unknown): string {
-  return error instanceof Error && 'reason' in error ? String(error.reason) : messageOf(error);
 }
 
 type Good = Extract<FileContent, { state: 'good' }>;

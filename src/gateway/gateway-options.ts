@@ -4,8 +4,9 @@ import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-settings.ts';
+import type { BackupPlan } from '../settings/variable-kinds.ts';
 import type { requestPublic } from '../traffic-policy/fetch-document.ts';
-import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import type { PolicyKnowledge, PolicyPorts } from '../traffic-policy/ports.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 import type { Challenges } from './certificates/challenges/challenges.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
@@ -47,12 +48,20 @@ export interface GatewayOptions {
   policyNetworks?: readonly Cidr[];
   /** Load balancers in front of the gateway; omitted: none. */
   balancers?: readonly Cidr[];
+  /** Whether people who have signed in see the endpoints that let them in; omitted: no. */
+  listApplications?: boolean;
   /** Days for which the audit log is kept; omitted: 90. */
   auditLogDays?: number;
+  /** Daily backups; omitted: none. */
+  backups?: BackupPlan | null;
+  /** The settings as lines of `.env`, for the backups; omitted: none. */
+  settings?: string;
   /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */
   apiUrl?: string | null;
   /** The CA that certifies reserved domains; omitted: the gateway's own CA. */
   acme?: AcmeSettings | null;
+  /** Whether certificates of the gateway's own names stay as they are, whatever `acme` says; omitted: no. */
+  keepsOwnNames?: boolean;
   /** The DNS server that answers the challenges of wildcard domains; omitted: none. */
   challengeDns?: ChallengeDnsSettings | null;
   /** Limits on clients; omitted: generous ones. */
@@ -64,9 +73,11 @@ export interface GatewayOptions {
   /** Databases of the locations and networks of clients; omitted: policies know neither. */
   addressDatabases?: AddressDatabasePaths;
   /** Fetches the key sets and certificates that traffic policies name; omitted: from the public internet. */
-  fetchForPolicies?: PolicyPorts['fetch'];
+  fetchForPolicies?: (url: string, maxBytes: number) => Promise<Buffer>;
   /** Reaches the identity providers that traffic policies name; omitted: those on the public internet. */
   requestForSignIn?: typeof requestPublic;
+  /** Called with what is wrong with a response of an upstream that was refused; omitted: agents are told that support it. */
+  onRefusedAnswer?: ((forwardsTo: string, reason: string) => void) | undefined;
   log: Log;
 }
 
@@ -84,8 +95,11 @@ export interface GatewayStart {
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
   counters: EdgeCounters;
+  /** Why the shared database cannot be used; null: it can, or there is none. */
+  databaseAway: () => string | null;
   challenges: Challenges;
   ipPolicies: PolicyPorts['ipPolicies'];
+  policyKnowledge: PolicyKnowledge;
   log: Log;
   /** Adds what is done when the gateway stops, before what was added earlier. */
   onStop: (stop: () => Promise<void>) => void;

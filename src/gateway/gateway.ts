@@ -12,13 +12,14 @@ import { startCertificateRenewal } from './certificates/start-certificate-renewa
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { Cluster } from './cluster/cluster.ts';
 import { PERIODS } from './cluster/nodes.ts';
-import { createPolicies } from './create-policies.ts';
+import { createPolicies, policyKnowledge } from './create-policies.ts';
 import { descriptorShares } from './descriptor-shares.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
 import { type GatewayPlace, joinOrigin, signInOrigin } from './devices/gateway-place.ts';
 import { AddressDatabases } from './endpoints/address-databases.ts';
 import { gatewayDomains, sessionAddress, signInHost, tcpHost } from './endpoints/domain-names.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
 import type { GatewayOptions, GatewayStart } from './gateway-options.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
@@ -26,10 +27,12 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { serveOwnServices } from './serve-own-services.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
+import { startDailyBackups } from './start-daily-backups.ts';
 import { startEdge } from './start-edge.ts';
 import { startEventDelivery } from './start-event-delivery.ts';
 import { startSessions } from './start-sessions.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
+import { keepSmall } from './store/sql/free-space.ts';
 import type { Store } from './store/store.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 
@@ -57,7 +60,8 @@ export interface Gateway {
 }
 
 /** @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port */
-export async function startGateway(options: GatewayOptions): Promise<Gateway> {
+export async function startGateway(given: GatewayOptions): Promise<Gateway> {
+  let options = given;
   const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null } = options;
   const folder = join(dataDir, 'gateway');
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
@@ -86,6 +90,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       },
       periods.renewMs,
     );
+    options = await withEqualSettings(options, store, { othersServe: () => cluster?.nodes.othersServe ?? false, log });
     const { geo = null, asn = null } = options.addressDatabases ?? {};
     const addressDatabases = geo || asn ? await AddressDatabases.open({ geo, asn }, log) : null;
     cleanup.add(async () => addressDatabases?.close());
@@ -103,12 +108,14 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       endpoints,
       cluster,
       counters: new EdgeCounters(),
+      databaseAway: () => shared?.away ?? null,
       challenges: {
         http: new HttpChallenges(),
         tlsAlpn: new TlsAlpnChallenges(),
         txt: new TxtChallenges(cluster ? (...values) => cluster.publishChallenges(...values) : undefined),
       },
       ipPolicies: ipPolicyRules(store),
+      policyKnowledge: policyKnowledge(store, { geo, asn }),
       addressDatabases,
       log,
       onStop: (stop) => cleanup.add(stop),
@@ -150,6 +157,9 @@ async function startParts(start: GatewayStart) {
     dataDir,
   });
   startEventDelivery(start);
+  await startDailyBackups(start);
+  const stopShrinking = keepSmall(store.database);
+  onStop(async () => stopShrinking());
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());

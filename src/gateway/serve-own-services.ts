@@ -1,27 +1,30 @@
 import type { RequestListener } from 'node:http';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { VERSION } from '../packaged.ts';
+import type { Person } from '../traffic-policy/sign-in/identity-provider.ts';
 import type { RestrictedAddresses } from './access/ip-rules.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import type { ManagementApiDependencies } from './api/management-api.ts';
 import type { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
+import type { Condition } from './conditions/conditions.ts';
 import type { DeviceSightings } from './devices/device-sightings.ts';
 import type { GatewayPlace } from './devices/gateway-place.ts';
 import { lazyListener } from './edge/service-server.ts';
+import { admitting, applicationsOf } from './endpoints/applications.ts';
 import { apiHost, signInHost } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { countedBy, withStored } from './endpoints/live-view.ts';
+import type { ActivityLog } from './events/activity-log.ts';
 import type { GatewayStart } from './gateway-options.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import type { PeopleProvider } from './sign-in/people-provider.ts';
 import type { Edge } from './start-edge.ts';
-import type { Activity } from './store/events.ts';
 import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
 
 interface ServiceParts {
   people: PeopleProvider;
-  activity: Activity;
+  activity: ActivityLog;
   restricted: RestrictedAddresses;
   cloudEndpoints: OnlineCloudEndpoints;
   sessions: SessionServer;
@@ -36,7 +39,7 @@ interface ServiceParts {
  * gateways inside an agent never get one. @returns the origin of the management API
  */
 export function serveOwnServices(start: GatewayStart, edge: Edge, parts: ServiceParts): string {
-  const { options, store, domains, addresses, ipPolicies, endpoints, cluster, counters, log } = start;
+  const { options, store, domains, addresses, ipPolicies, policyKnowledge, endpoints, cluster, counters, log } = start;
   const { people, restricted, cloudEndpoints, sessions, ...others } = parts;
   const { relays, services, serviceMessages, edgeIndex } = edge;
   const host = apiHost(domains.baseDomain);
@@ -45,15 +48,23 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
   const stored = () => [...edgeEndpoints(edgeIndex), ...cloudEndpoints.views()];
   const live = withStored(cluster?.start(here, sessions) ?? here, stored);
-  const metricsHere = lazyMetrics({ store, live: here, counters });
+  const { dataDir, backups = null } = options;
+  const conditions = async (): Promise<readonly Condition[]> => {
+    const { presentConditions } = await import('./conditions/conditions.ts');
+    const { activity } = parts;
+    const more = { databaseAway: start.databaseAway, hasDailyBackups: backups !== null };
+    return presentConditions({ ...{ store, live, endpoints, counters, activity, dataDir }, ...more });
+  };
+  const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
   if (relays) {
     const counted = () => countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
     relays.accept.answer = async (question) => (question === 'metrics' ? metricsHere() : JSON.stringify(counted()));
   }
   const dependencies: ManagementApiDependencies = {
-    ...{ store, addresses, ipPolicies, counters, log },
+    ...{ store, addresses, ipPolicies, policyKnowledge, counters, log },
     ...others,
     live,
+    conditions,
     cloudEndpoints,
     tcpPorts: options.tcpPorts ?? null,
     dnsServers: options.acme?.resolvers ?? null,
@@ -71,7 +82,9 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
   });
   serve(signInHost(domains.baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
-    return createSignInPage({ store, people, isRefused: restricted.refusesClient, log });
+    const applications = (person: Person, port: string) => applicationsOf(admitting(live.endpoints(), person), port);
+    const listed = options.listApplications ? { applications } : {};
+    return createSignInPage({ store, people, isRefused: restricted.refusesClient, ...listed, log });
   });
   return baseUrl;
 }

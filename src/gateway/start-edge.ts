@@ -107,6 +107,7 @@ function createServer(
     httpPort,
     httpsPort,
     ...edgeServerLimits(edgeLimits, shares),
+    onRefusedAnswer: options.onRefusedAnswer,
     balancers,
     counters,
     log,

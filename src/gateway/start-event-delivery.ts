@@ -1,5 +1,5 @@
-import { Agent } from 'node:https';
 import { join } from 'node:path';
+import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { publicAddress, publicRequest } from '../traffic-policy/public-request.ts';
 import { EventDelivery } from './events/event-delivery.ts';
@@ -12,7 +12,7 @@ const EVENT_IDLE_MS = 4_000;
 export function startEventDelivery({ options, store, cluster, log, onStop }: GatewayStart): void {
   if (store.database.unwritable !== null) return;
   // A handshake for each event would take most of its time.
-  const agent = new Agent({ keepAlive: true, timeout: EVENT_IDLE_MS });
+  const agent = new InspectingAgent({ owner: 'events' }, { keepAlive: true, timeout: EVENT_IDLE_MS });
   const request: typeof publicRequest = (outbound, signal) =>
     publicRequest(outbound, signal, options.policyNetworks, agent);
   const resolve: typeof publicAddress = (host) => publicAddress(host, options.policyNetworks);

@@ -5,9 +5,15 @@ export class Limiter {
 
   constructor(private readonly max: number) {}
 
-  /** Runs the work when there is a free slot, and settles with its result. */
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#running >= this.max) await new Promise<void>((turn) => this.#waiting.push(turn));
+  /**
+   * Runs the work when there is a free slot, and settles with its result.
+   *
+   * @param signal ends the wait for a slot
+   * @throws the signal's reason when it aborts before
+   */
+  async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    signal?.throwIfAborted();
+    if (this.#running >= this.max) await this.#turn(signal);
     else this.#running++;
     try {
       return await work();
@@ -17,5 +23,20 @@ export class Limiter {
       if (next) next();
       else this.#running--;
     }
+  }
+
+  #turn(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const begin = () => {
+        signal?.removeEventListener('abort', leave);
+        resolve();
+      };
+      const leave = () => {
+        this.#waiting.splice(this.#waiting.indexOf(begin), 1);
+        reject(signal?.reason);
+      };
+      this.#waiting.push(begin);
+      signal?.addEventListener('abort', leave, { once: true });
+    });
   }
 }

@@ -120,3 +120,50 @@ export class MemoryBudget implements MemoryUser {
     return this.limit - this.#total - this.#reserved;
   }
 }
+
+/** A budget has no room for what somebody needs. */
+export class NoRoom extends Error {
+  constructor() {
+    super('there is no memory left for it');
+    this.name = 'NoRoom';
+  }
+}
+
+/** What one piece of work has reserved of a budget. */
+export class Reservation {
+  #bytes = 0;
+
+  /** @param budget null: nobody counts */
+  constructor(private readonly budget: MemoryBudget | null) {}
+
+  /** Bytes that are reserved now. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Reserves more when that leaves room for others. @returns false when it does not: nothing more is reserved then */
+  tryReserve(bytes: number): boolean {
+    if (this.budget?.leavesRoom(bytes) === false) return false;
+    this.reserve(bytes);
+    return true;
+  }
+
+  /** Reserves more. @throws {NoRoom} when that leaves no room for others */
+  require(bytes: number): void {
+    if (!this.tryReserve(bytes)) throw new NoRoom();
+  }
+
+  /** Counts more, whether or not there is room. */
+  reserve(bytes: number): void {
+    this.budget?.reserve(bytes);
+    this.#bytes += bytes;
+  }
+
+  /** Gives everything back but so many bytes. */
+  release(but = 0): void {
+    const less = this.#bytes - but;
+    if (less <= 0) return;
+    this.budget?.release(less);
+    this.#bytes = but;
+  }
+}

@@ -49,6 +49,8 @@ import type {
   EventSubscription,
   EventSubscriptionCreate,
   EventSubscriptionUpdate,
+  RefusedEvent,
+  RefusedEventChoice,
 } from './resources/event.ts';
 import type {
   IpPolicy,
@@ -161,7 +163,7 @@ export class ManagementClient {
   /** Their sessions; `delete` ends one. */
   readonly applicationSessions: DeletableCollection<ApplicationSession>;
   /** Where events are sent. */
-  readonly eventDestinations: Collection<EventDestinationCreate, EventDestinationUpdate, EventDestination>;
+  readonly eventDestinations: EventDestinations;
   /** Which events are sent there. */
   readonly eventSubscriptions: EventSubscriptions;
   /** URLs that are online. Only cloud endpoints can be created, changed and deleted here. */
@@ -198,7 +200,7 @@ export class ManagementClient {
     this.auditEvents = new ReadableCollection(transport, OPERATIONS.auditEvents);
     this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
     this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
-    this.eventDestinations = new Collection(transport, OPERATIONS.eventDestinations);
+    this.eventDestinations = new EventDestinations(transport, OPERATIONS.eventDestinations);
     this.eventSubscriptions = new EventSubscriptions(transport, OPERATIONS.eventSubscriptions);
     this.endpoints = new Collection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
@@ -283,6 +285,29 @@ export class ShareLinks extends ReadableCollection<ShareLink> {
   /** Revokes a link: browsers that have opened it are no longer let in. */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.shareLinks.delete, { id, signal });
+  }
+}
+
+/** Where events are sent. */
+export class EventDestinations extends Collection<EventDestinationCreate, EventDestinationUpdate, EventDestination> {
+  /** Lists one page of the events that a destination has refused, newest first. */
+  listRefusedEvents(id: string, options: ListOptions = {}): Promise<Page<RefusedEvent>> {
+    return listPage(this.transport, OPERATIONS.eventDestinations.listRefusedEvents, options, id);
+  }
+
+  /** Iterates over all events that a destination has refused, like {@link all}. */
+  allRefusedEvents(id: string, options: ListOptions = {}): AsyncGenerator<RefusedEvent, void, undefined> {
+    return allPages(this.transport, OPERATIONS.eventDestinations.listRefusedEvents, options, id);
+  }
+
+  /** Sends refused events again: those chosen, or all. */
+  sendAgain(id: string, body: RefusedEventChoice = {}, { signal }: CallOptions = {}): Promise<EventDestination> {
+    return call(this.transport, OPERATIONS.eventDestinations.sendAgain, { id, body, signal });
+  }
+
+  /** Forgets refused events: those chosen, or all. */
+  letGo(id: string, body: RefusedEventChoice = {}, { signal }: CallOptions = {}): Promise<EventDestination> {
+    return call(this.transport, OPERATIONS.eventDestinations.letGo, { id, body, signal });
   }
 }
 

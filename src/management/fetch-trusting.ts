@@ -1,5 +1,7 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
+import type { Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
@@ -11,7 +13,12 @@ export interface FetchOptions {
   ca?: string;
   proxies?: ProxyRules;
   /** Connects here instead of the URL's host, whose certificate it still requires. */
-  address?: { host: string; port: number };
+  address?: {
+    host: string;
+    port: number;
+    /** Opens the connection below TLS; left out: as usual. */
+    connect?: () => Socket;
+  };
   /** Accepts any certificate. Send no secret, and verify what the response says. */
   isUnverified?: boolean;
   /** The longest body that is read; a longer one fails. */
@@ -33,7 +40,10 @@ export function fetchTrusting(fetchOptions: FetchOptions): Fetch {
       const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
       const at = place ? new URL(`https://${hostPort(place.host, place.port)}`) : url;
       const named = { ...tls, ...(place && { servername: url.hostname }) };
-      const createConnection = connectionFor(at, proxies, named, signal);
+      const connect = place?.connect;
+      const createConnection = connect
+        ? () => connectTls({ ...named, socket: connect() })
+        : connectionFor(at, proxies, named, signal);
       const options = {
         method,
         headers: { ...headers, ...(place && { host: url.host }) },
@@ -41,7 +51,8 @@ export function fetchTrusting(fetchOptions: FetchOptions): Fetch {
         lookup: lookupName,
         ...tls,
         ...(createConnection && { createConnection }),
-        ...(place && { ...place, servername: url.hostname }),
+        // Node's client prefers a URL's hostname to `host`.
+        ...(place && { hostname: place.host, port: place.port, servername: url.hostname }),
       };
       const call = url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
       call.on('response', (message) => {

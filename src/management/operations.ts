@@ -15,6 +15,9 @@ import {
   EventSourceUpdate,
   eventDestinations,
   eventSubscriptions,
+  RefusedEvent,
+  RefusedEventChoice,
+  refusedEvents,
 } from './resources/event.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { PersonLink, people } from './resources/person.ts';
@@ -123,6 +126,15 @@ function deviceAction(action: DeviceAction, summary: string): Operation<null, ty
 /** What can be done with a device. */
 type DeviceAction = 'approve' | 'revoke' | 'rotate';
 
+/** Decides on events that a destination has refused; answers with the destination. */
+function refusedEventAction(action: string, summary: string) {
+  const { answer } = eventDestinations;
+  return {
+    ...change('POST', eventDestinations, `/{id}/${action}`, summary, RefusedEventChoice, answer),
+    status: 200 as const,
+  };
+}
+
 const SOURCES = '/{id}/sources';
 const SOURCE = `${SOURCES}/{type}`;
 
@@ -222,7 +234,16 @@ export const OPERATIONS = {
     ...readable(auditEvents),
     list: { ...readable(auditEvents).list, filters: AuditFilters },
   },
-  eventDestinations: writable(eventDestinations),
+  eventDestinations: {
+    ...writable(eventDestinations),
+    listRefusedEvents: {
+      ...get(eventDestinations, '/{id}/refused_events', 'List the events that a destination has refused', RefusedEvent),
+      listKey: refusedEvents.listKey,
+      itemPrefix: refusedEvents.idPrefix,
+    },
+    sendAgain: refusedEventAction('send_again', 'Send refused events to their destination again'),
+    letGo: refusedEventAction('let_go', 'Forget refused events: their destination does not get them'),
+  },
   eventSubscriptions: {
     ...writable(eventSubscriptions),
     getSources: get(eventSubscriptions, SOURCES, 'List the types of an event subscription', EventSourceList),

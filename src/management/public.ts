@@ -78,6 +78,8 @@ export type {
   EventSubscriptionCreate,
   EventSubscriptionUpdate,
   EventTarget,
+  RefusedEvent,
+  RefusedEventChoice,
 } from './resources/event.ts';
 export type {
   IpPolicy,

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { hasErrno } from '../lib/errors.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
+import { STAY_STOPPED } from '../settings/common-settings.ts';
 import { ENROLMENT_CREDENTIAL, ENROLMENT_FILE } from '../settings/setting-sources.ts';
 
 /** A systemd service of this program, with a user and folders of the same name. */
@@ -14,6 +15,8 @@ export interface Service {
   nodeOptions: readonly string[];
   /** Whether it reloads its settings on SIGHUP. */
   reloads: boolean;
+  /** The exit code after which it stays stopped; null: it always restarts. */
+  staysStopped: number | null;
   environment: readonly string[];
   /** Credential that systemd reads as root and passes to the service; null: none. */
   credential: { name: string; file: string } | null;
@@ -36,6 +39,7 @@ export const AGENT_SERVICE: Service = {
   // V8's defaults of 16 MiB and four threads take 5 and 0.6 MiB more memory, and serve no more requests (measured).
   nodeOptions: ['--max-semi-space-size=1', '--v8-pool-size=1'],
   reloads: true,
+  staysStopped: STAY_STOPPED,
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
   // The SDK's threads take 30 MiB less after many clients, and are as fast, when they share two of the C library's memory pools
   // (measured with two cores; each further core adds eight pools).
@@ -66,6 +70,7 @@ export const GATEWAY_SERVICE: Service = {
   // garbage, however few cores there are: on one core under attack, clients then wait a quarter longer.
   nodeOptions: ['--expose-gc', '--v8-pool-size=1'],
   reloads: false,
+  staysStopped: null,
   environment: [],
   credential: null,
   otherCredentials: [],

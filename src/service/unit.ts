@@ -83,6 +83,13 @@ function running(service: Service, { node, cli }: ProgramPaths): string[] {
     ...(service.reloads ? ['ExecReload=/bin/kill -HUP $MAINPID'] : []),
     `ExecStart=${[quotePath(node), ...service.nodeOptions, quotePath(cli), service.command].join(' ')}`,
     'Restart=always',
+    ...(service.staysStopped === null
+      ? []
+      : [
+          '# The operator of the gateway has stopped the agent.',
+          `RestartPreventExitStatus=${service.staysStopped}`,
+          `SuccessExitStatus=${service.staysStopped}`,
+        ]),
     '# Old devices with slow SD cards can take minutes to start at boot.',
     'TimeoutStartSec=300',
     'TimeoutStopSec=15',
@@ -157,6 +164,8 @@ const HARDENING = [
   'SystemCallArchitectures=native',
   'SystemCallFilter=@system-service',
   'SystemCallFilter=~@privileged @resources',
+  // Searches of policies give way to requests.
+  'SystemCallFilter=setpriority',
   'SystemCallErrorNumber=EPERM',
 ];
 

@@ -23,6 +23,9 @@ export function proxyRules(values: Parsed): ProxyRules {
   };
 }
 
+/** Exit code of an agent that the operator of its gateway has stopped: the service then stays stopped. */
+export const STAY_STOPPED = 6;
+
 /** What systemd passes to a service of type `notify`. */
 export interface ServiceManagerSettings {
   /** Socket for notifications: a path, or `@name` for an abstract socket. */

@@ -1,10 +1,12 @@
+import { resolve } from 'node:path';
 import type { Cidr } from '../lib/network/ip-address.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
-import { type Assemble, loadWith } from './parse-settings.ts';
+import { type Assemble, parseSettings } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';
-import { ACME_DIRECTORIES, LOCAL_CA } from './variable-kinds.ts';
+import { gatherTexts, type Texts } from './setting-sources.ts';
+import { ACME_DIRECTORIES, type BackupPlan, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
 
 /** Limits on what clients can use of the edge. */
@@ -38,7 +40,7 @@ export interface AgentLimits {
 }
 
 /** Settings of the standalone gateway, `device-agent gateway`. */
-export interface GatewayServerSettings {
+interface ParsedSettings {
   dataDir: string;
   log: LogSettings;
   host: string;
@@ -61,10 +63,16 @@ export interface GatewayServerSettings {
   databaseUrl: string | null;
   /** `host:port` at which other gateways of the shared database reach this one; null: it serves alone. */
   nodeAddress: string | null;
+  /** Whether people who have signed in see the endpoints that let them in. */
+  listApplications: boolean;
   /** Days for which the audit log is kept. */
   auditLogDays: number;
+  /** Null: no daily backups. */
+  backups: BackupPlan | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
   acme: AcmeSettings | null;
+  /** Whether certificates of the gateway's own names stay as they are: the settings do not say which names need them. */
+  keepsOwnNames: boolean;
   /** DNS server for the challenges of wildcard domains; null: none. */
   challengeDns: ChallengeDnsSettings | null;
   edgeLimits: EdgeLimits;
@@ -77,15 +85,25 @@ export interface GatewayServerSettings {
   };
 }
 
+/** The settings and where they come from. */
+export interface GatewayServerSettings extends ParsedSettings {
+  /** What is set, by the names of variables. */
+  texts: Texts;
+  /** The file for further settings; it may not exist. */
+  settingsFile: string;
+}
+
 /** Reads the settings of the standalone gateway. Problems with settings of the agent are ignored. */
 export function loadGatewayServerSettings(
   env: NodeJS.ProcessEnv = process.env,
   folder = process.cwd(),
 ): GatewayServerSettings {
-  return loadWith(gatewayServerSettings, env, folder);
+  const texts = gatherTexts(env, folder);
+  const settingsFile = resolve(folder, env.SETTINGS_FILE || '.env');
+  return { ...parseSettings(gatewayServerSettings, texts, folder), texts, settingsFile };
 }
 
-const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, problems) => {
+const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems) => {
   const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
   const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
   const { GATEWAY_DATABASE_URL: databaseUrl, GATEWAY_ENCRYPTION_KEY: encryptionKey } = values;
@@ -112,8 +130,11 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     encryptionKey,
     databaseUrl,
     nodeAddress: values.GATEWAY_NODE_ADDRESS,
+    listApplications: values.GATEWAY_LIST_APPLICATIONS === 'true',
     auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS ?? 0,
+    backups: values.GATEWAY_BACKUPS && { ...values.GATEWAY_BACKUPS, folder: path(values.GATEWAY_BACKUPS.folder) },
     acme: acmeSettings(values, path, problems),
+    keepsOwnNames: values.GATEWAY_ACME_OWN_NAMES === null,
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),
     agentLimits: {

@@ -1,6 +1,7 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { type Cidr, cidrList } from '../lib/network/ip-address.ts';
 import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
+import { parsePostgresUrl } from '../lib/network/postgres-url.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/network/proxy-rules.ts';
 
 /** A setting: an environment variable with its meaning, its default and the values that it allows. */
@@ -53,7 +54,7 @@ export const databaseUrl = (meaning: string, extras?: Extras): Variable<string> 
 });
 
 function parseDatabaseUrl(value: string): string {
-  if (!URL.canParse(value) || !/^postgres(ql)?:$/.test(new URL(value).protocol)) throw new Error('not such a URL');
+  parsePostgresUrl(value);
   return value;
 }
 
@@ -184,6 +185,34 @@ export const noProxy = (meaning: string, example: string): Variable<ProxyRules['
     parseNoProxy,
     { example },
   );
+
+/** Daily backups. */
+export interface BackupPlan {
+  readonly folder: string;
+  /** When each day, by the clock of the machine, 0 to 23. */
+  readonly hour: number;
+  /** How many are kept. */
+  readonly keep: number;
+}
+
+const MAX_BACKUPS = 1000;
+
+export const backupPlan = (meaning: string): Variable<BackupPlan> =>
+  kind(
+    meaning,
+    `a folder, or a folder, an hour from 0 to 23 and how many to keep, 1 to ${MAX_BACKUPS}, with commas between them`,
+    parseBackupPlan,
+    { otherwise: 'no daily backups', example: '/var/backups/gateway,3,7' },
+  );
+
+function parseBackupPlan(value: string): BackupPlan {
+  const [folder = '', hour = '3', keep = '7', ...more] = value.split(',').map((part) => part.trim());
+  const isWhole = [hour, keep].every((part) => /^\d{1,4}$/.test(part));
+  if (folder === '' || more.length > 0 || !isWhole) throw new Error('not these three');
+  if (Number(hour) > 23 || Number(keep) < 1 || Number(keep) > MAX_BACKUPS)
+    throw new Error('hour or number out of range');
+  return { folder, hour: Number(hour), keep: Number(keep) };
+}
 
 export const email = (meaning: string, extras?: Extras): Variable<string> =>
   kind(meaning, 'an e-mail address', parseEmail, { example: 'ops@example.com', ...extras });

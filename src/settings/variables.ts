@@ -3,6 +3,7 @@ import type { OwnNamesChoice } from './certificate-settings.ts';
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
+  backupPlan,
   cidrs,
   count,
   databaseUrl,
@@ -109,7 +110,7 @@ const TUNNELS = {
     parse: parseUpstreamRules,
   } satisfies Variable<UpstreamRules>,
   AGENT_VERIFY_UPSTREAM_TLS: oneOf(
-    'Verify the certificates of https and tls upstreams. `false`: accept self-signed ones (cameras, routers)',
+    'Verify the certificates of https upstreams whose tunnel does not say it with `upstream_tls_verify`. `false`: accept self-signed ones (cameras, routers)',
     ['true', 'false'],
     'true',
   ),
@@ -157,7 +158,7 @@ const STANDALONE_GATEWAY = {
     { otherwise: 'none; who connects is the client', example: '10.0.0.5,10.1.0.0/16' },
   ),
   GATEWAY_POLICY_NETWORKS: cidrs(
-    'Private networks that all traffic policies may reach, for identity providers, keys of tokens and `http-request`, and destinations of events',
+    'Private networks, or addresses of this machine, that all traffic policies may reach, for identity providers, keys of tokens and `http-request`, and destinations of events',
     { otherwise: 'none; public addresses only', example: '10.0.0.7,10.2.0.0/16' },
   ),
   GATEWAY_GEO_DATABASE: text(
@@ -173,11 +174,19 @@ const STANDALONE_GATEWAY = {
   GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
     otherwise: '`https://api.<domain>` with the HTTPS port',
   }),
+  GATEWAY_LIST_APPLICATIONS: oneOf(
+    'Whether people of the gateway who have signed in see a list at `sign-in.<domain>`: the endpoints online whose policies let them in',
+    ['true', 'false'],
+    'false',
+  ),
   GATEWAY_AUDIT_LOG_DAYS: count(
     'Days for which the gateway keeps who has changed what, and events wait for a destination',
     90,
     3650,
     1,
+  ),
+  GATEWAY_BACKUPS: backupPlan(
+    'Daily backups: the folder, the hour by the machine’s clock (default: 3), and how many are kept (default: 7). They are without the encryption key',
   ),
   GATEWAY_API_RATE_LIMIT: count('Management requests per minute and API key; `0`: no limit', 0, 1_000_000),
   GATEWAY_API_BODY_LIMIT: count('Bytes of a management request’s body', 1_048_576, 16_777_216, 1),
@@ -231,11 +240,16 @@ const CERTIFICATES = {
     'CA that issues the certificates of reserved domains with a management policy. `local`: the gateway’s own CA, which only clients with its ca.pem trust',
     { otherwise: '`letsencrypt`; `local` when the base domain is not public', example: 'letsencrypt' },
   ),
-  GATEWAY_ACME_OWN_NAMES: oneOf<OwnNamesChoice>(
-    'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
-    ['none', 'public', 'all'],
-    'none',
-  ),
+  GATEWAY_ACME_OWN_NAMES: {
+    ...oneOf<OwnNamesChoice>(
+      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
+      ['none', 'public', 'all'],
+      'none',
+    ),
+    default: null,
+    otherwise: 'as before; `none` at first',
+    example: 'public',
+  },
   GATEWAY_ACME_EMAIL: email('Where the CA sends notices'),
   GATEWAY_ACME_EAB_KID: text('External account binding: key identifier', 'the key identifier from the CA'),
   GATEWAY_ACME_EAB_HMAC: secret('External account binding: key', 'the key of that identifier, in base64url'),

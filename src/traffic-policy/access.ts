@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
 import { traitsOf } from './action-types.ts';
 import { isLegacy, PolicyInput, type RulesByPhase } from './document.ts';
 
@@ -54,6 +55,12 @@ type Policy = Readonly<Record<string, unknown>> & {
 /** 128 bits. */
 const PASSWORD_BYTES = 16;
 
+const SIGN_IN = 'gateway-sign-in';
+const Names = z.array(z.string().min(1).max(254)).max(1000);
+const NamesIfAny = Names.min(1).optional();
+/** Of the action gateway-sign-in. */
+export const ADMISSION_LISTS = { people: NamesIfAny, groups: NamesIfAny };
+
 const SHARE_LINKS = 'gateway-share-links';
 /** The condition of rules for clients whom no share link lets in. */
 const WITHOUT_LINK = '!actions.ngrok.gateway_share_links.let_in';
@@ -61,7 +68,7 @@ const WITHOUT_LINK = '!actions.ngrok.gateway_share_links.let_in';
 /** Ways by the action that checks them, for every request. */
 const CHECKED: Readonly<Record<string, AccessWay>> = {
   'basic-auth': 'password',
-  'gateway-sign-in': 'sign-in',
+  [SIGN_IN]: 'sign-in',
   'jwt-validation': 'token',
   oauth: 'sign-in',
   oidc: 'sign-in',
@@ -87,8 +94,17 @@ export function accessOf(rules: RulesByPhase<Rule>): AccessWay[] {
 
 /** Whom a policy's action gateway-sign-in lets in, of which there is one at most; null without it. */
 export function admissionOf({ on_http_request: rules = [] }: RulesByPhase<Rule>): AdmittedPeople | null {
-  const action = rules.flatMap(({ actions }) => actions).find(({ type }) => type === 'gateway-sign-in');
+  const action = rules.flatMap(({ actions }) => actions).find(({ type }) => type === SIGN_IN);
   return action === undefined ? null : admissionBy(action.config as AdmissionLists | undefined);
+}
+
+/** The same of a policy that was not checked yet; also null when its lists are wrong. */
+export function admissionIn(policy: Policy): AdmittedPeople | null {
+  const action = partsOf(policy)
+    .requests.flatMap(({ actions }) => actions)
+    .find(({ type }) => type === SIGN_IN);
+  const lists = z.object(ADMISSION_LISTS).safeParse(action?.config ?? {});
+  return action !== undefined && lists.success ? admissionBy(lists.data) : null;
 }
 
 interface AdmissionLists {
@@ -109,6 +125,14 @@ export function admissionBy({ people, groups }: AdmissionLists = {}): AdmittedPe
 export function admits({ everyone, ...lists }: AdmittedPeople): (person: Admitted) => boolean {
   const [emails, names] = [new Set(lists.emails), new Set(lists.groups)];
   return ({ email, groups: own = [] }) => everyone || emails.has(email) || own.some((group) => names.has(group));
+}
+
+/** The same for one person, whose endpoints are looked up: sets of all lists would take longer. */
+export function isAdmitted(
+  { everyone, emails, groups }: AdmittedPeople,
+  { email, groups: own = [] }: Admitted,
+): boolean {
+  return everyone || emails.includes(email) || own.some((group) => groups.includes(group));
 }
 
 interface Admitted {
@@ -162,26 +186,46 @@ export function withAccess(policy: Policy, choice: AccessChoice, password: strin
   return { ...result, [own]: [{ actions: [action] }, ...after] };
 }
 
-/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
-export interface AccessRequest {
-  readonly choice: AccessChoice | null;
-  readonly links: boolean;
-}
+/** Who may come in, and whether share links let people in besides; a choice of null keeps the way. */
+export const ACCESS_REQUEST = {
+  choice: z.enum(ACCESS_CHOICES).nullable(),
+  links: z.boolean(),
+  /** Which people of the gateway may sign in; two empty lists: all. Left out: nothing changes. */
+  admitted: z.strictObject({ people: Names, groups: Names }).optional(),
+};
+export type AccessRequest = z.output<z.ZodObject<typeof ACCESS_REQUEST>>;
 
 /**
  * The same policy as its owner wants it.
  *
  * @returns also the password in it, if a new one was made
  */
-export function withChosenAccess(policy: Policy, { choice, links }: AccessRequest) {
+export function withChosenAccess(policy: Policy, { choice, links, admitted }: AccessRequest) {
   const password = choice === 'password' ? randomBytes(PASSWORD_BYTES).toString('base64url') : null;
   const chosen = choice === null ? withoutShareLinks(policy) : withAccess(policy, choice, password ?? '');
-  return { policy: PolicyInput.parse(links ? withShareLinks(chosen) : chosen), password };
+  const listed = admitted === undefined ? chosen : withAdmitted(chosen, admitted);
+  return { policy: PolicyInput.parse(links ? withShareLinks(listed) : listed), password };
+}
+
+/** The same policy, whose gateway-sign-in has these lists; what else is in its configuration stays. */
+function withAdmitted(policy: Policy, { people, groups }: NonNullable<AccessRequest['admitted']>): Policy {
+  const { base, phase, requests } = partsOf(policy);
+  const lists = { ...(people.length > 0 && { people }), ...(groups.length > 0 && { groups }) };
+  const listed = ({ config, ...action }: Action): Action => {
+    const { people: _, groups: __, ...rest } = (config ?? {}) as Readonly<Record<string, unknown>>;
+    const next = { ...lists, ...rest };
+    return { ...action, ...(Object.keys(next).length > 0 && { config: next }) };
+  };
+  const rules = requests.map(({ actions, ...rule }) => ({
+    ...rule,
+    actions: actions.map((action) => (action.type === SIGN_IN ? listed(action) : action)),
+  }));
+  return { ...base, [phase]: rules };
 }
 
 /** Whether this gateway has what a choice needs. */
 export function isSupported(choice: AccessChoice): boolean {
-  return choice !== 'sign-in' || traitsOf('gateway-sign-in') !== null;
+  return choice !== 'sign-in' || traitsOf(SIGN_IN) !== null;
 }
 
 function actionFor(choice: AccessChoice, password: string): Action | null {
@@ -191,7 +235,7 @@ function actionFor(choice: AccessChoice, password: string): Action | null {
     case 'password':
       return { type: 'basic-auth', config: { credentials: [`guest:${password}`] } };
     case 'sign-in':
-      return { type: 'gateway-sign-in' };
+      return { type: SIGN_IN };
     case 'link':
       return { type: SHARE_LINKS };
     case 'certificate':

@@ -110,3 +110,20 @@ export function durationBetween(minMs: number, maxMs: number) {
 function shortest(ms: number): string {
   return ms % 3_600_000 === 0 ? `${ms / 3_600_000}h` : `${ms / 1000}s`;
 }
+
+/** What the edge is told of the upstream of an `http` endpoint, by `gateway-upstream` and by the agent's tunnels. */
+export const UpstreamConfig = z.strictObject({
+  max_connections: z
+    .int({ error: 'must be a whole number from 1 to 1000' })
+    .min(1, 'must be from 1 to 1000')
+    .max(1000, 'must be from 1 to 1000')
+    .meta({ description: 'Connections to the upstream at a time; further requests wait for one.' })
+    .optional(),
+  response_timeout: durationBetween(1000, 86_400_000).optional(),
+  host_header: z
+    .string({ error: 'must be rewrite or a hostname' })
+    .regex(/^(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i, 'must be rewrite or a hostname')
+    .optional(),
+  rewrite_redirects: z.boolean({ error: 'must be true or false' }).optional(),
+});
+export type UpstreamConfig = z.output<typeof UpstreamConfig>;

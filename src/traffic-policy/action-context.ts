@@ -10,10 +10,14 @@ import type { EndpointProtocol, PolicyScope, Subject } from './policy-subjects.t
 import type { PolicyPorts } from './ports.ts';
 import { requireQuickPatterns } from './regular-expression.ts';
 import { SubjectScope } from './scope/subject-scope.ts';
+import type { ProcessorTime } from './state/processor-time.ts';
 import type { PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
 
 const MAX_NESTING = 10;
+
+/** The variables that come from databases of addresses. */
+const ADDRESS_VARIABLE = /\bconn\.(?:(?:client_ip|server_ip)\.)?(geo|as)\b/g;
 
 /** Reports a failure at most once a minute for each place: a mistake in a policy fails at every request. */
 export type ReportTrouble = (place: string, code: string, message: string, cause?: unknown) => void;
@@ -62,6 +66,7 @@ export class ActionContext {
       const expression = compileExpression(text, declarations, this.policy.patterns, (bytes) => {
         this.policy.memory += bytes;
       });
+      this.#warnOfAddresses(text);
       for (const name of expression.findings.results) this.policy.results.add(name);
       for (const name of expression.findings.vars) {
         if (!this.policy.vars[this.phase].has(name)) {
@@ -70,6 +75,19 @@ export class ActionContext {
       }
       return expression;
     });
+  }
+
+  /** Without a database, such a variable is empty: a rule that should reject clients never does. */
+  #warnOfAddresses(text: string): void {
+    const { knowledge } = this.ports;
+    if (knowledge === null) return;
+    for (const [, kind] of text.matchAll(ADDRESS_VARIABLE)) {
+      const [isThere, setting, what] =
+        kind === 'as'
+          ? [knowledge.databases.as, 'GATEWAY_ASN_DATABASE', 'networks']
+          : [knowledge.databases.geo, 'GATEWAY_GEO_DATABASE', 'locations'];
+      if (!isThere) this.warn(`reads ${what} of addresses, which are empty without a database; set ${setting}`);
+    }
   }
 
   template(text: string, field: string): Template {
@@ -115,6 +133,10 @@ export class ActionContext {
     return scopeOf(subject, this.ports);
   }
 
+  timeFor(subject: Subject): ProcessorTime {
+    return timeFor(subject, this.ports);
+  }
+
   record(subject: Subject, action: string, result: object): void {
     if (this.policy.results.size > 0) this.scopeOf(subject).setResult(action, result);
   }
@@ -140,4 +162,9 @@ export class ActionContext {
 export function scopeOf(subject: Subject, ports: PolicyPorts): PolicyScope {
   subject.scope ??= new SubjectScope(ports, subject.connection, subject.endpoint, 'method' in subject ? subject : null);
   return subject.scope;
+}
+
+/** @returns what pays for work on the subject: the share of its client's network */
+export function timeFor({ connection }: Subject, ports: PolicyPorts): ProcessorTime {
+  return ports.processorTime.shareOf(connection);
 }

@@ -1,5 +1,5 @@
 interface ActionTraits {
-  /** `gateway`: this gateway runs it, and ngrok's cloud all but `gateway-sign-in`; `cloud`: only ngrok's cloud does. */
+  /** `gateway`: this gateway runs it, and ngrok's cloud all but those named `gateway-…`; `cloud`: only ngrok's cloud does. */
   readonly runsOn: 'gateway' | 'cloud';
   readonly onConnect?: true;
   /** Whether it authenticates clients: an endpoint has at most one such action. */
@@ -25,6 +25,7 @@ const ACTIONS = {
   'forward-internal': { runsOn: 'gateway', onConnect: true },
   'gateway-share-links': { runsOn: 'gateway' },
   'gateway-sign-in': { runsOn: 'gateway', authenticates: true },
+  'gateway-upstream': { runsOn: 'gateway', instant: true },
   'http-request': { runsOn: 'gateway' },
   'jwt-validation': { runsOn: 'gateway', authenticates: true },
   log: { runsOn: 'gateway', onConnect: true },

@@ -2,14 +2,14 @@ import { messageOf } from '../lib/errors.ts';
 import { Repeats } from '../lib/log/repeats.ts';
 import type { Stepwise } from '../lib/stepwise.ts';
 import { accessOf, admissionOf } from './access.ts';
-import { type PolicyContext, type ReportTrouble, scopeOf } from './action-context.ts';
+import { type PolicyContext, type ReportTrouble, scopeOf, timeFor } from './action-context.ts';
 import { forgetBytes } from './action-parts/message-body.ts';
 import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, framed, type PhaseCompiler, type PolicyFrame } from './compile-rules.ts';
 import { PHASES, type Phase, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
-import { PolicyFailure, type ProblemList, refusal } from './policy-errors.ts';
+import { ClientLeft, PolicyFailure, type ProblemList, refusal } from './policy-errors.ts';
 import type {
   EndpointProtocol,
   EventStreamMessage,
@@ -98,7 +98,7 @@ export function* compilePhases(
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
   const onHttpResponse = message === null ? response : withMessages(response, policy);
-  const metering = { time: ports.processorTime, reportTrouble: policy.reportTrouble };
+  const metering = { ports, reportTrouble: policy.reportTrouble };
   const isMetered = (phase: Phase) => policy.dynamicPhases.has(phase) || !isInstant(rules[phase] ?? []);
   const metersRequests = isMetered('on_http_request') || isMetered('on_http_response');
   const isMeteredResponse = onHttpResponse !== null && isMetered('on_http_response');
@@ -107,14 +107,16 @@ export function* compilePhases(
       onTcpConnect && isMetered('on_tcp_connect') ? meteredConnections(onTcpConnect, metering) : onTcpConnect,
     onHttpRequest: metersRequests ? meteredRequests(onHttpRequest, metering) : onHttpRequest,
     onHttpResponse: isMeteredResponse
-      ? (subject, answer) => metering.time.run(() => onHttpResponse(subject, answer))
+      ? (subject, answer) => timeFor(subject, ports).run(() => onHttpResponse(subject, answer))
       : onHttpResponse,
-    onEventStreamMessage: message && ((subject, each) => metering.time.run(() => message(subject, each))),
-    shouldYield: isMeteredResponse ? () => metering.time.shouldYield : null,
+    onEventStreamMessage:
+      message && ((subject, each) => timeFor(subject, ports).runWhenLeft(() => message(subject, each))),
+    shouldYield: isMeteredResponse ? () => ports.processorTime.shouldYield : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     access: accessOf(rules),
     admission: problems.problems.length === 0 ? admissionOf(rules) : null,
+    warnings: [],
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
     memory: policy.memory,
   };
@@ -227,7 +229,7 @@ function* compilePhase<S extends Subject, Response extends PolicyResponse | Even
   const { phase, kind, fail } = compiler;
   const steps = yield* compileRules(rules[phase] ?? [], compiler, policy, problems);
   if (steps.length === 0) return null;
-  const runSteps = sequence(steps, kind, fail, (work) => policy.ports.processorTime.run(work));
+  const runSteps = sequence(steps, kind, fail, (subject, work) => timeFor(subject, policy.ports).run(work));
   const run = (subject: S, response: Response) => {
     const result = runSteps(subject, response);
     const { record } = subject;
@@ -236,9 +238,25 @@ function* compilePhase<S extends Subject, Response extends PolicyResponse | Even
   };
   if (!policy.dynamicPhases.has(phase)) return run;
   return (subject, response) => {
-    scopeOf(subject, policy.ports).begin(responseIn(response));
-    return run(subject, response);
+    const scope = scopeOf(subject, policy.ports);
+    scope.begin(responseIn(response));
+    const end = <T>(outcome: T): T => {
+      scope.end(!goesOn(outcome));
+      return outcome;
+    };
+    const result = run(subject, response);
+    if (!(result instanceof Promise)) return end(result);
+    const failed = (error: unknown): never => {
+      scope.end(true);
+      throw error;
+    };
+    return result.then(end, failed) as Result;
   };
+}
+
+/** Whether the phase runs on when its outcome fails. */
+function goesOn(outcome: unknown): boolean {
+  return typeof outcome === 'object' && outcome !== null && 'resume' in outcome && outcome.resume !== null;
 }
 
 /** Prepares event streams for rules that read their messages, after the response phase. */
@@ -280,7 +298,7 @@ function troubleReporter({ clock, onTrouble }: PolicyPorts): ReportTrouble {
 /** Logs a failure; the client learns only its code. */
 function failure(place: string, error: unknown, { reportTrouble }: PolicyContext): PolicyError {
   const code = error instanceof PolicyFailure ? error.code : 'ERR_NGROK_2300';
-  reportTrouble(place, code, messageOf(error), error);
+  if (!(error instanceof ClientLeft)) reportTrouble(place, code, messageOf(error), error);
   return policyError(500, code, "The endpoint's traffic policy failed on this request.");
 }
 
@@ -288,16 +306,17 @@ function failure(place: string, error: unknown, { reportTrouble }: PolicyContext
 const CODE = 'ERR_NGROK_5001';
 
 interface Metering {
-  readonly time: ProcessorTime;
+  readonly ports: PolicyPorts;
   readonly reportTrouble: ReportTrouble;
 }
 
 /**
- * Rejects requests while the authtoken has no processor time left, and makes them wait for a turn of the event loop after
+ * Rejects requests while their clients' network has no processor time left, and makes them wait for a turn of the event loop after
  * its policies ran long in this one. Null when only other phases take time.
  */
-function meteredRequests(run: RequestStep | null, { time, reportTrouble }: Metering): RequestStep {
+function meteredRequests(run: RequestStep | null, { ports, reportTrouble }: Metering): RequestStep {
   const step: RequestStep = (request) => {
+    const time = timeFor(request, ports);
     if (time.isSpent) return busy('on_http_request', time, reportTrouble);
     if (run === null) return undefined;
     if (time.shouldYield) return new Promise(setImmediate).then(() => step(request));
@@ -306,8 +325,9 @@ function meteredRequests(run: RequestStep | null, { time, reportTrouble }: Meter
   return step;
 }
 
-function meteredConnections(run: ConnectStep, { time, reportTrouble }: Metering): ConnectStep {
+function meteredConnections(run: ConnectStep, { ports, reportTrouble }: Metering): ConnectStep {
   return (connect) => {
+    const time = timeFor(connect, ports);
     if (!time.isSpent) return time.run(() => run(connect));
     busy('on_tcp_connect', time, reportTrouble);
     return CLOSE;

@@ -1,5 +1,5 @@
 import type { Stepwise } from '../lib/stepwise.ts';
-import { ActionContext, type PolicyContext } from './action-context.ts';
+import { ActionContext, type PolicyContext, timeFor } from './action-context.ts';
 import { prepareAction } from './actions/actions.ts';
 import { type Expression, ExpressionError } from './cel/expression.ts';
 import { PHASES, type Phase, type RulesByPhase } from './document.ts';
@@ -44,7 +44,7 @@ export function* compileRules<S extends Subject, Response, Result>(
   policy: PolicyContext,
   problems: ProblemList,
 ): Stepwise<PlacedStep<S, Response, Result>[]> {
-  const around = <T>(work: () => T) => policy.ports.processorTime.run(work);
+  const around = <T>(subject: Subject, work: () => T) => timeFor(subject, policy.ports).run(work);
   const compiled: PlacedStep<S, Response, Result>[] = [];
   for (const rule of rules) {
     const recorded = { phase: compiler.phase, place: rule.place, name: rule.name ?? null };

@@ -10,6 +10,9 @@ import { type CompiledPolicy, NO_POLICY } from './steps.ts';
 export { PolicyRefused } from './policy-errors.ts';
 export { type CompiledPolicy, NO_POLICY } from './steps.ts';
 
+/** That a policy keeps. */
+const MAX_WARNINGS = 10;
+
 export interface CompileOptions {
   /** Access to the outside; missing ports do nothing. */
   readonly ports?: Partial<PolicyPorts>;
@@ -65,8 +68,9 @@ function* compileStepwise(
   const warn = (place: string, message: string) => warnings.add(`${place}: ${message}`);
   const policy = yield* compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn });
   problems.throwIfAny();
-  if (warnings.size > 0) ports.onWarnings([...warnings]);
-  return policy;
+  if (warnings.size === 0) return policy;
+  ports.onWarnings([...warnings]);
+  return { ...policy, warnings: [...warnings].slice(0, MAX_WARNINGS) };
 }
 
 export interface PolicyFinding extends PolicyProblem {

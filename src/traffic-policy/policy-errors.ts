@@ -72,3 +72,11 @@ export class PolicyFailure extends Error {
     this.name = 'PolicyFailure';
   }
 }
+
+/** Ends what policies do for a client that has left. */
+export class ClientLeft extends Error {
+  constructor() {
+    super('the client has left');
+    this.name = 'ClientLeft';
+  }
+}

@@ -1,5 +1,7 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
-import type { MemoryBudget } from '../lib/memory-budget.ts';
+import type { NoticeLink } from '../lib/http/notice-page.ts';
+import type { MemoryBudget, Reservation } from '../lib/memory-budget.ts';
+import type { UpstreamConfig } from './action-config.ts';
 import type { EvaluationContext } from './cel/evaluation.ts';
 import type { OutboundRequest, OutboundResponse } from './public-request.ts';
 import type { RuleRecord } from './rule-record.ts';
@@ -33,6 +35,8 @@ export interface PolicyConnection {
   readonly tls: PolicyTls | null;
   bytesIn(): number;
   bytesOut(): number;
+  /** The network of the client, once it was asked for. Only the engine uses it. */
+  network?: string;
   /** Results of the actions of on_tcp_connect, for later phases. Only the engine uses it. */
   results?: Map<string, CelInput>;
 }
@@ -72,25 +76,45 @@ export interface PolicyRequest {
   readonly method: string;
   /** Path and query, as sent to the upstream; a policy may rewrite it. */
   target: string;
+  /** The host, perhaps with a port, that the client has asked for; policies cannot change it, unlike the header. */
+  readonly clientHost: string;
+  /** Path and query that the client has asked for. */
+  readonly clientTarget: string;
+  /** Cookies of sign-ins and share links by name. They are not in the headers: neither upstreams nor policies see them. */
+  readonly ownCookies: ReadonlyMap<string, string>;
   readonly version: string;
   readonly headers: string[];
   readonly connection: PolicyConnection;
   readonly endpoint: PolicyEndpoint;
   /** Reads the body; the edge can still send it to the upstream. Empty without one; null when it is longer or incomplete. */
   readBody(limit: number): Promise<Buffer | null>;
-  /** Sends another body to the upstream than the one that was read. */
-  replaceBody(body: Buffer): void;
+  /** Sends another body to the upstream than the one that was read. @returns false when there is no room for it */
+  replaceBody(body: Buffer): boolean;
+  /** Where actions reserve what they make of bodies; omitted: it is not counted. */
+  readonly bodyMemory?: MemoryBudget;
+  /** Calls back once the response has ended, or at once when it has; omitted: nobody knows. */
+  onEnd?(callback: () => void): void;
+  /** Aborts with {@link ClientLeft} when the client leaves, or has its response; omitted: nobody can tell. */
+  readonly clientLeft?: AbortSignal;
   /** The requests that policies make for this one; omitted: they are not counted, and reach no internal endpoints. */
   readonly calls?: PolicyCalls;
   readonly record?: RuleRecord | undefined;
-  /** Cookies of share links, which were taken out of the headers. Only gateway-share-links uses it. */
-  shareCookies?: ReadonlyMap<string, string>;
-  /** Set by actions: headers that the response gets as well, flat name, value list. */
-  responseHeaders?: readonly string[];
+  /** Set by gateway-upstream: how the edge treats the upstream. */
+  upstream?: UpstreamConfig;
+  /** Set by actions: cookies of sign-ins and share links that the response sets, flat name, value list. No policy sees them. */
+  responseCookies?: readonly string[];
+  /** Set by sign-ins: the page for the person who has signed in, in a browser, and whom the policy then rejects. */
+  notAdmitted?: () => NotAdmitted;
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
   /** Only the engine uses it. */
   scope?: PolicyScope;
+}
+
+/** What somebody reads who may not come in, and where they can sign in as somebody else. */
+export interface NotAdmitted {
+  readonly message: string;
+  readonly link: NoticeLink;
 }
 
 export interface PolicyCalls {
@@ -102,8 +126,6 @@ export interface PolicyCalls {
    * @throws Error when it is offline, its response is too long, or the signal aborts
    */
   ask(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse>;
-  /** Counts bytes that a response to one holds until that to the client ends; false when there is no room for them. */
-  keep(bytes: number): boolean;
 }
 
 export type Subject = PolicyRequest | PolicyConnect;
@@ -119,6 +141,8 @@ export interface PolicyResponse {
   hasMessages?: true;
   /** Set by an action that has read the body: what the client gets instead, before it is compressed. */
   body?: Buffer;
+  /** What that reserves until the response has ended. */
+  bodyHeld?: Reservation;
 }
 
 /** A message of an event stream, as a policy may change it. */
@@ -138,6 +162,9 @@ export interface Compression {
   readonly memory: MemoryBudget;
   readonly bytes: number;
 }
+
+/** How long something is held for a request. */
+export type Until = 'phase' | 'response';
 
 /**
  * Everything that the expressions of a policy can read of one request, or of one connection in its own phase. The engine
@@ -166,8 +193,17 @@ export interface PolicyScope extends EvaluationContext {
   now(): number;
   /** Call it when a phase begins: variables last for one phase. */
   begin(response: PolicyResponse | null): void;
-  /** Call it after changing the request or the response. */
+  /** Call it when a phase has ended. @param isOver whether it cannot go on, as it does after a failed forward */
+  end(isOver: boolean): void;
+  /** Call it after changing the request or the response, and before waiting: forgets what was parsed. */
   changed(): void;
+  /**
+   * Counts bytes that actions hold for the request.
+   *
+   * @throws {PolicyFailure} when it is too much
+   */
+  hold(bytes: number, until: Until): void;
+  /** @throws {PolicyFailure} when the variables are too large */
   setVariable(name: string, value: CelInput): void;
   /** Records the result of an action, as `actions.ngrok.<action>`. */
   setResult(action: string, result: object): void;

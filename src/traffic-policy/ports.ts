@@ -1,13 +1,14 @@
 import { MemoryBudget } from '../lib/memory-budget.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
+import type { PolicyRequest } from './policy-subjects.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import type { AddressRecords } from './scope/connection-variables.ts';
 import type { Attempt, GatewayPeople, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
 import type { Session } from './sign-in/session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
-import { type ReplacedText, replaceAll, type TextReplacement } from './text-replacements.ts';
+import { type ReplacedText, replaceAll, type SearchedBody, type TextReplacement } from './text-replacements.ts';
 
 export interface IpRule {
   readonly cidr: string;
@@ -40,12 +41,12 @@ export const SEALING_MS = 0.08;
 /** Encrypts values for cookies, with keys that all gateways of a database have. */
 export interface ValueSeal<T> {
   /** @param owner what the value is bound to: it is read for the same owner only */
-  seal(value: T, owner: string): Promise<string>;
+  seal(value: T, owner: string): string;
   /**
-   * @param onDecrypt called when it has to be decrypted, which takes {@link SEALING_MS}
+   * @param onDecrypt called when it has to be decrypted, which takes {@link SEALING_MS}: not for a text of another form
    * @returns null for a text of another owner, one that was changed, and one whose key is too old
    */
-  open(sealed: string, owner: string, onDecrypt?: () => void): Promise<T | null>;
+  open(sealed: string, owner: string, onDecrypt?: () => void): T | null;
 }
 
 /** What has become of an attempt to sign in. */
@@ -124,6 +125,16 @@ export interface ShareLinksPort {
   countAttempt(clientIp: string): number | null;
 }
 
+/** What is there of what policies rely on. */
+export interface PolicyKnowledge {
+  /** @param email in any case */
+  hasPerson(email: string): boolean;
+  /** Whether anybody is in a group of people. */
+  hasMembers(group: string): boolean;
+  /** Of addresses: their locations, and the networks (autonomous systems) that have them. */
+  readonly databases: { readonly geo: boolean; readonly as: boolean };
+}
+
 export interface PolicyPorts {
   /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
@@ -136,29 +147,43 @@ export interface PolicyPorts {
   /** Of all encoders of compress-response of an authtoken together. */
   readonly compressionTime: ProcessorTime;
   readonly encoderMemory: MemoryBudget;
+  /** Of what all policies of an authtoken make for requests and hold: variables, results, texts. */
+  readonly valueMemory: MemoryBudget;
   /** The same object means an unchanged list; null, that one of the policies does not exist. */
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
   hasCertificateAuthority(id: string): boolean;
   secret(vault: string, name: string): string | null;
+  /** For warnings; null: nobody knows, as on a device. */
+  readonly knowledge: PolicyKnowledge | null;
   /** Looks an IP address up in databases of locations and networks; null: there are none. */
   findAddress(address: string): AddressRecords | null;
   /**
    * Replaces all matches, one replacement after another.
    *
+   * @param request whose client it is for
    * @throws Error when it takes too long, or the result is too long
+   * @throws {ClientLeft}
    */
-  replaceIn(text: string, replacements: readonly TextReplacement[]): Promise<ReplacedText>;
+  replaceIn(
+    searched: string | SearchedBody,
+    replacements: readonly TextReplacement[],
+    request: PolicyRequest,
+  ): Promise<ReplacedText>;
   readonly signIn: SignInPort;
   readonly shareLinks: ShareLinksPort;
-  /** @throws Error when the download fails or times out, or the document is longer than `maxBytes` */
-  fetch(url: string, maxBytes: number): Promise<Buffer>;
+  /**
+   * @param time pays for what reading the response takes
+   * @throws Error when the download fails or times out, or the document is longer than `maxBytes`
+   */
+  fetch(url: string, maxBytes: number, time: ProcessorTime): Promise<Buffer>;
   /**
    * Sends a request to the public internet, for http-request.
    *
+   * @param time pays for what reading the response takes
    * @throws {ResponseTooLong}
    * @throws Error when the server is unreachable or not public, or the signal aborts
    */
-  request(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse>;
+  request(outbound: OutboundRequest, signal: AbortSignal, time: ProcessorTime): Promise<OutboundResponse>;
   onLog(entry: PolicyLogEntry): void;
   /** Receives what is valid in a policy but probably a mistake, with its places, when it is compiled. */
   onWarnings(warnings: readonly string[]): void;
@@ -166,7 +191,7 @@ export interface PolicyPorts {
   onTrouble(trouble: PolicyTrouble): void;
 }
 
-const UNSEALED = { seal: async () => '', open: async () => null };
+const UNSEALED = { seal: () => '', open: () => null };
 const NO_SIGN_IN: SignInPort = {
   owner: '',
   people: null,
@@ -197,15 +222,17 @@ export function standalonePorts(): PolicyPorts {
     processorTime: endless(),
     compressionTime: endless(),
     encoderMemory: new MemoryBudget(Number.POSITIVE_INFINITY),
+    valueMemory: new MemoryBudget(Number.POSITIVE_INFINITY),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,
+    knowledge: null,
     findAddress: () => null,
-    replaceIn: async (text, replacements) => replaceAll(text, replacements),
+    replaceIn: async (searched, replacements) => replaceAll(searched, replacements),
     signIn: NO_SIGN_IN,
     shareLinks: NO_SHARE_LINKS,
-    fetch: fetchDocument,
-    request: publicRequest,
+    fetch: (url, maxBytes) => fetchDocument(url, maxBytes),
+    request: (outbound, signal) => publicRequest(outbound, signal),
     onLog: () => {},
     onWarnings: () => {},
     onTrouble: () => {},

@@ -1,9 +1,15 @@
-import { lookup as systemLookup } from 'node:dns';
-import { type Agent, type IncomingMessage, request as requestHttp } from 'node:http';
+import { type Agent, type ClientRequest, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { messageOf } from '../lib/errors.ts';
 import { nameAt, valueAt } from '../lib/http/header-fields.ts';
+import { readResponse } from '../lib/http/read-response.ts';
+import type { Reservation } from '../lib/memory-budget.ts';
+import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { type Cidr, cidrList, parseAddress } from '../lib/network/ip-address.ts';
+import type { HandshakeParties } from '../lib/network/metered-connection.ts';
+import { findName } from '../lib/network/name-lookup.ts';
+import { OwnAddresses } from '../lib/network/own-addresses.ts';
 
 /** A request that a policy makes. */
 export interface OutboundRequest {
@@ -15,6 +21,12 @@ export interface OutboundRequest {
   readonly body: Buffer | null;
   /** Bytes that the body of the response may have. */
   readonly maxBytes: number;
+  /** On whose behalf it is, and who is charged for reading the response; left out: the server's. */
+  readonly parties?: HandshakeParties;
+  /** Counts the body of the response as it arrives; omitted: nobody does. */
+  readonly held?: Reservation;
+  /** Whether the response counts once its head is there, however its body goes on. */
+  readonly statusSuffices?: boolean;
 }
 
 export interface OutboundResponse {
@@ -26,15 +38,18 @@ export interface OutboundResponse {
   readonly address: string;
 }
 
-/** The body of a response is longer than it may be. */
-export class ResponseTooLong extends Error {
-  constructor(maxBytes: number) {
-    super(`the response is longer than ${maxBytes} bytes`);
-    this.name = 'ResponseTooLong';
+/**
+ * No connection: the name does not resolve, its addresses are not public, or none accepts connections. The message says which.
+ * To tell tenants would tell them which names and addresses there are in the networks of the gateway.
+ */
+export class Unreachable extends Error {
+  constructor(message: string, options: ErrorOptions = {}) {
+    super(message, options);
+    this.name = 'Unreachable';
   }
 }
 
-/** Addresses in networks of the gateway: policies of tenants must not reach them through it. */
+/** Addresses in networks of the gateway, besides {@link own}: policies of tenants must not reach them through it. */
 const NOT_PUBLIC = cidrList([
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -59,67 +74,66 @@ const NOT_PUBLIC = cidrList([
   'fec0::/10',
   'ff00::/8',
 ]);
+const own = new OwnAddresses();
 
 /**
  * Sends a request to the public internet, and follows no redirects.
  *
  * @param allowed networks that are not public, but may be reached
- * @param agent keeps connections for further requests, all of them with the same allowed networks; false: it keeps no connection
+ * @param agent keeps connections for further requests, all of them with the same allowed networks; left out: no connection is kept
  * @throws {ResponseTooLong}
- * @throws Error when the server is unreachable or not public, or the signal aborts
+ * @throws {Unreachable}
+ * @throws Error when the connection fails later, the response exceeds a limit of {@link readResponse}, or the signal aborts
  */
 export async function publicRequest(
   outbound: OutboundRequest,
   signal: AbortSignal,
   allowed: readonly Cidr[] = [],
-  agent: Agent | false = false,
+  agent?: Agent,
 ): Promise<OutboundResponse> {
   // Names are checked when they are resolved.
   const literal = outbound.url.hostname.replace(/^\[(.*)\]$/, '$1');
-  if (isIP(literal) && !isOpen(literal, allowed)) throw new Error(`${literal} is not on the public internet`);
-  const response = await ask(outbound, signal, allowed, agent);
-  // A connection that is kept no longer belongs to a response that was read.
-  const { remoteAddress: address = '' } = response.socket;
+  if (isIP(literal)) requireOpen(literal, allowed);
+  const { parties = { owner: outbound.url.host } } = outbound;
+  const request = requestFor(outbound, signal, allowed, agent ?? new InspectingAgent(parties));
+  let isConnected = false;
+  request.once('socket', (socket) => {
+    isConnected = !socket.connecting;
+    // A connection that is kept would collect listeners.
+    if (isConnected) return;
+    socket.once('connect', () => {
+      isConnected = true;
+    });
+  });
   try {
-    const body = await collected(response, outbound.maxBytes);
-    const { statusCode: status = 0, rawHeaders: headers } = response;
+    const { head, body, address } = await readResponse(request, outbound, parties.charge);
+    const { statusCode: status = 0, rawHeaders: headers } = head;
     return { status, headers, body, address };
-  } finally {
-    response.destroy();
+  } catch (error) {
+    throw isConnected || signal.aborted ? error : new Unreachable(messageOf(error), { cause: error });
   }
-}
-
-async function collected(response: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of response) {
-    chunks.push(chunk);
-    size += chunk.length;
-    if (size > maxBytes) throw new ResponseTooLong(maxBytes);
-  }
-  return Buffer.concat(chunks);
 }
 
 /** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
-function ask(
+function requestFor(
   { method, url, headers, body }: OutboundRequest,
   signal: AbortSignal,
   allowed: readonly Cidr[],
-  agent: Agent | false,
-): Promise<IncomingMessage> {
+  agent: Agent,
+): ClientRequest {
   // Without a length, Node would send the body of a DELETE in a way that servers take for another request.
   const length = body === null ? {} : { 'content-length': body.length };
+  const isPlain = url.protocol === 'http:';
   const options = {
     method,
-    lookup: lookupOf(allowed),
-    agent,
+    lookup: lookupOf(allowed, signal),
+    agent: isPlain && agent instanceof InspectingAgent ? false : agent,
     headers: { ...namedValues(headers), ...length },
     signal,
   };
-  return new Promise((resolve, reject) => {
-    const request = (url.protocol === 'http:' ? requestHttp : requestHttps)(url, options, resolve);
-    request.on('error', reject).end(body ?? undefined);
-  });
+  const request = (isPlain ? requestHttp : requestHttps)(url, options);
+  request.end(body ?? undefined);
+  return request;
 }
 
 /** Values by their names, in lower case. */
@@ -140,7 +154,7 @@ export function namedValues(headers: readonly string[]): Record<string, string[]
  */
 export async function publicAddress(host: string, allowed: readonly Cidr[] = []): Promise<string> {
   if (isIP(host)) {
-    if (!isOpen(host, allowed)) throw new Error(`${host} is not on the public internet`);
+    requireOpen(host, allowed);
     return host;
   }
   return new Promise((resolve, reject) => {
@@ -151,24 +165,32 @@ export async function publicAddress(host: string, allowed: readonly Cidr[] = [])
   });
 }
 
-function lookupOf(allowed: readonly Cidr[]): LookupFunction {
+function lookupOf(allowed: readonly Cidr[], signal?: AbortSignal): LookupFunction {
   return (hostname, options, callback) => {
-    systemLookup(hostname, { ...options, all: true }, (error, addresses) => {
-      if (error) {
-        callback(error, '', 0);
-        return;
-      }
+    const found = findName(hostname, signal).then((addresses) => {
       const open = addresses.filter(({ address }) => isOpen(address, allowed));
       const [first] = open;
-      if (!first) callback(new Error(`${hostname} is not on the public internet`), '', 0);
-      else if (options.all) callback(null, open);
-      else callback(null, first.address, first.family);
+      if (!first) throw notPublic(hostname);
+      return { first, open };
     });
+    found.then(
+      ({ first, open }) => (options.all ? callback(null, open) : callback(null, first.address, first.family)),
+      (error) => callback(error, '', 0),
+    );
   };
+}
+
+function requireOpen(address: string, allowed: readonly Cidr[]): void {
+  if (!isOpen(address, allowed)) throw notPublic(address);
+}
+
+function notPublic(host: string): Unreachable {
+  return new Unreachable(`${host} is not on the public internet`);
 }
 
 function isOpen(text: string, allowed: readonly Cidr[]): boolean {
   const address = parseAddress(text);
   if (address === null) return false;
-  return allowed.some((range) => range.contains(address)) || !NOT_PUBLIC.some((range) => range.contains(address));
+  if (allowed.some((range) => range.contains(address))) return true;
+  return !NOT_PUBLIC.some((range) => range.contains(address)) && !own.has(address);
 }

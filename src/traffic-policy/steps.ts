@@ -1,6 +1,13 @@
 import type { NoticeLink } from '../lib/http/notice-page.ts';
 import type { AccessWay, AdmittedPeople } from './access.ts';
-import type { EventStreamMessage, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
+import type {
+  EventStreamMessage,
+  NotAdmitted,
+  PolicyConnect,
+  PolicyRequest,
+  PolicyResponse,
+  Subject,
+} from './policy-subjects.ts';
 import type { RecordedRule } from './rule-record.ts';
 
 /** A policy that is ready to run. A phase without rules is null, so that the edge can skip it. */
@@ -25,6 +32,8 @@ export interface CompiledPolicy {
   readonly access: readonly AccessWay[];
   /** Which people of the gateway it lets sign in; null: it asks for none. */
   readonly admission: AdmittedPeople | null;
+  /** What is valid in it but probably a mistake, with its places. */
+  readonly warnings: readonly string[];
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;
@@ -40,6 +49,7 @@ export const NO_POLICY: CompiledPolicy = {
   terminatesTls: false,
   access: ['everyone'],
   admission: null,
+  warnings: [],
   mayExpire: false,
   memory: 0,
 };
@@ -51,9 +61,10 @@ export function compiledLater(
     terminatesTls,
     access,
     admission,
+    warnings,
     mayExpire,
     memory,
-  }: Pick<CompiledPolicy, 'terminatesTls' | 'access' | 'admission' | 'mayExpire' | 'memory'>,
+  }: Pick<CompiledPolicy, 'terminatesTls' | 'access' | 'admission' | 'warnings' | 'mayExpire' | 'memory'>,
 ): CompiledPolicy {
   let made: CompiledPolicy | null = null;
   const policy = () => {
@@ -82,6 +93,7 @@ export function compiledLater(
     terminatesTls,
     access,
     admission,
+    warnings,
     mayExpire,
     memory,
   };
@@ -118,6 +130,11 @@ export function policyError(
   headers: PolicyError['headers'] = [],
 ): PolicyError {
   return { kind: 'error', status, code, message, headers };
+}
+
+/** The page for somebody who has signed in, and may not come in. */
+export function notAdmittedError({ message, link }: NotAdmitted): PolicyError {
+  return { ...policyError(403, 'ERR_GATEWAY_NOT_ADMITTED', message, ['cache-control', 'no-store']), link };
 }
 
 export interface PolicyClose {
@@ -203,13 +220,13 @@ type Outcome = ConnectOutcome | RequestOutcome | ResponseOutcome;
 
 /**
  * @param fail makes an outcome of a thrown error
- * @param around runs the steps after one that had to wait
+ * @param around runs the steps for a subject after one that had to wait
  */
 export function sequence<S extends Subject, Response, Result>(
   steps: readonly PlacedStep<S, Response, Result>[],
   kind: OutcomeKind<Result>,
   fail: (place: string, error: unknown) => Result,
-  around: <T>(work: () => T) => T,
+  around: <T>(subject: Subject, work: () => T) => T,
 ): (subject: S, response: Response) => Result | undefined {
   const runFrom = (from: number, subject: S, response: Response): Result | undefined => {
     for (let at = from; at < steps.length; at++) {
@@ -222,9 +239,11 @@ export function sequence<S extends Subject, Response, Result>(
         return fail(step.place, error);
       }
       if (result === undefined) continue;
+      // Requests that wait must not keep what was parsed of them.
+      subject.scope?.changed();
       return kind.settle(
         result,
-        () => around(() => runFrom(at + 1, subject, response)),
+        () => around(subject, () => runFrom(at + 1, subject, response)),
         (error) => fail(step.place, error),
       );
     }

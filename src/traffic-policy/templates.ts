@@ -4,6 +4,7 @@ import { boundedText } from './cel/budget.ts';
 import type { Expression } from './cel/expression.ts';
 import { endOfString } from './cel/syntax.ts';
 import { textOf } from './cel/values.ts';
+import { bytesOfText, keptText } from './kept-values.ts';
 import { PolicyFailure, PolicyRefused, refusal } from './policy-errors.ts';
 import type { PolicyScope } from './policy-subjects.ts';
 
@@ -22,8 +23,10 @@ export class Template {
     if (this.constant !== null) return this.constant;
     return orFail(() => {
       const texts = this.#parts.map((part) => (typeof part === 'string' ? part : textOf(part.evaluate(scope))));
-      const text = boundedText(texts.join(''));
+      // Joining several makes a text with memory of its own.
+      const text = boundedText(texts.length === 1 ? keptText(texts[0] ?? '') : texts.join(''));
       scope.budget.spend(text.length);
+      scope.hold(bytesOfText(text), 'phase');
       return text;
     });
   }

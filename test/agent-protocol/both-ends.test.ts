@@ -93,6 +93,25 @@ describe('an agent’s and a gateway’s end of a connection', () => {
     await until(() => budget.held === 200_000, 'the report of what is kept');
   });
 
+  it.each([false, true])(
+    'send what was written, and the end (%s), before a stream is aborted when sent',
+    async (isEnded) => {
+      const { agent, gateway } = joined();
+      const collector = gateway.open();
+      collector.channel.write(Buffer.from('an upload'));
+      await until(() => agent.accepted.length === 1, 'the stream');
+      const channel = agent.accepted[0]?.channel as Channel;
+      const answer = Buffer.alloc(4 * WINDOW, 'answer');
+      await settle();
+      channel.write(answer);
+      if (isEnded) channel.end();
+      channel.abortWhenSent();
+      await until(() => collector.lost !== undefined, 'the reset');
+      const received = collector.bytes.subarray('an upload'.length);
+      expect([received.equals(answer), collector.ended]).toEqual([true, isEnded]);
+    },
+  );
+
   it('open streams side by side, and carry megabytes both ways', async () => {
     const { agent, gateway, reasons } = joined();
     const sent = Buffer.alloc(4 * WINDOW, 'abcdefg');

@@ -43,7 +43,7 @@ async function startLink(): Promise<GatewayLink> {
   if (settings.gateway.kind !== 'remote') throw new Error('embedded');
   const { log } = recording;
   const renewal = new AuthtokenRenewal({ gateway: settings.gateway, dataDir: settings.dataDir, clock, log });
-  const common = { verifyUpstreamTls: true, version: '1', log: silentLog, clock };
+  const common = { version: '1', log: silentLog, clock };
   const authtoken = () => renewal.authtoken();
   return renewal.over(await openLink('native', { ...settings.gateway, ...common, authtoken }));
 }

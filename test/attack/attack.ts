@@ -3,6 +3,7 @@ import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as wait } from 'node:timers/promises';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
+import type { KeyPair } from './costly-certificates.ts';
 
 /** What is attacked. */
 export interface Target {
@@ -15,6 +16,12 @@ export interface Target {
   brokenHost: string;
   /** The valid authtoken of a hostile tenant. */
   authtoken: string;
+  /** Those of several hostile tenants, with that one. */
+  authtokens: readonly string[];
+  /** With what servers of attackers prove, for 127.0.0.1, that they are on the public internet. */
+  serverPair: KeyPair;
+  /** The certificate authority of that, PEM. */
+  authority: string;
   /** The secret of a code to join with, that the hostile tenant has. */
   joinSecret: string;
 }
@@ -51,12 +58,13 @@ const LIFE_MS = 60_000;
 const PAUSE_MS = 500;
 const HOST = '127.0.0.1';
 
-/** Runs an attack until the signal aborts; `from` is used by turns. */
+/** Runs an attack until the signal aborts; `from` is used by turns. @param onRefused called with why a connection was not accepted */
 export async function carryOut(
   attack: Attack,
   target: Target,
   from: readonly string[],
   stopped: AbortSignal,
+  onRefused: (error: unknown) => void = () => {},
 ): Promise<AttackResult> {
   const result: AttackResult = { name: attack.name, connections: 0, refused: 0, ended: 0 };
   const one = async (place: number) => {
@@ -70,8 +78,9 @@ export async function carryOut(
       try {
         await attack.live({ target, from: from[place % from.length] ?? HOST, signal: leaving.signal });
         if (!leaving.signal.aborted) result.ended += 1;
-      } catch {
+      } catch (error) {
         result.refused += 1;
+        onRefused(error);
       }
       clearTimeout(timer);
       stopped.removeEventListener('abort', leave);
@@ -106,6 +115,8 @@ export async function openTls(
 async function opened(socket: Socket, event: string, signal: AbortSignal): Promise<void> {
   socket.on('error', () => {});
   const close = () => socket.destroy();
+  // The attacker may have left while something else was waited for.
+  if (signal.aborted) close();
   signal.addEventListener('abort', close, { once: true });
   socket.once('close', () => signal.removeEventListener('abort', close));
   const closed = new AbortController();

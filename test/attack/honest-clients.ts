@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { type ClientHttp2Session, connect } from 'node:http2';
 import { Agent, request } from 'node:https';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
@@ -7,6 +8,7 @@ import { connect as connectTls } from 'node:tls';
 import { quantile } from '../support/finding.ts';
 import { ProtocolAgent } from '../support/protocol-agent.ts';
 import { within } from '../support/until.ts';
+import { begunBy, callbackPath, cookiesOf, NAVIGATION, SHARED } from './shared-tenant.ts';
 
 /** Honest clients and agents that connect, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {
@@ -57,7 +59,10 @@ const addressFor = (host: string, localAddress = `127.0.4.${1 + hosts.indexOf(ho
 
 interface Wanted {
   path: string;
+  headers?: Record<string, string>;
   body?: Buffer;
+  /** 200 by default. */
+  status?: number;
   expected: (answer: Buffer) => boolean;
 }
 
@@ -72,7 +77,7 @@ const upload = (): Wanted => {
 const download = (): Wanted => ({ path: '/bytes/1000000', expected: (answer) => answer.length === 1_000_000 });
 
 /** One request by HTTP/1.1; like a browser, it repeats a request for which a kept connection was closed. */
-function ask(host: string, wanted: Wanted, agent: Agent | false, from?: string): Promise<void> {
+function ask(host: string, wanted: Wanted, agent: Agent | false, from?: string): Promise<IncomingHttpHeaders> {
   return new Promise((resolve, reject) => {
     const req = request({
       ...addressFor(host, from),
@@ -81,14 +86,17 @@ function ask(host: string, wanted: Wanted, agent: Agent | false, from?: string):
       agent,
       path: wanted.path,
       method: wanted.body ? 'POST' : 'GET',
-      headers: { host: `${host}:${httpsPort}` },
+      headers: { host: `${host}:${httpsPort}`, ...wanted.headers },
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
     let answered = false;
     req.once('response', (res) => {
       answered = true;
       buffer(res)
-        .then((answer) => resolve(check(Number(res.statusCode), answer, wanted)), reject)
+        .then((answer) => {
+          check(Number(res.statusCode), answer, wanted);
+          resolve(res.headers);
+        })
         .catch(reject);
     });
     req.once('error', (error: NodeJS.ErrnoException) => {
@@ -100,8 +108,8 @@ function ask(host: string, wanted: Wanted, agent: Agent | false, from?: string):
   });
 }
 
-function check(status: number, answer: Buffer, { expected }: Wanted): void {
-  if (status !== 200) throw new Error(`status ${status} ${/ERR_\w+/.exec(answer.toString())?.[0] ?? ''}`);
+function check(status: number, answer: Buffer, { status: wanted = 200, expected }: Wanted): void {
+  if (status !== wanted) throw new Error(`status ${status} ${/ERR_\w+/.exec(answer.toString())?.[0] ?? ''}`);
   if (!expected(answer)) throw new Error('wrong body');
 }
 
@@ -155,11 +163,36 @@ async function startSession(port: number): Promise<void> {
   if (!isOpen) throw new Error(`session refused ${/ERR_\w+/.exec(answer)?.[0] ?? 'without an answer'}`);
 }
 
+const SHARED_HOSTS: string[] = Object.values(SHARED);
+/** Clients of the shared tenant have addresses that no attacker has, too. */
+const askShared = (host: string, wanted: Wanted) =>
+  ask(host, wanted, kept, `127.0.4.${10 + SHARED_HOSTS.indexOf(host)}`);
+
+/** Signs somebody in at the provider; returns the cookies of the session. */
+async function signIn(): Promise<string> {
+  const redirected = { status: 302, expected: () => true };
+  const begun = begunBy(await askShared(SHARED.signIn, { ...redirected, path: '/', headers: NAVIGATION }));
+  const path = callbackPath(begun.nonce, begun.state);
+  const headers = { ...NAVIGATION, cookie: begun.cookie };
+  const { 'set-cookie': cookies = [] } = await askShared(SHARED.signIn, { ...redirected, path, headers });
+  return cookiesOf(cookies.filter((cookie) => !cookie.includes('Max-Age=0')));
+}
+
+let session: Promise<string> | null = null;
+
+async function askSignedIn(): Promise<IncomingHttpHeaders> {
+  session ??= signIn();
+  session.catch(() => {
+    session = null;
+  });
+  return askShared(SHARED.signIn, { ...echo(), headers: { cookie: await session } });
+}
+
 interface Kind {
   kind: string;
   besideAttackers?: boolean;
   everyMs: number;
-  ask(host: string): Promise<void>;
+  ask(host: string): Promise<unknown>;
 }
 
 const KINDS: Kind[] = [
@@ -176,6 +209,11 @@ const KINDS: Kind[] = [
   },
   { kind: 'agent, a new session each, at the session port', everyMs: 1000, ask: () => comeOnline(sessionPort) },
   { kind: 'agent, a new session each, at the HTTPS port', everyMs: 1000, ask: () => comeOnline(httpsPort) },
+  { kind: 'shared tenant: http-request', everyMs: 500, ask: () => askShared(SHARED.asking, echo()) },
+  { kind: 'shared tenant: find-replace in 64 KiB', everyMs: 1000, ask: () => askShared(SHARED.searching, upload()) },
+  { kind: 'shared tenant: a client that is signed in', everyMs: 500, ask: askSignedIn },
+  { kind: 'shared tenant: a client that signs in', everyMs: 1000, ask: signIn },
+  { kind: 'shared tenant: beside a hung upstream', everyMs: 250, ask: () => askShared(SHARED.besideHung, echo()) },
 ];
 
 const lateness = monitorEventLoopDelay();
@@ -189,7 +227,7 @@ process.stdout.write(`${JSON.stringify({ kinds, lateP99: lateness.percentile(99)
 async function visit({ kind, besideAttackers = false, everyMs, ask }: Kind): Promise<VisitsOfKind> {
   const times: number[] = [];
   const failures: Record<string, number> = {};
-  const asked: Promise<void>[] = [];
+  const asked: Promise<unknown>[] = [];
   const one = async (host: string) => {
     const from = performance.now();
     try {

@@ -10,6 +10,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import type { Channel } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
+import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { TestEdge } from '../support/edge.ts';
 import { processResources } from '../support/process-resources.ts';
 import { StreamChannel } from '../support/stream-channel.ts';
@@ -36,26 +37,64 @@ const edge = await TestEdge.start({
 const webhook = { type: 'verify-webhook', config: { provider: 'github', secret: 'x' } };
 const answered = () => connect({ port: answering, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
 /** Answers each request with something that never ends. */
-const begun = (first: string, piece: string) => () => {
-  const upstream: Duplex = new Duplex({
-    read() {},
-    write(_chunk, _encoding, done) {
-      upstream.push(`HTTP/1.1 200 OK\r\n${first}`);
-      for (let sent = 0; sent < 15; sent += 1) setTimeout(() => upstream.push(piece), 30 * sent);
-      done();
-    },
-  });
-  return upstream;
-};
+const begun =
+  (first: string, piece: string | Buffer, pieces = 15, status = '200 OK') =>
+  () => {
+    const upstream: Duplex = new Duplex({
+      read() {},
+      write(_chunk, _encoding, done) {
+        upstream.push(`HTTP/1.1 ${status}\r\n${first}`);
+        for (let sent = 0; sent < pieces; sent += 1) setTimeout(() => upstream.push(piece), 30 * sent);
+        done();
+      },
+    });
+    return upstream;
+  };
+const upgraded = begun('', '', 0, '101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
 const beginning = begun('', `X-Much: ${'x'.repeat(4000)}\r\n`);
 const message = begun('Content-Type: text/event-stream\r\n\r\ndata: ', 'x'.repeat(4000));
-const replace = { type: 'sse-find-replace', config: { replacements: [{ from: 'y', to: 'z' }] } };
+const replacements = { replacements: [{ from: 'y', to: 'z' }] };
+const replace = { type: 'sse-find-replace', config: replacements };
+const search = (side: string) => ({ type: `${side}-body-find-replace`, config: replacements });
+/** Answers in chunks of one byte, without an end. */
+const crumbs = begun('Transfer-Encoding: chunked\r\n\r\n', '1\r\nx\r\n'.repeat(8000));
+/** Texts made of many small ones, a tree of small lists, and short texts cut out of long ones. */
+const texts = Object.entries({
+  ascii: `\${req.url.query}`,
+  joined: `\${${Array.from({ length: 20 }, (_, at) => `req.url.query.substring(${at * 20}, ${at * 20 + 15})`).join(' + ')}}`,
+  tree: `\${json.decode('[' + req.url.query.replace('a', '[],') + '[]]')}`,
+  cut: `\${req.url.query.replace('a', 'bc').substring(0, 20)}`,
+}).map(([name, value]) => ({ [name]: value }));
+const large = Object.fromEntries(
+  Array.from({ length: 10 }, (_, at) => [`x-${at}`, `\${req.url.query.replace('a', '${at}')}`]),
+);
 const endpoints = [
   ['silent', () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }), {}],
   ['beginning', beginning, {}],
   ['answering', answered, {}],
   ['message', message, { policy: { on_event_stream_message: [{ actions: [replace] }] } }],
   ['webhook', answered, { policy: { on_http_request: [{ actions: [webhook] }] } }],
+  ['crumb', crumbs, { policy: { on_http_response: [{ actions: [search('response')] }] } }],
+  [
+    'variable',
+    answered,
+    { policy: { on_http_request: [{ actions: [{ type: 'set-vars', config: { vars: texts } }, webhook] }] } },
+  ],
+  [
+    'header',
+    () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }),
+    { policy: { on_http_request: [{ actions: [{ type: 'add-headers', config: { headers: large } }] }] } },
+  ],
+  [
+    'parsed',
+    () => new Duplex({ read() {}, write() {}, highWaterMark: 1 }),
+    {
+      policy: {
+        on_http_request: [{ expressions: ["'b' in req.url.query_params"], actions: [{ type: 'deny' }] }],
+      },
+    },
+  ],
+  ['upgraded', upgraded, {}],
 ] as const;
 /** They stand in for the streams of agents, which count what they hold. */
 const upstreams = new Set<Duplex>();
@@ -63,6 +102,9 @@ for (const [name, open, options] of endpoints) {
   for (const protocol of ['http', 'https'] as const) {
     const host = `${name}${protocol === 'https' ? 's' : ''}.localhost`;
     const endpoint = await edge.serve(host, () => {}, { protocol, ...options });
+    if ('policy' in options) {
+      Object.assign(endpoint, { policy: compilePolicy(JSON.stringify(options.policy), protocol) });
+    }
     endpoint.open = () => {
       const upstream = open();
       upstreams.add(upstream);

@@ -353,6 +353,41 @@ const FILLINGS: Filling[] = [
     pieces: () => [`${head('GET /', 'message')}\r\n`],
   },
   {
+    name: 'responses in pieces of one byte that policies read',
+    connections: 100,
+    host: 'crumb',
+    pieces: () => [`${head('GET /', 'crumb')}\r\n`],
+  },
+  {
+    name: 'variables of requests that wait',
+    connections: 300,
+    host: 'variable',
+    pieces: () => [
+      `${head(`POST /?${'a'.repeat(600)}`, 'variable', 'X-Hub-Signature-256: sha256=00\r\nContent-Length: 9\r\n')}\r\n`,
+    ],
+  },
+  {
+    name: 'headers of 60 KiB that a policy adds to requests that wait for the upstream',
+    connections: 300,
+    host: 'header',
+    pieces: () => [`${head(`GET /?${'a'.repeat(6000)}`, 'header')}\r\n`],
+  },
+  {
+    name: 'requests with 10,000 parameters, which a policy has read, that wait for the upstream',
+    connections: 300,
+    host: 'parsed',
+    pieces: () => [`${head(`GET /?${'a&'.repeat(10_000)}`, 'parsed')}\r\n`],
+  },
+  {
+    name: 'connections that have become WebSockets, with heads of 60 KiB',
+    connections: 500,
+    host: 'upgraded',
+    eachKib: 10,
+    pieces: () => [
+      `${head('GET /', 'upgraded', 'Connection: Upgrade\r\nUpgrade: websocket\r\n')}${times(15, (at) => `X-${at}: ${'x'.repeat(4000)}\r\n`).join('')}\r\n`,
+    ],
+  },
+  {
     name: 'bodies in pieces of one byte that policies read',
     connections: 20,
     host: 'webhook',

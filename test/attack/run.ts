@@ -13,19 +13,23 @@ import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { AgentProcess } from '../support/agent-process.ts';
+import { issueCertificate } from '../support/certificates.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { processResources } from '../support/process-resources.ts';
 import type { AttackResult, Target } from './attack.ts';
 import type { Order } from './attackers.ts';
 import type { Visit, Visited } from './honest-clients.ts';
-import { attackReport, isWithstood, type Outcome } from './report.ts';
-import { brokenUpstream, honestUpstream } from './upstreams.ts';
+import { attackReport, faultsOf, type Outcome } from './report.ts';
+import { hungUpstream, identityProvider, issuerOf, sharedTunnels } from './shared-tenant.ts';
+import { amazon, brokenUpstream, honestUpstream } from './upstreams.ts';
 
 const HEAP_MIB = 256;
 const DESCRIPTORS = '256';
 /** Honest clients alone, to compare with. */
 const QUIET_SECONDS = 15;
 const HONEST = ['honest-1.localhost', 'honest-2.localhost'];
+/** As many as `tenants:` attacks have; the first one carries out all others. */
+const HOSTILE_TENANTS = 4;
 const BROKEN = 'broken.localhost';
 const REPORT = 'test/attack/last-run.md';
 const PAGE = 'docs/reliability.md';
@@ -57,36 +61,77 @@ async function main(args: string[]): Promise<number> {
   const report = attackReport(outcome);
   process.stdout.write(`\n${report}\n`);
   if (values.report) writeReport(report);
-  return isWithstood(outcome) ? 0 : 1;
+  return faultsOf(outcome).length === 0 ? 0 : 1;
 }
 
 async function attack(minutes: number, only: string, descriptors: number, trace: boolean): Promise<Outcome> {
   const folder = mkdtempSync(join(tmpdir(), 'attack-'));
   const ends: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
   try {
-    let authtoken = '';
+    const authtokens: string[] = [];
+    let sharedAuthtoken = '';
     let joinSecret = '';
+    // What attackers get of the certificate authorities of the public internet.
+    const authority = await issueCertificate({ subject: 'CN=public', ca: true });
+    const names = ['127.0.0.1', 'sns.us-east-1.amazonaws.com'];
+    const issued = await issueCertificate({ subject: 'CN=server', names, issuer: authority });
+    const serverPair = { cert: issued.certificatePem, key: issued.privateKeyPem };
+    const authorities = join(folder, 'public.pem');
+    writeFileSync(authorities, authority.certificatePem);
+    const servers = {
+      honest: await listening(honestUpstream()),
+      broken: await listening(brokenUpstream()),
+      hung: await listening(hungUpstream()),
+      provider: await listening(identityProvider(serverPair)),
+      amazon: await listening(amazon(serverPair)),
+    };
+    ends.unshift(
+      ...Object.values(servers).map(
+        ({ server }) =>
+          () =>
+            server.close(),
+      ),
+    );
+    const preloaded = new URL('amazon.js', import.meta.url);
     const gateway = await GatewayProcess.start(
       folder,
       // As its service has it on one core.
-      { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB} --v8-pool-size=1` },
+      {
+        NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB} --v8-pool-size=1 --import=${preloaded.href}`,
+        AMAZON_PORT: String(servers.amazon.port),
+        NODE_EXTRA_CA_CERTS: authorities,
+        // Servers of attackers are on this machine.
+        GATEWAY_POLICY_NETWORKS: '127.0.0.0/8',
+      },
       {
         launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${descriptors}`],
         prepare: (store) => {
-          authtoken = issueCredential(store, { acl: [], owner_id: null, description: 'hostile tenant' }).token;
+          const tenant = (name: string) => {
+            const owner = { id: store.ids.next('bot'), created_at: store.now(), name, active: true };
+            store.botUsers.insert(owner);
+            return issueCredential(store, { acl: [], owner_id: owner.id, description: name }).token;
+          };
+          for (let at = 0; at < HOSTILE_TENANTS; at++) authtokens.push(tenant(`hostile tenant ${at}`));
+          sharedAuthtoken = tenant('shared tenant');
           const key = EnrolmentKeyCreate.parse({ site: '*.hostile.localhost' });
           joinSecret = createEnrolmentKey(store, gatewayDomains('localhost'), key).secret;
         },
       },
     );
     ends.unshift(() => gateway.kill());
-    const [honest, broken] = [await listening(honestUpstream()), await listening(brokenUpstream())];
-    ends.unshift(
-      () => honest.server.close(),
-      () => broken.server.close(),
-    );
-    const agents = HONEST.map((host) => startAgent(folder, gateway, host, honest.port));
-    agents.push(startAgent(folder, gateway, BROKEN, broken.port));
+    const { authtoken: honestAuthtoken } = gateway;
+    const device = (name: string, authtoken: string, ...tunnels: GivenTunnel[]) =>
+      startAgent(join(folder, name), gateway, authtoken, tunnels);
+    const agents = HONEST.map((domain) => device(domain, honestAuthtoken, { domain, port: servers.honest.port }));
+    agents.push(device(BROKEN, honestAuthtoken, { domain: BROKEN, port: servers.broken.port }));
+    const places = {
+      upstreamPort: servers.honest.port,
+      hungPort: servers.hung.port,
+      issuer: issuerOf(servers.provider.server),
+    };
+    sharedTunnels(places).forEach((tunnels, at) => {
+      agents.push(device(`shared-${at}`, sharedAuthtoken, ...tunnels));
+    });
     ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
     // Ctrl-C ends this program at once.
     const children = [gateway.process, ...agents].map(({ child }) => child);
@@ -117,12 +162,15 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
       sessionPort,
       host: HONEST[0] ?? '',
       brokenHost: BROKEN,
-      authtoken,
+      authtoken: authtokens[0] ?? '',
+      authtokens,
+      serverPair,
+      authority: authority.certificatePem,
       joinSecret,
     };
     const pid = gateway.process.child.pid;
     const gatewayExit = once(gateway.process.child, 'exit').then(([code, signal]) => String(code ?? signal));
-    const attackers = program('attackers', { target, only } satisfies Order);
+    const attackers = program('attackers', { target, only, trace } satisfies Order);
     const printed = text(attackers.stdout as NodeJS.ReadableStream);
     const watch = watchResources(pid);
     const underAttack = await Promise.race([
@@ -142,6 +190,7 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
     return {
       date: new Date().toISOString().slice(0, 10),
       minutes,
+      only,
       heapMib: HEAP_MIB,
       descriptors,
       quiet,
@@ -156,18 +205,36 @@ async function attack(minutes: number, only: string, descriptors: number, trace:
   }
 }
 
-function startAgent(folder: string, gateway: GatewayProcess, domain: string, port: number): AgentProcess {
-  const device = join(folder, domain);
-  persistTunnels(device, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}:${gateway.httpsPort}` }]);
-  return AgentProcess.start(device, {
-    NGROK_AUTHTOKEN: gateway.authtoken,
+interface GivenTunnel {
+  domain: string;
+  /** Of its upstream. */
+  port: number;
+  policy?: Record<string, unknown>;
+}
+
+/** An agent with these tunnels. */
+function startAgent(
+  folder: string,
+  gateway: GatewayProcess,
+  authtoken: string,
+  tunnels: readonly GivenTunnel[],
+): AgentProcess {
+  const persisted = tunnels.map(({ domain, port, policy }) => ({
+    domain,
+    forwards_to: `localhost:${port}`,
+    url: `https://${domain}:${gateway.httpsPort}`,
+    ...(policy && { policy }),
+  }));
+  persistTunnels(folder, persisted);
+  return AgentProcess.start(folder, {
+    NGROK_AUTHTOKEN: authtoken,
     NGROK_SERVER_ADDR: gateway.sessionAddress,
     NGROK_CA_CERT: gateway.caFile,
     DEFAULT_POLICIES: fileURLToPath(new URL('../../defaults/policies.json', import.meta.url)),
   });
 }
 
-async function listening(server: Server): Promise<{ server: Server; port: number }> {
+async function listening<S extends Server>(server: S): Promise<{ server: S; port: number }> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return { server, port: (server.address() as AddressInfo).port };
@@ -212,11 +279,13 @@ function watchResources(pid: number | undefined): { peaks: Outcome['peaks']; sto
   const from = { at: performance.now(), ...coreTime(pid) };
   const peaks = { rssMib: 0, descriptors: 0 };
   const timer = setInterval(() => {
-    // The process may have ended.
-    if (!existsSync(`/proc/${pid}/fd`)) return;
-    const { rssMib, fds } = processResources(pid);
-    peaks.rssMib = Math.max(peaks.rssMib, Math.round(rssMib));
-    peaks.descriptors = Math.max(peaks.descriptors, fds);
+    try {
+      const { rssMib, fds } = processResources(pid);
+      peaks.rssMib = Math.max(peaks.rssMib, Math.round(rssMib));
+      peaks.descriptors = Math.max(peaks.descriptors, fds);
+    } catch {
+      // The process has ended, which the run notices.
+    }
   }, 500);
   return {
     peaks,

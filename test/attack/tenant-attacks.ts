@@ -2,30 +2,27 @@ import { randomBytes } from 'node:crypto';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
 import { ProtocolAgent } from '../support/protocol-agent.ts';
 import { type Attack, held, type Life, openTls, repeat, type Target } from './attack.ts';
+import { ANSWER, bind, onRequest } from './hostile-endpoint.ts';
 
 const COSTLY = 'costly.localhost';
 const DRIPPING = 'dripping.localhost';
 const MANY_BINDINGS = `{"Id":"b","Proto":"https","Opts":{},"Extra":{"Bindings":[${'1,'.repeat(520_000)}1]}}`;
 const SMALL_POLICIES = 30;
 
-const bind = (agent: ProtocolAgent, proto: string, opts: object) =>
-  agent.call(StreamType.bind, JSON.stringify({ Id: '', Proto: proto, Opts: opts, Extra: { PoolingEnabled: true } }));
-
-const policy = (...rules: object[]) => JSON.stringify({ on_http_request: rules });
 const EXPRESSIONS = [
   'lists.range(900).all(a, lists.range(900).all(b, [[1, 2], [3], [4, [5]]].flatten().reverse().size() > 0))',
   'lists.range(2000).map(a, lists.range(2000).slice(0, 1000)).flatten().size() > 0',
 ];
-const COSTLY_POLICY = policy(
+const COSTLY_POLICY = onRequest(
   ...EXPRESSIONS.map((expression) => ({
     expressions: [expression],
     actions: [{ type: 'add-headers', config: { headers: { x: 'y' } } }],
   })),
-  { actions: [{ type: 'custom-response', config: { status_code: 200, body: 'x' } }] },
+  ANSWER,
 );
 /** Rules that take long to compile: each pattern is another one. */
 const LARGE_POLICY = (seed: number) =>
-  policy(
+  onRequest(
     ...Array.from({ length: 100 }, (_, index) => ({
       expressions: [`req.url.path.matches('^/(a|b${seed}x${index}){1,50}[^/]*(c|d)+$')`],
       actions: [{ type: 'deny', config: { status_code: 403 } }],

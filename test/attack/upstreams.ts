@@ -1,6 +1,8 @@
 import { createServer as createHttpServer } from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import { createServer, type Server, type Socket } from 'node:net';
 import { type Attack, openTls, repeat } from './attack.ts';
+import type { KeyPair } from './costly-certificates.ts';
 
 /** The upstream of the honest agents: `/bytes/<n>`, `/wait/<ms>`; otherwise it echoes path and length of the body. */
 export function honestUpstream(): Server {
@@ -45,6 +47,14 @@ export function brokenUpstream(): Server {
     socket.on('error', () => {});
     socket.on('data', () => BREAKS[count++ % BREAKS.length]?.(socket));
   });
+}
+
+/** Milliseconds after which a server at the other end of the internet answers. */
+const FAR_MS = 50;
+
+/** Stands in for Amazon's message service: it has none of the documents that attackers make the gateway ask for. */
+export function amazon({ cert, key }: KeyPair): HttpsServer {
+  return createHttpsServer({ cert, key }, (_req, res) => void setTimeout(() => res.writeHead(404).end(), FAR_MS));
 }
 
 /** Clients of the broken upstream. */

@@ -28,3 +28,15 @@ it('gateway health exits with 0 when the gateway is alive, else with 3', async (
     stderr: expect.stringContaining('gateway unreachable'),
   });
 });
+
+it('commands reach a gateway whose load balancer is on this machine', async () => {
+  const folder = temporaryFolder();
+  const balanced = { GATEWAY_LOAD_BALANCERS: '127.0.0.1' };
+  const gateway = await GatewayProcess.start(folder, balanced);
+  onTestFinished(() => gateway.kill());
+  const env = { ...balanced, GATEWAY_HTTPS_PORT: String(gateway.httpsPort) };
+  expect(await deviceAgent(['gateway', 'health'], folder, env)).toMatchObject({ code: 0, stdout: 'alive\n' });
+  expect(await deviceAgent(['gateway', 'devices'], folder, env)).toMatchObject({ code: 0 });
+  const { stdout } = await deviceAgent(['gateway', 'doctor'], folder, env);
+  expect(stdout).toContain(`the gateway runs and answers at 127.0.0.1:${gateway.httpsPort}`);
+});

@@ -10,6 +10,8 @@ it('the compose file of several gateways has valid settings, the same but for th
     expect(balancer).toContain(`server ${name} ${nodeAddress}`);
     return same;
   });
-  expect(new Set(loaded.map((each) => JSON.stringify({ ...each, dataDir: '' }))).size).toBe(1);
+  expect(
+    new Set(loaded.map((each) => JSON.stringify({ ...each, dataDir: '', texts: {}, settingsFile: '' }))).size,
+  ).toBe(1);
   expect(loaded[0]?.databaseUrl).toBe('postgres://gateway:secret@database/gateway');
 });

@@ -24,7 +24,12 @@ const agent = new Metrics({
   traffic: () => new TrafficTotals(),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
 });
-const gateway = new GatewayMetrics({ live: nothingOnline, counters: new EdgeCounters(), store });
+const gateway = new GatewayMetrics({
+  live: nothingOnline,
+  counters: new EdgeCounters(),
+  store,
+  conditions: async () => [],
+});
 const exported = [agent, gateway].flatMap(({ registry }) => registry.getMetricsAsArray());
 /** What Prometheus adds to the metrics of a target. */
 const OF_PROMETHEUS = ['up'];

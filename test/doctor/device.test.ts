@@ -288,7 +288,7 @@ describe('check of the upstreams', () => {
       failure(/^127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the upstream/),
       failure(/^8\.8\.8\.8:53: upstream not allowed/, /AGENT_ALLOW_UPSTREAMS/),
       failure(/^https:\/\/127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the upstream/),
-      failure(/^https:\/\/127\.0\.0\.1:\d+: TLS failed \(wrong version number\)$/, /to http:\/\//),
+      failure(/^https:\/\/127\.0\.0\.1:\d+ does not speak TLS$/, /to http:\/\//),
       failure(/^localhost:\d+ closes connections without an answer to HTTP/, /tunnels change/),
     ]);
     expect(upstreamAdvice('ERR_AGENT_UPSTREAM_UNKNOWN')).toMatch(/^check the name/);

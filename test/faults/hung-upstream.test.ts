@@ -1,16 +1,20 @@
 import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import ngrok from '@ngrok/ngrok';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { Device } from '../agent/device.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { CHOSEN_CONNECTOR } from '../support/connectors.ts';
-import { listening } from '../support/loopback.ts';
+import { agentSettings, getPublic } from '../support/gateway.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
+import { freePort, listening, serving } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { processResources } from '../support/process-resources.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
-import { sharedFolder } from '../support/temporary-folder.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { rounds } from './rounds.ts';
 
@@ -139,7 +143,10 @@ it('an upstream that never closes takes nothing from other tunnels for long, whe
   // With the SDK, the agent owns the upstream's connections once it is known to hang.
   expect(Math.max(...later)).toBeLessThan(20_000);
   if (CHOSEN_CONNECTOR === 'sdk') {
-    expect(await upstreamState()).toBe('hangs');
+    await until(async () => (await upstreamState()) === 'hangs', 'the agent to notice', {
+      withinMs: 60_000,
+      everyMs: 500,
+    });
     expect(logged('upstream keeps connections open that clients have left')).toBe(true);
   }
   for (const socket of held) socket.destroy();
@@ -149,4 +156,77 @@ it('an upstream that never closes takes nothing from other tunnels for long, whe
   });
   await until(() => resources().fds < before.fds + 40, 'the descriptors', { withinMs: 90_000, everyMs: 500 });
   expect(resources().rssMib).toBeLessThan(warmMib + MAX_GROWTH_MIB);
+});
+
+/** Connections that a session can carry in the next test. */
+const PLACES = rounds({ short: 250, full: 500 });
+const OTHER_SESSIONS = 8;
+/** For so long, clients of the hung upstreams come and leave; most of them are refused. */
+const REFUSED_MS = rounds({ short: 15_000, full: 60_000 });
+
+it('no other tunnel notices upstreams that never close, beside many sessions of the same authtoken', {
+  timeout: 120_000 + 2 * REFUSED_MS,
+  ...unless(NO_LINUX),
+}, async () => {
+  const folder = temporaryFolder();
+  const tcpPort = await freePort();
+  const gateway = await GatewayProcess.start(folder, {
+    GATEWAY_MAX_STREAMS: String(PLACES),
+    GATEWAY_TCP_PORTS: `${tcpPort}-${tcpPort}`,
+  });
+  onTestFinished(() => gateway.kill());
+  const silent = await serving(createServer({ allowHalfOpen: true }, (socket) => void socket.on('error', () => {})));
+  // Each request needs a connection of its own.
+  const closing = await serving(
+    createHttpServer((_req, res) => void res.writeHead(200, { connection: 'close' }).end('served')),
+  );
+  for (let at = 0; at < OTHER_SESSIONS; at++) {
+    const builder = new ngrok.SessionBuilder().authtoken(gateway.authtoken).serverAddr(gateway.sessionAddress);
+    const session = await builder.caCert(Buffer.from(gateway.sessionCa)).connect();
+    onTestFinished(() => session.close());
+    await session.httpEndpoint().domain(`other-${at}.localhost`).listenAndForward(`http://127.0.0.1:${closing}`);
+  }
+  const agent = AgentProcess.inTest(temporaryFolder(), agentSettings(gateway));
+  const api = await agent.ready();
+  for (const tunnel of [
+    { domain: 'silent.localhost', forwards_to: silent },
+    { domain: 'heads.localhost', forwards_to: (hung.address() as AddressInfo).port },
+    { domain: 'through.localhost', protocol: 'tls', forwards_to: silent },
+    { protocol: 'tcp', forwards_to: silent },
+    { domain: 'honest.localhost', forwards_to: closing },
+  ]) {
+    const options = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(tunnel) };
+    expect((await fetch(`${api}/tunnels`, options)).status).toBe(200);
+  }
+
+  const { httpsPort: port, sessionCa: ca } = gateway;
+  const askAndLeaveAt = async (name: string, headers = '') => {
+    const client =
+      name === 'tcp'
+        ? connect(tcpPort, '127.0.0.1')
+        : connectTls({ host: '127.0.0.1', port, servername: `${name}.localhost`, ca });
+    client.on('error', () => {}).write(`GET / HTTP/1.1\r\nHost: ${name}.localhost\r\n${headers}\r\n`);
+    // Those who are refused at the tcp port get a reset.
+    const isAnswered = once(client, 'data').catch(() => {});
+    await Promise.race([isAnswered, new Promise((resolve) => client.once('close', resolve)), delay(2_000)]);
+    client.destroy();
+  };
+  let isOver = false;
+  /** The statuses that clients of an upstream get which answers. */
+  const ask = async (host: string) => {
+    const statuses = new Set<number | undefined>();
+    for (; !isOver; await delay(50))
+      statuses.add((await getPublic(gateway, `https://${host}.localhost:${port}/`)).status);
+    return [...statuses];
+  };
+  const asking = Promise.all(['honest', 'other-0'].map(ask));
+  const crowd = (name: string, headers?: string) =>
+    Promise.all(Array.from({ length: PLACES }, () => askAndLeaveAt(name, headers)));
+  for (const from = performance.now(); performance.now() - from < REFUSED_MS; ) {
+    for (const name of ['tcp', 'through', 'silent', 'heads']) await crowd(name);
+    await crowd('heads', WAVES[1]);
+  }
+  isOver = true;
+  expect(await asking).toEqual([[200], [200]]);
+  expect(gateway.process.lines.filter(({ msg }) => msg.includes('session ended'))).toEqual([]);
 });

@@ -44,6 +44,7 @@ function mainThread(pid: number | undefined): { wakes: number; cpuMs: number } {
   return { wakes: Number(wakes), cpuMs: Number(onCpu) / 1e6 };
 }
 
+const ANSWER = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n';
 /** At least one batch of upstream checks. */
 const WATCHED_SECONDS = rounds({ short: 16, full: 60 });
 const TUNNELS = 100;
@@ -59,7 +60,7 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
   // One for each tunnel: addresses of the loopback.
   const upstreams = createServer((socket) => {
     checks += 1;
-    socket.on('error', () => {}).end();
+    socket.on('error', () => {}).once('data', () => socket.end(ANSWER));
   }).listen(0, '0.0.0.0');
   await once(upstreams, 'listening');
   const { port } = upstreams.address() as AddressInfo;
@@ -78,7 +79,13 @@ it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twic
     return { connector, agent: AgentProcess.start(folder, { ...env, AGENT_CONNECTOR: connector }) };
   });
   try {
-    for (const { agent } of agents) await agent.ready();
+    const apis = await Promise.all(agents.map(({ agent }) => agent.ready()));
+    // The first check of each is more than a connection, and comes early when somebody looks.
+    const areChecked = async (api: string) => {
+      const tunnels = (await (await fetch(`${api}/tunnels`)).json()) as { upstream: { state: string } }[];
+      return tunnels.every(({ upstream }) => upstream.state === 'answers');
+    };
+    for (const api of apis) await until(() => areChecked(api), 'the first checks', { withinMs: 60_000, everyMs: 500 });
     checks = 0;
     // By then, nothing of the start is left to do.
     await until(() => checks >= TUNNELS / 2, 'a batch of checks by each agent', { withinMs: 60_000, everyMs: 100 });

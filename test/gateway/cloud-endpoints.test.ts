@@ -462,3 +462,39 @@ it.each(['kept.example.com', '*.kept.example.net'])(
     expect((await remove()).status).toBe(204);
   },
 );
+
+describe('a policy that relies on what the gateway does not have', () => {
+  const rule = (expression: string) => ({ expressions: [expression], actions: [{ type: 'deny' }] });
+  const signIn = (config: object) => ({ actions: [{ type: 'gateway-sign-in', config }] });
+  const send = (...rules: object[]) =>
+    api.call('POST', '/endpoints', {
+      url: `https://${freshName()}`,
+      traffic_policy: JSON.stringify({ on_http_request: [...rules, { actions: [answer('hello')] }] }),
+    });
+
+  it.each([
+    ['a person', signIn({ people: ['nobody@example.com'] }), /config\.people: nobody@example\.com may not come in/],
+    ['a group', signIn({ groups: ['nobodies'] }), /config\.groups: nobodies let nobody in/],
+    ['a location', rule("conn.geo.country_code != 'DE'"), /locations of addresses.*GATEWAY_GEO_DATABASE/],
+    ['a location, in full', rule("conn.client_ip.geo.location.city == ''"), /GATEWAY_GEO_DATABASE/],
+    ['a network', rule('conn.client_ip.as.number == 1'), /networks of addresses.*GATEWAY_ASN_DATABASE/],
+  ])('is accepted with a warning about %s', async (_, broken, warning) => {
+    const { status, body } = await send(broken);
+    expect([status, body.policy_warnings]).toEqual([201, [expect.stringMatching(warning)]]);
+    const read = await api.call('GET', `/endpoints/${body.id}`);
+    expect(read.body).not.toHaveProperty('policy_warnings');
+    const { traffic_policy } = read.body;
+    const changed = await api.call('PATCH', `/endpoints/${body.id}`, { traffic_policy });
+    expect(changed.body.policy_warnings).toEqual([expect.stringMatching(warning)]);
+  });
+
+  it('is accepted without a warning when they are there', async () => {
+    await api.call('POST', '/people', { email: 'here@example.com', name: 'Here', groups: ['family'] });
+    const { body } = await send(
+      signIn({ people: ['Here@example.com'], groups: ['family'] }),
+      rule("conn.client_ip == ''"),
+    );
+    expect(body).toMatchObject({ type: 'cloud' });
+    expect(body).not.toHaveProperty('policy_warnings');
+  });
+});

@@ -3,10 +3,13 @@ import type { AddressInfo } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connectors/sdk/sdk-error.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { ManagementClient } from '../../src/management/client.ts';
-import { enrolmentKey } from '../support/enrolment.ts';
+import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
+import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
 import { listening } from '../support/loopback.ts';
 import { recordingLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -109,6 +112,35 @@ describe('an authtoken', () => {
       expect.objectContaining({ ...agent, msg: 'endpoint refused', code: 'ERR_NGROK_319', times: 1 }),
     ]);
     expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
+  });
+
+  it('of a revoked device is refused with its name in the log, and not counted for alerts', async () => {
+    const { log, lines } = recordingLog();
+    const other = await startTestGateway({ log });
+    onTestFinished(() => other.close());
+    const { secret } = await enrolmentKey(other);
+    const [api, raw] = [await managementClientOf(other), await GatewayClient.of(other)];
+    const joined = await raw.call('POST', '/enrolments', { install_key: installKey(), secret, name: 'cabinet-7' });
+    const { authtoken, device_id } = joined.body as { authtoken: string; device_id: string };
+    const { token } = await other.store.database.write(() => issueApiKey(other.store, {}));
+    const refusals = async () => {
+      const metrics = await fetchTrusting({ ca: other.sessionCa })(`${other.apiUrl}/metrics`, {
+        method: 'GET',
+        headers: { authorization: `Bearer ${token}` },
+        redirect: 'manual',
+        signal: AbortSignal.timeout(5000),
+      });
+      return (await metrics.text()).match(/^device_agent_gateway_sessions_refused_total.*$/gm);
+    };
+    await api.devices.rotate(device_id);
+    expect(await codeOf(connect(authtoken, other))).toBe('ERR_NGROK_107');
+    const counted = ['device_agent_gateway_sessions_refused_total{code="ERR_NGROK_107"} 1'];
+    expect(await refusals()).toEqual(counted);
+    await api.devices.revoke(device_id);
+    for (let i = 0; i < 2; i++) expect(await codeOf(connect(authtoken, other))).toBe('ERR_NGROK_107');
+    expect(await refusals()).toEqual(counted);
+    const facts = { msg: 'agent refused', device: device_id, name: 'cabinet-7', code: 'ERR_NGROK_107', times: 1 };
+    expect(lines.filter(({ msg }) => msg === 'agent refused')).toEqual([expect.objectContaining(facts)]);
   });
 });
 
@@ -347,6 +379,10 @@ describe('endpoints and sessions online', () => {
     await client.tunnelSessions.update(id);
     await all;
     expect(called.sort()).toEqual(['restart', 'stop', 'update']);
+    const { items } = await client.auditEvents.list({ filters: { type: 'agent_command' } });
+    expect(items.map(({ object_id, by, after }) => [object_id, by.slice(0, 3), after?.command])).toEqual(
+      ['update', 'restart', 'stop'].map((command) => [id, 'ak_', command]),
+    );
     await expect(client.tunnelSessions.stop('ts_32ELFiDEVP0MLVPxhqpmwXCxldd')).rejects.toMatchObject({ status: 404 });
   });
 });

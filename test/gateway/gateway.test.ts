@@ -139,7 +139,8 @@ describe('the gateway', () => {
       onTestFinished(() => void attacker.socket.destroy());
       attacker.send(...requests);
     }
-    await until(() => held === 500, 'attackers hold all connections');
+    // The last tenth is for other endpoints.
+    await until(() => held >= 450, 'attackers hold all connections that one endpoint may have');
     for (const host of ['door.localhost', 'cam.localhost']) {
       const answers = Array.from({ length: 10 }, () => getPublic(gateway, `https://${host}:${gateway.httpsPort}/`));
       expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(10).fill(200));

@@ -86,6 +86,29 @@ it('the client is who the load balancer says, on every port, and nobody else is 
   expect(await clientOver(from(gateway.httpPort, '127.0.0.1'), 'a.localhost')).toBe('127.0.0.1');
 });
 
+it.each([
+  ['behind a balancer that passes on mapped addresses', { balancers: cidrList([BALANCER]) }],
+  ['on ports for IPv4 and IPv6', { host: '::' }],
+])('a client with IPv4 has its IPv4 address, for policies and in logs: %s', async (_where, options) => {
+  const gateway = await startTestGateway(options);
+  onTestFinished(() => gateway.close());
+  const upstream = await startHttpService(({ headers }, res) => void res.end(String(headers['x-forwarded-for'])));
+  onTestFinished(() => upstream.close());
+  const isBalanced = 'balancers' in options;
+  const clientIp = isBalanced ? CLIENT.clientIp : '127.0.0.1';
+  const session = await agentSession(gateway, `127.0.0.1:${gateway.sessionPort}`).connect();
+  const allow = { type: 'restrict-ips', config: { allow: [`${clientIp}/32`] } };
+  const policy = JSON.stringify({ on_http_request: [{ actions: [allow] }] });
+  const listener = await session.httpEndpoint().domain('a.localhost').trafficPolicy(policy).listen();
+  listener.forward(upstream.url).catch(() => {});
+  const mapped = { ...CLIENT, clientIp: `::ffff:${CLIENT.clientIp}`, serverIp: `::ffff:${CLIENT.serverIp}` };
+  const { httpsPort } = gateway;
+  const connection = isBalanced ? balanced(httpsPort, proxyHeader(2, mapped)) : from(httpsPort, clientIp);
+  expect(await clientOver(secure(connection, gateway, 'a.localhost'), 'a.localhost')).toBe(clientIp);
+  const [agent] = [...gateway.sessions.sessions];
+  expect(agent?.address).toBe('127.0.0.1');
+});
+
 it('a policy sees the client of a tcp endpoint, and its bytes are all that the upstream gets', async () => {
   const { gateway } = await setUp();
   const received: string[] = [];

@@ -211,6 +211,27 @@ describe('a share link', () => {
     expect((await browser().visit(`${url}/c`)).status).toBe(200);
   });
 
+  it('is opened at the host and path that the client has asked for, after url-rewrite', async () => {
+    const rewrite = { type: 'url-rewrite', config: { from: '.*', to: 'https://other.localhost/inner' } };
+    const url = await endpoint([{ actions: [rewrite, ...share().actions] }, SEES_COOKIES]);
+    const { link } = await linkTo(url);
+    const jo = browser();
+    expect((await jo.visit(link)).body).toContain(`shared ${new URL(url).hostname} with you`);
+    expect(await jo.follow(await press(jo, link))).toMatchObject({ status: 200, body: 'cookies: false' });
+  });
+
+  it('leaves its cookie to no other policy of the name, and no policy sees it', async () => {
+    const url = await endpoint();
+    const { link } = await linkTo(url);
+    const jo = browser();
+    await press(jo, link);
+    const { body } = await api.call('GET', '/endpoints');
+    const { id } = (body.endpoints as { id: string; url: string }[]).find((each) => each.url === url) ?? { id: '' };
+    const next = answer(`cookies: \${'cookie' in req.headers} \${size(req.cookies)}`);
+    expect((await api.call('PATCH', `/endpoints/${id}`, { traffic_policy: policyOf(next) })).status).toBe(200);
+    expect(await jo.visit(url)).toMatchObject({ status: 200, body: 'cookies: false 0' });
+  });
+
   it('is refused with 429 after many attempts from one address', async () => {
     const url = await endpoint();
     const guess = () => browser().visit(`${url}/ngrok/share/guess`);

@@ -4,11 +4,12 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, it, onTestFinished } from 'vitest';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSettings } from '../support/gateway.ts';
+import { agentSettings, getPublic, startTestGateway } from '../support/gateway.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { NO_POSTGRES, PostgresServer } from '../support/postgres-server.ts';
@@ -62,6 +63,7 @@ it('a gateway moves to PostgreSQL, goes on while that is away, is replaced by an
   await server.kill();
   expect(await reserve('away')).toEqual({ status: 503, retryAfter: '5', code: 'ERR_NGROK_700' });
   expect(await isServed()).toBe(true);
+  expect((await command(first, env, 'doctor', '--json')).stdout).toContain('so all changes are rejected: ');
   // Authenticates agents by its copy.
   await gateway.restart();
   await until(isServed, 'the tunnel without PostgreSQL', { everyMs: 50 });
@@ -167,3 +169,20 @@ it(
     );
   },
 );
+
+it('the metrics say when the shared database cannot be used', unless(NO_POSTGRES), async () => {
+  const server = await PostgresServer.start();
+  onTestFinished(() => server.end());
+  const gateway = await startTestGateway({ databaseUrl: server.url(), encryptionKey: KEY });
+  onTestFinished(() => gateway.close());
+  const { token } = await gateway.store.database.write(() => issueApiKey(gateway.store, {}));
+  const isAway = async () => {
+    const { body } = await getPublic(gateway, `${gateway.apiUrl}/metrics`, { authorization: `Bearer ${token}` });
+    return /^device_agent_gateway_condition\{condition="shared_database"\} (.*)$/m.exec(body)?.[1];
+  };
+  expect(await isAway()).toBe('0');
+  await server.kill();
+  await until(async () => (await isAway()) === '1', 'the metric without it', { everyMs: 50 });
+  await server.restart();
+  await until(async () => (await isAway()) === '0', 'the metric afterwards', { everyMs: 50 });
+});

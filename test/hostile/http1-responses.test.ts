@@ -1,9 +1,11 @@
+import { Agent } from 'node:http';
 import { createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
 import { type ResponseEvents, ResponseParser } from '../../src/gateway/edge/upstreams/response-parser.ts';
 import { collect, TestEdge } from '../support/edge.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
+import { ask } from '../support/http-request.ts';
 
 const INTERIM = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n';
 
@@ -103,5 +105,61 @@ it('whatever an upstream sends, each request gets its own response', { timeout: 
       expect(isOpen ? read(rest, 'GET').status : rest.length).toBe(isOpen ? 404 : 0);
     }),
     fuzz(60),
+  );
+});
+
+/** Parts of responses, right ones and such as devices send. */
+const PARTS = [
+  ...[
+    'HTTP/1.1 200 OK\r\n',
+    'HTTP/1.1 200 OK\n',
+    'HTTP/1.0 200\r\n',
+    'HTTP/1.1  999 X\r\n',
+    'ICY 200 OK\n',
+    '\r\n',
+    '\n',
+  ],
+  ...['Content-Length: 5\r\n', 'Content-Length: 5, 5\n', 'Content-Length : 3\r\n', ' Content-Length: 9\r\n'],
+  ...['Transfer-Encoding: chunked\r\n', 'Transfer-Encoding:\n chunked\n', 'Transfer-Encoding: identity\r\n'],
+  ...[
+    'X-A: 1\rX-B: 2\r\n',
+    'X-A: a\n  b\n',
+    'X(A): 1\n',
+    'none\n',
+    ': 1\r\n',
+    'X-A: a\0\x01b\r\n',
+    'Connection: close\n',
+  ],
+  ...['hello', '5\r\nhello\r\n', '5\nhello\n', '0\r\n\r\n', '0\n\n', '0\r\n', '5 ;x\n', 'HTTP/1.1 204 No\r\n\r\n'],
+  ...['HTTP/1.1 103 Early\n\n', 'HTTP/1.1 404 Not\r\nContent-Length: 0\r\n\r\n'],
+];
+
+it('whatever an upstream sends, clients read one valid response, and the next one is theirs', {
+  timeout: FUZZ_MS,
+}, async () => {
+  const edge = await TestEdge.start();
+  onTestFinished(() => edge.close());
+  let bytes = '';
+  const upstream = createServer((socket) => {
+    socket.on('error', () => {});
+    socket.once('data', () => socket.end(bytes, 'latin1'));
+  });
+  await edge.serveRaw('h', upstream);
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.constantFrom(...PARTS), { maxLength: 12 }), fc.boolean(), async (parts, begun) => {
+      bytes = `${begun ? 'HTTP/1.1 200 OK\n' : ''}${parts.join('')}`;
+      // Node's client, which parses strictly.
+      const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+      const failure = await ask(edge.httpPort, 'h', { agent }).then(
+        () => null,
+        ({ code }: NodeJS.ErrnoException) => code,
+      );
+      const next = await ask(edge.httpPort, 'unknown', { agent });
+      agent.destroy();
+      // The gateway resets the connection of a response that is incomplete.
+      expect(failure === null || failure === 'ECONNRESET').toBe(true);
+      expect([next.status, next.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200']);
+    }),
+    fuzz(150),
   );
 });

@@ -1,6 +1,6 @@
 import { describe, it } from 'vitest';
 import { readablePath } from '../../src/agent/api/inspection/exchange-filter.ts';
-import { maskTextStepwise } from '../../src/agent/inspector/masking/mask-text.ts';
+import { maskTarget, maskTextStepwise } from '../../src/agent/inspector/masking/mask-text.ts';
 import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
 import { BODY_LIMITS } from '../../src/agent-protocol/rpc.ts';
 import { parseStorableJson } from '../../src/gateway/api/json-object-body.ts';
@@ -51,10 +51,18 @@ const fields = (name: string, value: string, times: number) =>
 function mailgun(body: string): unknown {
   const webhook: Webhook = {
     ...{ method: 'POST', url: 'https://a/', body: Buffer.from(body), contentType: 'application/json' },
-    ...{ secret: 'a', nowMs: 0, header: () => '', fetch: async () => Buffer.alloc(0), note: () => {} },
+    ...{ secret: 'a', nowMs: 0, header: () => '', note: () => {} },
+    signingKey: () => Promise.reject(new Error('there is none')),
     measured: (work) => work(),
   };
   return verifierOf('mailgun')?.(webhook);
+}
+
+/** JSON in strings in JSON, until it is as long. */
+function deepJson(length: number): string {
+  let text = '{"a":"b"}';
+  while (text.length < length) text = JSON.stringify([text, text]);
+  return text;
 }
 
 let version = 0;
@@ -271,6 +279,33 @@ const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
     ['data of one event', () => maskTextStepwise(fill('data:\n', BODY), EVENTS)],
     ['data of many events', () => maskTextStepwise(fill('data:a\n\n', BODY / 4), EVENTS)],
     ['lines of events', () => maskTextStepwise(fill('\n', BODY / 4), EVENTS)],
+    ['strings of JSON that may contain something', () => maskTextStepwise(fill('"a=:bcdefgh",', BODY / 4), null)],
+    ['JSON in JSON in JSON', () => maskTextStepwise(deepJson(BODY / 8), 'application/json')],
+    ['a string that contains JSON', () => maskTextStepwise(JSON.stringify(fill('{"a":"b"},', BODY / 4)), null)],
+    ['base64 of JSON', () => maskTextStepwise(JSON.stringify(`eyJ${fill('ab', BODY / 2)}`), null)],
+    ['names and values', () => maskTextStepwise(fill('{"name":"password","value":', BODY), null)],
+    ['values and names', () => maskTextStepwise(fill('"value":"a","name":"', BODY), null)],
+    ['one long value of many', () => maskTextStepwise(fill('"value":"', BODY), null)],
+    ['elements that do not end', () => maskTextStepwise(fill('<password>', BODY), 'application/xml')],
+    ['elements that do not begin', () => maskTextStepwise(fill('<a ', BODY), 'application/xml')],
+    ['attributes', () => maskTextStepwise(`<a ${fill(' name="a" value=', BODY)}>`, 'text/html')],
+    [
+      'attributes of one tag',
+      () => maskTextStepwise(fill(`<a ${' name="pin" value="1"'.repeat(300)}>`, BODY), 'text/html'),
+    ],
+    ['pairs', () => maskTextStepwise(fill('password=a1 ', BODY), 'text/plain')],
+    ['pairs without values', () => maskTextStepwise(fill('password: ', BODY), 'text/plain')],
+    ['quotes in pairs', () => maskTextStepwise(fill("password='\\", BODY), 'text/plain')],
+    ['one long name', () => maskTextStepwise(`${fill('a', BODY)}=1`, 'text/plain')],
+    ['names with dots', () => maskTextStepwise(fill('a.b-', BODY), 'text/plain')],
+    ['beginnings of tokens', () => maskTextStepwise(fill('eyJabcdefgh.', BODY), 'text/plain')],
+    ['other beginnings of tokens', () => maskTextStepwise(fill('Bearer aaaaaaaa ', BODY), 'text/plain')],
+    ['beginnings of keys', () => maskTextStepwise(fill('-----BEGIN PRIVATE KEY-----', BODY), 'text/plain')],
+    ['digits', () => maskTextStepwise(fill('1234 ', BODY), 'text/plain')],
+    ['encoded parameters', () => maskTextStepwise(fill('?a=%3D', BODY / 4), 'text/plain')],
+    ['fields with encoded content', () => maskTextStepwise(fill('a=%3Ab:cdefgh&', BODY / 4), FORM)],
+    ['one field with encoded content', () => maskTextStepwise(`a=${fill('%25', BODY)}`, FORM)],
+    ['an encoded target', () => maskTarget(`/?a=${fill('%253Da', HEADERS)}`)],
     ['a path', () => maskUrl(`/?${fill('%41&', HEADERS)}`)],
     ['a readable path', () => readablePath(fill('%41&', HEADERS))],
   ],

@@ -151,6 +151,23 @@ const workflows = {
     const target = { webhook: { url: 'https://events.example.com/hook' } };
     await crud(client.eventDestinations, { target }, { description: 'second' });
     const destination = await client.eventDestinations.create({ target });
+    const { database, eventDeliveries, refusedEvents } = server.store;
+    const event = {
+      id: 'evt_1',
+      created_at: '',
+      type: 'a.v0',
+      before: null,
+      after: null,
+      from_address: null,
+      by: null,
+    };
+    await database.write(() => eventDeliveries.refused(destination.id, event, 'status 400'));
+    const [refused] = (await client.eventDestinations.listRefusedEvents(destination.id)).items;
+    expect(refused).toMatchObject({ event_id: 'evt_1', reason: 'status 400', sending: false });
+    await client.eventDestinations.sendAgain(destination.id, { refused_event_ids: [refused?.id ?? ''] });
+    for await (const each of client.eventDestinations.allRefusedEvents(destination.id)) expect(each.sending).toBe(true);
+    const { delivery } = await client.eventDestinations.letGo(destination.id);
+    expect([delivery?.refused, refusedEvents.countOf(destination.id)]).toEqual([0, 0]);
     const sources = [{ type: 'domain_created.v0' }];
     await crud(client.eventSubscriptions, { sources, destination_ids: [destination.id] }, { description: 'second' });
     const { id } = await client.eventSubscriptions.create({ sources });

@@ -35,6 +35,14 @@ async function serve(answer: RequestListener): Promise<string> {
 const clientOf = (baseUrl: string, pem = ca.caPem) =>
   new ManagementClient({ baseUrl, apiKey: 'key_1', ca: pem, retries: 0, timeoutMs: 500 });
 
+it('connects to the address that it is given, wherever the name in the URL leads', async () => {
+  const pair = await ca.issue(['api.gateway.test']);
+  const port = await serving(createServer(pair, (req, res) => res.end(req.headers.host)));
+  const send = fetchTrusting({ ca: ca.caPem, address: { host: '127.0.0.1', port } });
+  const request = { method: 'GET', headers: {}, redirect: 'manual', signal: AbortSignal.timeout(20_000) } as const;
+  expect(await (await send('https://api.gateway.test/', request)).text()).toBe('api.gateway.test');
+});
+
 describe('a client with its own CA', () => {
   it('reads and writes below localhost without the system’s resolver', async () => {
     const received: [IncomingMessage, string][] = [];

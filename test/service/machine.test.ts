@@ -201,7 +201,7 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     expect((await machine.deviceAgent('gateway', 'api-key', 'create')).stderr).toContain(
       '/var/lib/device-agent-gateway',
     );
-    expect((await machine.deviceAgent('gateway', 'backup', '/tmp/copy.db')).code).toBe(0);
+    expect((await machine.deviceAgent('gateway', 'backup', '/tmp/backup.tar.gz')).code).toBe(0);
     const owners = await machine.run('sh', '-c', 'stat -c %U /var/lib/device-agent-gateway/gateway/* | sort -u');
     expect(owners.stdout).toBe('device-agent-gateway\n');
     const { findings } = JSON.parse((await machine.deviceAgent('gateway', 'doctor', '--json')).stdout);
@@ -209,10 +209,39 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     expect(sound.map(({ check }: { check: string }) => check)).toEqual(
       expect.arrayContaining(['service', 'settings', 'data-folder', 'database', 'ca', 'ports', 'certificates']),
     );
+    const ca = await machine.run('cat', '/var/lib/device-agent-gateway/gateway/ca.pem');
+    await machine.run('cp', '/var/lib/device-agent-gateway/gateway/encryption.key', '/tmp/kept.key');
     const purge = (...args: string[]) => machine.deviceAgent('service', 'uninstall', '--gateway', '--purge', ...args);
     expect(await purge()).toMatchObject({ code: 2, stderr: expect.stringMatching(/certificate authority.*add --yes/) });
     expect((await machine.run('ls', '/var/lib/device-agent-gateway/gateway/ca-key.pem')).code).toBe(0);
     expect((await purge('--yes')).code).toBe(0);
     expect((await machine.run('ls', '/var/lib/device-agent-gateway')).code).not.toBe(0);
+
+    // As on another machine.
+    await install();
+    const restored = await machine.deviceAgent(
+      'gateway',
+      'restore',
+      '/tmp/backup.tar.gz',
+      '--key-file',
+      '/tmp/kept.key',
+    );
+    expect(restored).toMatchObject({ code: 0, stderr: expect.stringContaining('is restored into') });
+    expect((await install()).stdout).toContain('is running and starts at boot');
+    await eventually(
+      async () => (await gateway('StatusText')).startsWith('serving on port 443, agents at connect.gateway.lan'),
+      'the restored gateway serves',
+    );
+    expect((await machine.run('cat', '/var/lib/device-agent-gateway/gateway/ca.pem')).stdout).toBe(ca.stdout);
+    await machine.run('systemctl', 'stop', 'device-agent-gateway');
+    const over = await machine.deviceAgent('gateway', 'restore', '/tmp/backup.tar.gz');
+    expect(over).toMatchObject({
+      code: 0,
+      stderr: expect.stringMatching(/What it replaces is in .*is restored into/s),
+    });
+    expect((await machine.run('systemctl', 'start', 'device-agent-gateway')).code).toBe(0);
+    const files = 'stat -c %U /var/lib/device-agent-gateway/gateway/* | sort -u';
+    expect((await machine.run('sh', '-c', files)).stdout).toBe('device-agent-gateway\n');
+    expect((await purge('--yes')).code).toBe(0);
   });
 });

@@ -62,7 +62,8 @@ export async function setUpApi(
   const inspection = new InspectionApi({
     tunnels,
     inspector,
-    connect: (forwardsTo) => connectUpstream(parseUpstream(forwardsTo), { guard, verifyTls: true, connectMs: 2_000 }),
+    connect: ({ forwards_to }) =>
+      connectUpstream(parseUpstream(forwards_to), { guard, verifyTls: true, connectMs: 2_000 }),
     version: '1.2.3',
     clock: systemClock,
   });

@@ -19,6 +19,8 @@ interface IssueOptions {
   issuer?: Issued;
   notBefore?: Date;
   notAfter?: Date;
+  /** SubjectPublicKeyInfo in DER instead of that of the key that is made; nobody can sign with it then. */
+  publicKey?: Uint8Array<ArrayBuffer>;
 }
 
 /** Issues a certificate for a test: self-signed without an issuer. */
@@ -43,7 +45,7 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
     issuer: issuer?.certificate.subject ?? subject,
     notBefore: options.notBefore ?? new Date('2026-01-01T00:00:00Z'),
     notAfter: options.notAfter ?? new Date('2036-01-01T00:00:00Z'),
-    publicKey: keys.publicKey,
+    publicKey: options.publicKey ?? keys.publicKey,
     signingKey: (issuer?.keys ?? keys).privateKey,
     signingAlgorithm: ALGORITHM,
     extensions,

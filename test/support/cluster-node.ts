@@ -1,5 +1,5 @@
-import { onTestFinished } from 'vitest';
 import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
+import { closeOnce } from './close-once.ts';
 import { freePorts } from './free-ports.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
@@ -16,11 +16,6 @@ export async function startClusterNode(databaseUrl: string, host = '127.0.0.1'):
     tcpPorts: { first: 20_000, last: 20_999 },
     log: silentLog,
   });
-  let isOpen = true;
-  const close = async () => {
-    if (isOpen) await gateway.close();
-    isOpen = false;
-  };
-  onTestFinished(close);
+  const close = closeOnce(() => gateway.close());
   return { ...gateway, close };
 }

@@ -158,6 +158,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       needs_approval: true,
       tcp_ports: null,
       own_names_only: false,
+      internal_names: false,
       labels: { place: text },
     };
     store.enrolmentKeys.insert(invite);
@@ -170,11 +171,13 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       enrolment_key_id: invite.id,
       install_hash: randomBytes(32),
       credential_id: status === 'enrolled' ? authtoken.id : null,
+      former_credential_id: null,
       generation: 0,
       issued_generation: 0,
       status,
       tcp_ports: null,
       own_names_only: false,
+      internal_names: false,
       kept_rules: [],
       labels: { place: text },
       online: false,
@@ -201,6 +204,16 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     const destination = { ...row('ed'), id, ...store.eventDestinations.sealed({ kind: 'file', name: 'audit' }, id) };
     store.eventDestinations.insert(destination);
     store.eventDeliveries.begin(destination);
+    const refused = {
+      id: change.id,
+      type: text,
+      created_at: now,
+      before: null,
+      after: null,
+      from_address: null,
+      by: null,
+    };
+    store.eventDeliveries.refused(id, refused, text);
     store.eventDeliveries.failed(id, now, text);
     const subscription = { ...row('esb'), sources: [text], destination_ids: [id] };
     store.eventSubscriptions.insert(subscription);

@@ -76,6 +76,10 @@ export class DirectEndpoint implements GatewayEndpoint {
 
 /** Endpoints that tests put online. */
 export class Directory extends EventEmitter {
+  uploadLost(): null {
+    return null;
+  }
+
   readonly byHost = new Map<string, GatewayEndpoint>();
   lookup(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
     const endpoint = this.byHost.get(host);
@@ -85,6 +89,9 @@ export class Directory extends EventEmitter {
     return this.lookup(scheme, host);
   }
   internal(): undefined {
+    return undefined;
+  }
+  another(): undefined {
     return undefined;
   }
 }

@@ -16,8 +16,8 @@ export interface ReceivedEvent {
   readonly body: string;
 }
 
-/** A status; `hang` answers nothing; `die` ends the connection; `forget` takes the event, but ends the connection. */
-export type Reaction = number | 'hang' | 'die' | 'forget';
+/** A status, or what answers with one; `hang` answers nothing; `die` ends the connection; `forget` takes the event, but ends the connection. */
+export type Reaction = number | ((res: ServerResponse) => void) | 'hang' | 'die' | 'forget';
 
 /** A server that webhooks are sent to. */
 export class EventReceiver {
@@ -75,7 +75,10 @@ export class EventReceiver {
     const event = { id: String(req.headers['webhook-id']), headers: req.headers, body };
     const reaction = this.react(event);
     if (reaction === 'hang') return;
-    if (reaction === 'forget' || Number(reaction) < 300) this.acknowledged.push(event);
+    if (typeof reaction === 'function') reaction(res);
+    const status = typeof reaction === 'function' ? res.statusCode : Number(reaction);
+    if (reaction === 'forget' || status < 300) this.acknowledged.push(event);
+    if (typeof reaction === 'function') return;
     if (typeof reaction === 'number') res.writeHead(reaction).end();
     else req.socket.destroy();
   }

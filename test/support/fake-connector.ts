@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type {
   Connector,
+  ConnectorEvents,
   Endpoint,
   EndpointEnd,
   EndpointRequest,
@@ -9,7 +10,7 @@ import type {
 import { ApiError } from '../../src/lib/errors.ts';
 
 /** An in-memory gateway, for behaviour that a real one cannot show on demand. */
-export class FakeConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
+export class FakeConnector extends EventEmitter<ConnectorEvents> implements Connector {
   status: SessionStatus = {
     state: 'connecting',
     since: new Date(),

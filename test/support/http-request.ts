@@ -18,6 +18,10 @@ export interface Ask {
   body?: string | Buffer;
   /** By default, a new connection. */
   agent?: Agent;
+  /** An address of this machine; another one is another client network. Left out: 127.0.0.1. */
+  localAddress?: string;
+  /** Ends the request, as a client that leaves. */
+  signal?: AbortSignal;
 }
 
 /** Sends a request to 127.0.0.1 with the given Host header. */
@@ -33,8 +37,9 @@ export async function askRaw(
   { path = '/', body, ...rest }: Ask = {},
 ): Promise<Omit<Answer, 'body'> & { body: Buffer }> {
   const res = await new Promise<IncomingMessage>((resolve, reject) => {
-    const { headers, method = body === undefined ? 'GET' : 'POST', agent = false } = rest;
-    request({ host: '127.0.0.1', port, path, method, agent, headers: { host, ...headers } }, resolve)
+    const { headers, method = body === undefined ? 'GET' : 'POST', agent = false, localAddress, signal } = rest;
+    const from = { host: '127.0.0.1', port, localAddress, signal };
+    request({ ...from, path, method, agent, headers: { host, ...headers } }, resolve)
       .on('error', reject)
       .end(body);
   });

@@ -23,7 +23,8 @@ export async function openHttp2(
   });
   await once(socket, 'secureConnect');
   if (socket.alpnProtocol !== 'h2') throw new Error(`${host} speaks ${socket.alpnProtocol}`);
-  const session = connect(`https://${host}`, { createConnection: () => socket });
+  // As browsers, it sends long heads; by default, Node does not.
+  const session = connect(`https://${host}`, { createConnection: () => socket, maxSendHeaderBlockLength: 1_048_576 });
   session.on('error', () => {});
   return session;
 }

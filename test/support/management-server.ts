@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Express } from 'express';
 import pino from 'pino';
 import { ipPolicyRules, RestrictedAddresses } from '../../src/gateway/access/ip-rules.ts';
 import {
@@ -12,6 +13,7 @@ import {
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
 import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
+import { type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
@@ -46,6 +48,8 @@ export interface Answer {
 export interface ManagementServer {
   /** Its URL. */
   url: string;
+  /** What answers there. */
+  app: Express;
   folder: string;
   store: Store;
   sightings: DeviceSightings;
@@ -73,6 +77,8 @@ export interface ManagementServerOptions {
   place?: Partial<GatewayPlace>;
   dnsServers?: readonly string[];
   wallClock?: () => number;
+  /** What conditions are read from; by default, nothing is wrong there. */
+  conditions?: Partial<ConditionSources>;
   /** Called to wake the certificate renewal. */
   wake?: () => void;
 }
@@ -94,12 +100,20 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const ports = { http: 80, https: 443 };
   const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased: null, log });
   const agents = { ...nothingOnline, revoke: async (what: Revocation) => void revoked.push(what), ...options.live };
+  const counters = new EdgeCounters();
+  const live = withStored(agents, () => cloudEndpoints.views());
+  const sources: ConditionSources = {
+    ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
+    ...{ databaseAway: () => null, hasDailyBackups: false },
+    ...options.conditions,
+  };
   const app = createManagementApi(
     {
       store,
-      counters: new EdgeCounters(),
+      counters,
+      conditions: () => presentConditions(sources),
       activity: options.activity ?? { note: () => {} },
-      live: withStored(agents, () => cloudEndpoints.views()),
+      live,
       cloudEndpoints,
       addresses: { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` },
       isRefused: restricted.refuses.bind(restricted),
@@ -141,6 +155,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return {
     url,
+    app,
     folder,
     store,
     sightings,

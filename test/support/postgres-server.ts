@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, readdirSync, rmSync } from 'node:fs';
+import { chownSync, cpSync, existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import pg from 'pg';
 import { freePorts } from './free-ports.ts';
@@ -21,6 +21,7 @@ export const NO_POSTGRES: Missing = POSTGRES_PROGRAMS === null ? 'PostgreSQL is 
 /** A PostgreSQL server of a test's own. Its port stays the same after restarts. */
 export class PostgresServer {
   #running: ChildProcess | null = null;
+  readonly #standbys: PostgresServer[] = [];
 
   private constructor(
     private readonly folder: string,
@@ -36,6 +37,19 @@ export class PostgresServer {
     const server = new PostgresServer(folder, (await freePorts(1)).first);
     await server.restart();
     return server;
+  }
+
+  /** A copy of it as it is now, that can only be read: a standby that stays behind. It ends with this one. */
+  async standby(): Promise<PostgresServer> {
+    await this.kill();
+    const folder = join(dirname(this.folder), `standby-${this.#standbys.length}`);
+    cpSync(this.folder, folder, { recursive: true, preserveTimestamps: true });
+    writeFileSync(join(folder, 'standby.signal'), '');
+    if (isRoot()) execFileSync('chown', ['-R', `${UNPRIVILEGED}:${UNPRIVILEGED}`, folder]);
+    const standby = new PostgresServer(folder, (await freePorts(1)).first);
+    this.#standbys.push(standby);
+    await Promise.all([this.restart(), standby.restart()]);
+    return standby;
   }
 
   get address(): string {
@@ -80,7 +94,7 @@ export class PostgresServer {
   }
 
   async end(): Promise<void> {
-    await this.kill();
+    await Promise.all([this, ...this.#standbys].map((server) => server.kill()));
     rmSync(dirname(this.folder), { recursive: true });
   }
 

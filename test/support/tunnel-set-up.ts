@@ -6,6 +6,7 @@ import { DurableFile } from '../../src/agent/tunnels/durable-file.ts';
 import { TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
 import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnels/tunnel-manager.ts';
 import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/tunnels/tunnels-file.ts';
+import { LocalhostResolver } from '../../src/agent/upstreams/localhost.ts';
 import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
@@ -30,7 +31,12 @@ export async function setUpTunnels({
   const socketFolder = folder ?? temporaryFolder();
   const path = join(socketFolder, 'tunnels.json');
   const store = new TunnelStore(adapter ?? new DurableFile({ path, codec: tunnelsCodec, log: silentLog }));
-  const guard = new UpstreamGuard(parseUpstreamRules('loopback,private,unix'));
+  // As on machines that know ::1 by this name, so that the SDK would get localhost.
+  const localhost = new LocalhostResolver(async () => [
+    { address: '127.0.0.1', family: 4 },
+    { address: '::1', family: 6 },
+  ]);
+  const guard = new UpstreamGuard(parseUpstreamRules('loopback,private,unix'), undefined, localhost);
   const dialer = new UpstreamDialer({ guard, log: silentLog, socketFolder, verifyTls: true, connectMs: 2_000 });
   const tunnels = new TunnelManager({
     connector,

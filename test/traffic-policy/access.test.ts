@@ -3,7 +3,9 @@ import {
   type AccessChoice,
   type AccessWay,
   accessOf,
+  admissionIn,
   withAccess,
+  withChosenAccess,
   withoutShareLinks,
   withShareLinks,
 } from '../../src/traffic-policy/access.ts';
@@ -85,6 +87,47 @@ describe('who may come in', () => {
     expect(accessOf(toTrafficPolicy(PolicyInput.parse(changed), 'http'))).toContain(
       choice === 'everyone' && JSON.stringify(expected).includes('deny') ? 'policy' : choice,
     );
+  });
+
+  it.each<[object, AccessChoice | null, object]>([
+    [{}, 'sign-in', requests(rule({ type: 'gateway-sign-in', config: { people: ['jo@example.com'] } }))],
+    [
+      requests(rule(ADDRESSES), rule({ type: 'gateway-sign-in', config: { groups: ['a'], auth_id: 'b' } }, HEADER)),
+      null,
+      requests(
+        rule(ADDRESSES),
+        rule({ type: 'gateway-sign-in', config: { people: ['jo@example.com'], auth_id: 'b' } }, HEADER),
+      ),
+    ],
+    [
+      { inbound: [rule({ type: 'gateway-sign-in' })] },
+      null,
+      { inbound: [rule({ type: 'gateway-sign-in', config: { people: ['jo@example.com'] } })] },
+    ],
+  ])(
+    '%j with the choice %s and one person becomes %j, and without people for all again',
+    (policy, choice, expected) => {
+      const changed = (before: object, people: string[], next = choice) =>
+        withChosenAccess(PolicyInput.parse(before), { choice: next, links: false, admitted: { people, groups: [] } })
+          .policy;
+      const listed = changed(policy, ['jo@example.com']);
+      expect(listed).toEqual(expected);
+      expect(admissionIn(listed)).toEqual({ everyone: false, emails: ['jo@example.com'], groups: [] });
+      const open = changed(listed, [], null);
+      expect(JSON.stringify(open)).toBe(
+        JSON.stringify(expected)
+          .replace(/"people":[^\]]+\],?/, '')
+          .replace(',"config":{}', ''),
+      );
+      expect(admissionIn(open)?.everyone).toBe(true);
+    },
+  );
+
+  it('a policy whose lists of people are wrong names nobody', () => {
+    for (const config of [{ people: 7 }, { groups: [] }]) {
+      expect(admissionIn(PolicyInput.parse(requests(rule({ type: 'gateway-sign-in', config }))))).toBeNull();
+    }
+    expect(admissionIn({})).toBeNull();
   });
 
   it('the choice of a certificate leaves a place for the CA, which the gateway refuses until it is filled', () => {

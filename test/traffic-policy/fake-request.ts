@@ -5,6 +5,7 @@ import type {
   PolicyResponse,
   PolicyTls,
 } from '../../src/traffic-policy/policy-subjects.ts';
+import { takeOwnCookies } from '../../src/traffic-policy/sign-in/sign-in-cookies.ts';
 
 export const ENDPOINT: PolicyEndpoint = {
   id: 'ep_1',
@@ -47,17 +48,22 @@ export interface FakeRequest {
 export function requestFor(fake: FakeRequest = {}): PolicyRequest {
   const { method = 'GET', target = '/', host = 'cam.example.com' } = fake;
   const { headers = [], connection = connectionFrom() } = fake;
+  const given = ['Host', host, ...headers];
   let body: Buffer = Buffer.from(fake.body ?? '');
   return {
     method,
     target,
     version: 'HTTP/1.1',
-    headers: ['Host', host, ...headers],
+    headers: given,
+    clientHost: host,
+    clientTarget: target,
+    ownCookies: takeOwnCookies(given),
     connection,
     endpoint: ENDPOINT,
     readBody: async (limit) => (body.length > limit ? null : body),
     replaceBody(replaced) {
       body = replaced;
+      return true;
     },
   };
 }

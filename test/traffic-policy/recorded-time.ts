@@ -10,6 +10,11 @@ export class RecordedTime extends ProcessorTime {
     super(1, systemClock);
   }
 
+  /** What clients take is counted here, too. */
+  override shareOf(): this {
+    return this;
+  }
+
   override run<T>(work: () => T): T {
     this.runs += 1;
     return super.run(work);

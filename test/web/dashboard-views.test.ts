@@ -140,6 +140,17 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.locator('.facts').getByText('Never online').waitFor();
   });
 
+  it('shows endpoints within the page beside the menu, and at least 14 letters of a URL in a line', async () => {
+    const { page } = await openDashboard(browser, gateway, 'endpoints', { viewport: { width: 800, height: 700 } });
+    const url = page.locator('tbody .url').first();
+    await url.waitFor();
+    for (const width of [800, 900, 1000]) {
+      await page.setViewportSize({ width, height: 700 });
+      expect([width, await page.evaluate(OVERFLOW)]).toEqual([width, 0]);
+      expect((await url.boundingBox())?.width, String(width)).toBeGreaterThan(100);
+    }
+  });
+
   it('runs nothing that texts contain, and has no serious accessibility problem, in any view', async () => {
     const { page, troubles } = await openDashboard(browser, gateway, '', { viewport: PHONE });
     const found: Record<string, string[]> = {};
@@ -206,7 +217,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.getByRole('textbox', { name: 'Traffic policy' }).fill('on_tcp_connect: 7');
     await button(page, 'Save').click();
     await page.locator('.notice.bad .code-line', { hasText: /^ERR_NGROK_\d+$/ }).waitFor();
-    await page.keyboard.press('Escape');
+    await button(page, 'Close').click();
     await link(page, 'Delete').click();
     await page.getByText('own.site.example.com:443 goes offline for all clients.').waitFor();
   });

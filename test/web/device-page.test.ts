@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
@@ -10,6 +11,7 @@ import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../suppor
 import { startHttpService } from '../support/http-service.ts';
 import { freePort, serving } from '../support/loopback.ts';
 import { unless } from '../support/requirements.ts';
+import { selfSigned } from '../support/self-signed.ts';
 import { sharedFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
@@ -118,6 +120,50 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     const focused = () => page.evaluate('document.activeElement.textContent');
     await until(async () => (await focused()) === 'Tunnels', 'the focus');
     expect(await (await call('GET', '/tunnels')).json()).toEqual([]);
+    expect(troubles).toEqual([]);
+  });
+
+  it('starts a tunnel with options, shows and resets them, and says at its field what is wrong with one', async () => {
+    const { page, troubles } = await openPage(browser, `${url}/#/start`);
+    const own = await selfSigned('CN=localhost');
+    const port = await serving(createSecureServer(own, (_request, response) => response.end('secure')));
+    const saved = async () => (await (await call('GET', '/tunnels/opt.localhost')).json()) as Record<string, unknown>;
+    await page.getByRole('textbox', { name: 'Domain' }).fill('opt.localhost');
+    expect(await page.getByLabel('Host header').isVisible()).toBe(false);
+    await page.getByText('More options').click();
+    expect(await page.getByLabel('CA file').count()).toBe(0);
+    await page.getByLabel('Forward to').fill(`https://localhost:${port}`);
+    await page.getByLabel('CA file').fill('camera.pem');
+    await page.getByLabel('Connections at a time').fill('0');
+    await page.getByText('More options').click();
+    await page.getByRole('button', { name: 'Start tunnel' }).click();
+    await page.getByText('Enter a whole number from 1 to 1,000.').waitFor();
+    await page.getByLabel('Connections at a time').fill('2');
+    await page.getByRole('button', { name: 'Start tunnel' }).click();
+    await page.getByText('must be an absolute path').waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
+    const caFile = join(folder, 'camera.pem');
+    writeFileSync(caFile, own.cert);
+    await page.getByLabel('CA file').fill(caFile);
+    await page.getByLabel('Redirects to').selectOption('Stay as they are');
+    await page.getByLabel('Lowest version of TLS').selectOption('1.3');
+    await page.getByRole('button', { name: 'Start tunnel' }).click();
+    const link = page.getByRole('link', { name: /^https:\/\/opt\.localhost/ });
+    expect(await status(page, (await link.getAttribute('href')) ?? '')).toBe(200);
+    const options = { max_connections: 2, rewrite_redirects: false, upstream_tls_min_version: '1.3' };
+    expect(await saved()).toMatchObject({ ...options, upstream_tls_ca_file: caFile });
+
+    await page.getByRole('link', { name: 'Change: opt' }).click();
+    expect(await page.getByLabel('Lowest version of TLS').inputValue()).toBe('1.3');
+    await page.getByLabel('Forward to').fill(await upstream());
+    await page.getByLabel('Connections at a time').fill('');
+    await page.getByLabel('Time to begin a response').fill('10m');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    const after = await saved();
+    expect(after).toMatchObject({ rewrite_redirects: false, response_timeout: '10m' });
+    for (const option of ['max_connections', 'upstream_tls_min_version', 'upstream_tls_ca_file'])
+      expect(after).not.toHaveProperty(option);
     expect(troubles).toEqual([]);
   });
 
@@ -367,7 +413,7 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     await second.getByRole('button', { name: 'Sign in' }).click();
     await second.getByText('You are signed out').waitFor({ state: 'detached' });
     expect(await second.getByLabel('Forward to').inputValue()).toBe('half-finished');
-    await second.keyboard.press('Escape');
+    await second.getByRole('button', { name: 'Close', exact: true }).click();
     await second.getByText('Live', { exact: true }).waitFor();
     await second.getByText('Sign out').first().click();
     await second.getByRole('button', { name: 'Sign out everywhere' }).click();

@@ -20,7 +20,7 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
   });
 
   beforeAll(async () => {
-    [browser, gateway] = await Promise.all([launchBrowser(), startTestGateway()]);
+    [browser, gateway] = await Promise.all([launchBrowser(), startTestGateway({ listApplications: true })]);
     page = (name, path = '/') => `https://${name}.localhost:${gateway.httpsPort}${path}`;
     const session = await agentSession(gateway).connect();
     const port = await listening(upstream);
@@ -187,7 +187,7 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
     await look();
     await choosePassword(tab);
     await look();
-    await tab.goto(page('cam'));
+    await tab.getByRole('link', { name: 'cam.localhost' }).click();
     await look();
     await tab.getByRole('link', { name: 'somebody else' }).click();
     await look();

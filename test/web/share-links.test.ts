@@ -1,5 +1,6 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { addPerson } from '../../src/gateway/sign-in/person-links.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { openDashboard } from '../support/dashboard.ts';
@@ -54,6 +55,11 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     expect(await editor.inputValue()).toContain(`guest:${password}`);
     expect(await seriousProblems(page)).toEqual([]);
     expect(await isWithinPhone(page)).toBe(true);
+    // Browsers close dialogs at a second Escape, whatever the page says to the first.
+    for (const _ of [1, 2, 3]) await page.keyboard.press('Escape');
+    await page.getByRole('status').filter({ hasText: 'Escape does not close this form' }).waitFor();
+    expect(await page.locator('.notice code').last().textContent()).toBe(password);
+    expect(await editor.inputValue()).toContain(`guest:${password}`);
     await page.getByRole('button', { name: 'Save policy' }).click();
     await page.getByRole('link', { name: 'A password' }).waitFor();
     const { page: client } = await openPage(browser, url, {
@@ -90,6 +96,28 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
     await page.getByRole('link', { name: 'A link', exact: true }).waitFor();
   });
 
+  it('are people and groups of the gateway that one writes, and sees again', async () => {
+    const { page, troubles } = await pageWith('listed');
+    await page.getByRole('link', { name: 'Everyone with the URL' }).click();
+    const editor = page.getByRole('textbox', { name: 'Traffic policy' });
+    await page.getByLabel('Who may come in', { exact: true }).selectOption('sign-in');
+    await page.getByLabel('People', { exact: true }).fill('jo@example.com\n\nann@example.com');
+    await page.getByLabel('Groups', { exact: true }).fill('family');
+    await until(async () => (await editor.inputValue()).includes('- family'), 'the group');
+    expect(await editor.inputValue()).toContain('- jo@example.com\n            - ann@example.com');
+    expect(await seriousProblems(page)).toEqual([]);
+    expect(await isWithinPhone(page)).toBe(true);
+    await page.getByRole('button', { name: 'Save policy' }).click();
+    const card = page.getByRole('listitem').filter({ has: page.getByRole('heading', { name: 'listed' }) });
+    await card.getByText('jo@example.com, ann@example.com may not come in: unknown to this gateway').waitFor();
+    await page.getByRole('link', { name: 'People who sign in' }).click();
+    await expect.poll(() => page.getByLabel('Groups', { exact: true }).inputValue()).toBe('family');
+    await page.getByLabel('People', { exact: true }).fill('');
+    await until(async () => !(await editor.inputValue()).includes('people'), 'the policy without people');
+    expect(await editor.inputValue()).toContain('- family');
+    expect(troubles).toEqual([]);
+  });
+
   it('changes with the first share link, which opens by its button, and which one sees and revokes', async () => {
     const { page, troubles, address } = await pageWith('shared');
     await page.getByRole('link', { name: 'Share: shared' }).click();
@@ -124,7 +152,68 @@ describe('who may come in to a tunnel', unless(NO_CHROMIUM), () => {
   });
 });
 
+describe('people who may come in, in the dashboard', unless(NO_CHROMIUM), () => {
+  it('are chosen among those of the gateway', async () => {
+    const [browser, gateway] = [await launchBrowser(), await startTestGateway()];
+    onTestFinished(async () => {
+      await browser.close();
+      await gateway.close();
+    });
+    await gateway.store.database.write(() => {
+      addPerson(gateway.store, { email: 'jo@example.com', name: 'Jo', groups: ['family'] });
+      addPerson(gateway.store, { email: 'ann@example.com', groups: ['family', 'staff'] });
+    });
+    const hello = { type: 'custom-response', config: { body: 'hello' } };
+    const traffic_policy = JSON.stringify({ on_http_request: [{ actions: [hello] }] });
+    const api = await GatewayClient.of(gateway);
+    const { body } = await api.call('POST', '/endpoints', { url: 'https://app.localhost', traffic_policy });
+    const { page, troubles } = await openDashboard(browser, gateway, `endpoints/${body.id}`, PHONE);
+    await page.getByRole('link', { name: 'Who may come in' }).click();
+    await page.getByLabel('Who may come in', { exact: true }).selectOption('sign-in');
+    await page.getByLabel('jo@example.com').check();
+    await page.getByLabel('staff').check();
+    const policy = page.getByRole('textbox', { name: 'Traffic policy' });
+    await until(async () => (await policy.inputValue()).includes('staff'), 'the policy');
+    expect(await seriousProblems(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth <= window.innerWidth')).toBe(true);
+    await page.getByRole('button', { name: 'Save policy' }).click();
+    const which = page.getByRole('definition').filter({ hasText: 'Group staff' });
+    await which.filter({ hasText: 'jo@example.com' }).waitFor();
+    await page.getByRole('link', { name: 'Who may come in' }).click();
+    await page.getByLabel('staff').uncheck();
+    await until(async () => !(await policy.inputValue()).includes('staff'), 'the policy without the group');
+    expect(await page.getByLabel('jo@example.com').isChecked()).toBe(true);
+    await page.getByRole('button', { name: 'Save policy' }).click();
+    await which.waitFor({ state: 'detached' });
+    const stored = (await api.call('GET', `/endpoints/${body.id}`)).body;
+    expect(stored.people).toEqual({ everyone: false, emails: ['jo@example.com'], groups: [] });
+    expect(troubles).toEqual([]);
+  });
+});
+
 describe('share links in the dashboard', unless(NO_CHROMIUM), () => {
+  it('are no way in to an internal endpoint, whose form says who reaches it', async () => {
+    const [browser, gateway] = [await launchBrowser(), await startTestGateway()];
+    onTestFinished(async () => {
+      await browser.close();
+      await gateway.close();
+    });
+    const traffic_policy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] });
+    const api = await GatewayClient.of(gateway);
+    const { body } = await api.call('POST', '/endpoints', { url: 'https://app.internal', traffic_policy });
+    const { page } = await openDashboard(browser, gateway, `endpoints/${body.id}`, PHONE);
+    await page.getByRole('link', { name: 'Who may come in' }).click();
+    await page.getByLabel('Who may come in', { exact: true }).selectOption('everyone');
+    await page.getByText('Everyone whom other endpoints forward here.', { exact: true }).waitFor();
+    expect(await page.getByText('Everyone with the URL').count()).toBe(0);
+    // Escape closes what nobody has filled in.
+    await page.getByRole('button', { name: 'Close', exact: true }).click();
+    await page.getByRole('link', { name: 'Who may come in' }).click();
+    await page.getByRole('dialog').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+  });
+
   it('are made on the page of an endpoint, whose access it says, then listed and revoked', async () => {
     const [browser, gateway] = [await launchBrowser(), await startTestGateway()];
     onTestFinished(async () => {

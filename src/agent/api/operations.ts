@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
+import { TLS_VERSIONS, TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { SHOWN_STATES, TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import { UPSTREAM_STATES } from '../upstreams/upstream-health.ts';
 import { querySchema, type Route } from './routes.ts';
@@ -45,6 +45,14 @@ const TunnelMembers = z.object({
   pooling: z.literal(true).optional(),
   metadata: z.string().optional(),
   proxy_proto: z.enum(['1', '2']).optional(),
+  max_connections: z.int().optional(),
+  response_timeout: z.string().optional(),
+  host_header: z.string().optional(),
+  rewrite_redirects: z.boolean().optional(),
+  upstream_tls_verify: z.boolean().optional(),
+  upstream_tls_ca_file: z.string().optional(),
+  upstream_tls_server_name: z.string().optional(),
+  upstream_tls_min_version: z.enum(TLS_VERSIONS).optional(),
 });
 
 /** A tunnel in the answer to the request that created it; its policy as it was sent. */
@@ -86,6 +94,10 @@ export const ListedTunnel = TunnelMembers.extend({
   status: z.enum(SHOWN_STATES),
   since: z.iso.datetime(),
   last_error: LastError,
+  policy_warnings: z.array(z.string()).optional().meta({
+    description:
+      'What is valid in its policy but probably a mistake; with the embedded gateway and the native connector.',
+  }),
   upstream: UpstreamReport,
   traffic: TrafficReport,
 });

@@ -1,5 +1,6 @@
 import type { Router } from 'express';
-import { optionsOf } from '../connectors/connector.ts';
+import { optionsOf, UPSTREAM_TLS } from '../connectors/connector.ts';
+import type { TunnelChange } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
@@ -20,6 +21,7 @@ export function tunnelsRouter(tunnels: TunnelManager, monitor: UpstreamChecks): 
       await monitor.refresh(tunnels.reports.health(view) ?? undefined);
       const ofUpstream = tunnels.reports.notice(view);
       if (ofUpstream !== null) notices.push(ofUpstream);
+      notices.push(...tunnels.reports.policyWarnings(view).map((warning) => `policy: ${warning}`));
       return presentCreated(view, notices.length > 0 ? notices.join('; ') : null);
     },
     getTunnel: async ({ req }) => {
@@ -29,11 +31,16 @@ export function tunnelsRouter(tunnels: TunnelManager, monitor: UpstreamChecks): 
     changeTunnel: async ({ body, req }) => {
       const view = tunnels.find(req.params.url_part);
       await tunnels.changes.change(view, body);
-      if (body.forwards_to) await monitor.refresh(tunnels.reports.health(view) ?? undefined);
+      if (isOfUpstream(body)) await monitor.refresh(tunnels.reports.health(view) ?? undefined);
       return presentDetail(view, tunnels);
     },
     deleteTunnel: ({ req }) => tunnels.remove(tunnels.find(req.params.url_part)),
   });
+}
+
+/** Whether a change is one of how the agent connects, so that what is known of the upstream counts no more. */
+function isOfUpstream(change: TunnelChange): boolean {
+  return ['forwards_to', 'host_header', ...UPSTREAM_TLS].some((member) => member in change);
 }
 
 function presentCreated({ tunnel }: TunnelView, notice: string | null): CreatedTunnel {
@@ -44,6 +51,7 @@ function presentCreated({ tunnel }: TunnelView, notice: string | null): CreatedT
 function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
   const { url, protocol, forwards_to, domain } = view.tunnel;
   const { state, since, lastError } = tunnels.reports.status(view);
+  const warnings = tunnels.reports.policyWarnings(view);
   return {
     url,
     url_part: tunnels.urlPartOf(view),
@@ -55,6 +63,7 @@ function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
     status: state,
     since: since.toISOString(),
     last_error: lastError,
+    ...(warnings.length > 0 && { policy_warnings: [...warnings] }),
     upstream: presentUpstream(view, tunnels),
     traffic: presentTraffic(view, tunnels),
   };

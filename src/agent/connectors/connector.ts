@@ -1,12 +1,123 @@
 import type { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
+import { isAbsolute } from 'node:path';
 import { z } from 'zod';
+import { UpstreamConfig } from '../../traffic-policy/action-config.ts';
 import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 
 /** ngrok's limit, in bytes of UTF-8. */
 const MAX_METADATA = 4096;
 
 const PROXY_VERSIONS = { '1': '1', '2': '2' } as const;
+
+/**
+ * What the gateway does for the upstream of an http tunnel: the agent sends it as the action gateway-upstream, which ngrok's
+ * network does not have. It can be changed later.
+ */
+export const UpstreamOptions = z.object({
+  max_connections: UpstreamConfig.shape.max_connections
+    .nullish()
+    .meta({ description: 'Connections to the upstream of an http tunnel at a time; further requests wait for one.' })
+    .transform(set)
+    .optional(),
+  host_header: UpstreamConfig.shape.host_header
+    .nullish()
+    .meta({
+      description:
+        'The Host that the upstream of an http tunnel gets: rewrite for its own address, or a name; by default, what clients ask for.',
+    })
+    .transform(set)
+    .optional(),
+  rewrite_redirects: UpstreamConfig.shape.rewrite_redirects
+    .nullish()
+    .meta({
+      description: 'Whether redirects of an http upstream to its own address lead to the tunnel; true by default.',
+    })
+    .transform(set)
+    .optional(),
+  response_timeout: z
+    .string({ error: 'must be a duration such as 90s, 10m or 1h' })
+    .superRefine((text, context) => {
+      const { error } = UpstreamConfig.shape.response_timeout.safeParse(text);
+      for (const { message } of error?.issues ?? []) context.addIssue({ code: 'custom', message });
+    })
+    .nullish()
+    .meta({
+      description:
+        'How long the upstream of an http tunnel may take to begin its response, such as 10m; 5m by default.',
+    })
+    .transform(set)
+    .optional(),
+});
+export type UpstreamOptions = z.output<typeof UpstreamOptions>;
+
+/** Versions of TLS that an upstream may be allowed to speak; those below 1.2 are weak. */
+export const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
+export type TlsVersion = (typeof TLS_VERSIONS)[number];
+
+/** How the agent connects to the https upstream of a tunnel; the gateway does not learn it. It can be changed later. */
+export const UpstreamTls = z.object({
+  upstream_tls_verify: z
+    .boolean({ error: 'must be true or false' })
+    .nullish()
+    .meta({
+      description:
+        'Whether the certificate of an https upstream is verified; by default, as AGENT_VERIFY_UPSTREAM_TLS says.',
+    })
+    .transform(set)
+    .optional(),
+  upstream_tls_ca_file: z
+    .string({ error: 'must be an absolute path' })
+    .refine((path) => isAbsolute(path) && !/\p{Cc}/u.test(path) && path.length <= 4096, 'must be an absolute path')
+    .nullish()
+    .meta({
+      description:
+        'File on this device with the CA certificates, as PEM, that an https upstream is verified with, instead of the usual ones.',
+    })
+    .transform(set)
+    .optional(),
+  upstream_tls_server_name: z
+    .string({ error: 'must be a hostname or an IP address' })
+    .max(253, 'must be a hostname or an IP address')
+    .regex(/^(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|[0-9a-f:]*:[0-9a-f:.]*)$/i, 'must be a hostname or an IP address')
+    .nullish()
+    .meta({
+      description:
+        "The name that an https upstream is asked for and that its certificate must have; by default, the upstream's host.",
+    })
+    .transform(set)
+    .optional(),
+  upstream_tls_min_version: z
+    .enum(TLS_VERSIONS, { error: `must be one of ${TLS_VERSIONS.join(', ')}` })
+    .nullish()
+    .meta({
+      description:
+        'The lowest version of TLS that an https upstream may speak; 1.2 by default. 1.0 and 1.1 also allow the ciphers, keys and handshakes of old devices, and are weak.',
+    })
+    .transform(set)
+    .optional(),
+});
+export type UpstreamTls = z.output<typeof UpstreamTls>;
+export const UPSTREAM_TLS = Object.keys(UpstreamTls.shape) as readonly (keyof UpstreamTls)[];
+
+/** The options of a tunnel that can be changed later. */
+export const ChangeableOptions = z.object({ ...UpstreamOptions.shape, ...UpstreamTls.shape });
+export type ChangeableOptions = z.output<typeof ChangeableOptions>;
+export const CHANGEABLE_OPTIONS = Object.keys(ChangeableOptions.shape) as readonly (keyof ChangeableOptions)[];
+
+/** Those of a stored tunnel that are set. */
+export function upstreamOptionsOf(tunnel: object): UpstreamOptions {
+  return setIn(UpstreamOptions.safeParse(tunnel).data);
+}
+
+/** Those of a stored tunnel that are set. */
+export function changeableOptionsOf(tunnel: object): ChangeableOptions {
+  return setIn(ChangeableOptions.safeParse(tunnel).data);
+}
+
+function setIn<T extends object>(options: T | undefined): Partial<T> {
+  return Object.fromEntries(Object.entries(options ?? {}).filter(([, value]) => value !== undefined)) as Partial<T>;
+}
 
 /** What an endpoint can ask for beside its address and its policy; members of `POST /tunnels`, where null counts as not sent. */
 export const EndpointOptions = z.object({
@@ -43,6 +154,7 @@ export const EndpointOptions = z.object({
     .meta({ description: 'Version of the PROXY header that starts each connection to the upstream.' })
     .transform((version) => set(version && PROXY_VERSIONS[version]))
     .optional(),
+  ...ChangeableOptions.shape,
 });
 export type EndpointOptions = z.output<typeof EndpointOptions>;
 
@@ -79,19 +191,36 @@ export interface ConnectionTraffic {
   closed(inOrder: boolean, by: ConnectionEnd): void;
 }
 
+/** The upstream accepts connections, but not as its tunnel needs them. */
+export class UpstreamFault extends Error {
+  /**
+   * @param summary what clients may read, without names and addresses; completes "its upstream …"
+   * @param advice what only the operator may read
+   */
+  constructor(
+    readonly summary: string,
+    readonly advice: string | null,
+    options?: ErrorOptions,
+  ) {
+    super(advice === null ? summary : `${summary}: ${advice}`, options);
+    this.name = 'UpstreamFault';
+  }
+}
+
 /** Where an endpoint's connections go. */
 export interface EndpointUpstream {
   /**
    * Makes one connection, which is checked; TLS is established where the upstream requires it.
    *
-   * @throws {Error} with the reason when the upstream is unreachable or not allowed
+   * @throws {Error} with the reason when the upstream is unreachable or not allowed, an {@link UpstreamFault} for clients too
    */
   connect(): Promise<Socket>;
   /** Call this for each connection, with what it carries; omitted when nobody looks. */
   observeConnection?(): ConnectionTraffic;
+  /** The gateway has refused a response of the upstream to a client, and says what is wrong with it. */
+  answerRefused?(reason: string): void;
   /**
-   * The address for a connector whose SDK connects on its own: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or
-   * `unix:/path`.
+   * The address for a connector whose SDK connects on its own: `http://…`, `tcp://host:port` or `unix:/path`.
    */
   address(): Promise<string>;
 }
@@ -133,6 +262,8 @@ export interface Endpoint {
   readonly url: string;
   /** Resolves when the endpoint ends without a call of close(); never rejects. */
   readonly ended: Promise<EndpointEnd>;
+  /** What the gateway takes for a mistake in its policy, which is valid; omitted: it does not say. */
+  readonly policyWarnings?: readonly string[];
   /**
    * Unbinds the endpoint at the gateway; once this resolves, the URL no longer answers.
    * If the gateway does not confirm in time, the whole session is replaced by a new one.
@@ -162,8 +293,15 @@ export interface SessionStatus {
   lastError: { code: string | null; message: string } | null;
 }
 
+export interface ConnectorEvents {
+  online: [];
+  offline: [];
+  /** The connector connects to upstreams without the agent, and could not connect to one for a client. */
+  dialFailed: [];
+}
+
 /** A connection to a gateway that reconnects automatically. */
-export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
+export interface Connector extends EventEmitter<ConnectorEvents> {
   /** Whether there is a session, so that endpoints can be bound. */
   readonly isOnline: boolean;
   readonly status: SessionStatus;

@@ -3,7 +3,7 @@ import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
+import type { Connector, ConnectorEvents, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
 import { isOffline, offline } from './gateway-error.ts';
 import type { GatewayLink, GatewaySession } from './gateway-link.ts';
 import { findRoute } from './route-watch.ts';
@@ -26,7 +26,7 @@ const MAX_BINDING = 16;
  * Keeps a session with a gateway, over the link that it is given, and a second one with another gateway where there are
  * several. Every endpoint is bound in both.
  */
-export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
+export class GatewayConnector extends EventEmitter<ConnectorEvents> implements Connector {
   #link: GatewayLink | null = null;
   #supervisor: SessionSupervisor | null = null;
   #second: SecondSession | null = null;

@@ -15,12 +15,16 @@ export interface GatewayLinkOptions {
   /** Null: the CA that signs the certificates of ngrok's cloud. */
   authorities: TrustedCas | null;
   proxies: ProxyRules;
-  /** Whether the SDK verifies the certificates of `https://` and `tls://` upstreams that it connects to. */
-  verifyUpstreamTls: boolean;
+  /** Called when the SDK could not connect to some upstream for a client; omitted: nobody looks. */
+  onDialFailed?: () => void;
+  /** Called when the operator of the gateway wants the agent to restart or stop; omitted: it says that it cannot. */
+  onCommand?: ((command: AgentCommand) => void) | undefined;
   version: string;
   log: Log;
   clock: Clock;
 }
+
+export type AgentCommand = 'restart' | 'stop';
 
 /** Connects to one gateway, for any number of sessions. */
 export interface GatewayLink extends GatewayRoute {
@@ -83,6 +87,7 @@ export class SessionRefused extends Error {
 export class SessionEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
   watchRequests?: (watcher: RequestWatcher) => () => void;
+  policyWarnings?: readonly string[];
   #settleEnded: (end: EndpointEnd) => void = () => {};
   #closed: Promise<void> | null = null;
 

@@ -26,6 +26,7 @@ export class SpreadEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
   /** Omitted when the gateway reports no requests. */
   readonly watchRequests?: (watcher: RequestWatcher) => () => void;
+  readonly policyWarnings?: readonly string[];
   readonly #bound = new Map<GatewaySession, Endpoint>();
   readonly #binding = new Map<GatewaySession, Promise<void>>();
   readonly #watches = new Set<SpreadWatch>();
@@ -46,6 +47,7 @@ export class SpreadEndpoint implements Endpoint {
       this.#settleEnded = resolve;
     });
     if (first.watchRequests) this.watchRequests = (watcher) => this.#watch(watcher);
+    if (first.policyWarnings) this.policyWarnings = first.policyWarnings;
     void this.#keep(session, first);
   }
 

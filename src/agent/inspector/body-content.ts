@@ -3,9 +3,10 @@ import { once } from 'node:events';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { trimSpace } from '../../lib/http/header-fields.ts';
+import { MASK } from '../../lib/masking/secret-names.ts';
 import { runInTurns } from '../../lib/stepwise.ts';
 import type { CapturedMessage } from './captured-exchange.ts';
-import { maskTextStepwise } from './masking/mask-text.ts';
+import { hasBinary, MIN_BINARY, maskTextStepwise } from './masking/mask-text.ts';
 import { fieldValue, type HeaderField } from './parsing/message-head.ts';
 
 /** Not in Node.js 20. */
@@ -49,11 +50,25 @@ export async function bodyContent(
   const decoded = await decode(sent, contentEncoding);
   const truncated = message.isTruncated || decoded.truncated;
   const text = textOf(decoded.bytes, truncated, contentType);
-  const shown = text === null || reveal ? text : await runInTurns(maskTextStepwise(text, contentType));
+  const shown = reveal ? text : await maskedText(text, decoded.bytes.length, contentType);
   const masked = shown !== text;
   const bytes = masked && shown !== null ? Buffer.from(shown) : decoded.bytes;
   const decodedBytes = decoded.bytes.length;
   return { contentType, contentEncoding, bytes, text: shown, decodedBytes, truncated, masked, error: decoded.error };
+}
+
+/** Pictures and the like, in which nobody sends names and values. */
+const MEDIA = /^(?:image\/(?!svg)|audio\/|video\/|font\/|application\/(?:font|pdf|wasm))/i;
+/** Fields of these have numbers for names, or lengths before them. */
+const BINARY_TYPE = /^application\/(?:[\w.-]*\b)?(?:protobuf|grpc|msgpack|cbor|avro|thrift|bson|amf)\b/i;
+
+/** @returns null for a binary body that may be shown */
+async function maskedText(text: string | null, size: number, contentType: string | null): Promise<string | null> {
+  const type = contentType ?? '';
+  if (MEDIA.test(type) || size < MIN_BINARY) return text;
+  // What has no names that can be read may have secrets anywhere.
+  if (text === null || BINARY_TYPE.test(type) || hasBinary(text)) return MASK;
+  return await runInTurns(maskTextStepwise(text, contentType));
 }
 
 interface Decoded {
@@ -129,13 +144,24 @@ function textOf(bytes: Buffer, truncated: boolean, contentType: string | null): 
   // The cut may be inside a character.
   const whole = truncated ? withoutCutCharacter(bytes) : bytes;
   if (isUtf8(whole) && !whole.subarray(0, 4_096).includes(0)) return whole.toString('utf8');
-  const charset = /;\s*charset="?([^";\s]+)/i.exec(contentType ?? '')?.[1];
-  if (!TEXT_TYPE.test(contentType ?? '') && charset === undefined) return null;
+  const isText = TEXT_TYPE.test(contentType ?? '');
+  const named = /;\s*charset="?([^";\s]+)/i.exec(contentType ?? '')?.[1];
+  const charset = named ?? (isText ? wideCharset(whole) : undefined);
+  if (!isText && charset === undefined) return null;
   try {
     return new TextDecoder(charset ?? 'windows-1252').decode(whole);
   } catch {
     return null;
   }
+}
+
+/** The charset of a text that begins with a byte order mark or an ASCII character of two bytes. */
+function wideCharset(bytes: Buffer): string | undefined {
+  const [first = 0, second = 0] = bytes;
+  if ((first === 0xff && second === 0xfe) || (first >= 0x20 && first < 0x7f && second === 0)) return 'utf-16le';
+  return (first === 0xfe && second === 0xff) || (first === 0 && second >= 0x20 && second < 0x7f)
+    ? 'utf-16be'
+    : undefined;
 }
 
 function withoutCutCharacter(bytes: Buffer): Buffer {

@@ -148,13 +148,9 @@ export class CaptureStore implements PendingMemory {
     const held = this.#at(id);
     if (held === undefined || this.#tunnelOf(held) !== tunnelId) return null;
     const exchange = typeof held === 'number' ? this.#packed.unpack(id, held) : held;
-    if (this.#reports.size > 0) exchange.report = this.#reportOf(id);
+    const report = this.#reports.get(id);
+    if (report !== undefined) exchange.reported(JSON.parse(report) as RequestReport);
     return exchange;
-  }
-
-  #reportOf(id: number): RequestReport | null {
-    const text = this.#reports.get(id);
-    return text === undefined ? null : (JSON.parse(text) as RequestReport);
   }
 
   /** Those of one tunnel that are held when their turn comes, newest first. */

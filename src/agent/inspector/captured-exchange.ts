@@ -1,6 +1,6 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { GrowingBytes } from './parsing/growing-bytes.ts';
-import type { RequestLine, StatusLine } from './parsing/message-head.ts';
+import { InvalidResponse, type RequestLine, type StatusLine } from './parsing/message-head.ts';
 
 /** More of a body is not kept. */
 export const MAX_BODY = 256 * 1024;
@@ -97,6 +97,7 @@ export class CapturedExchange {
 
   /** Of the response that the client got, as far as it is known. */
   get status(): number | null {
+    if (this.report?.problem !== undefined) return this.report.status;
     return this.response?.line.status ?? this.report?.status ?? null;
   }
 
@@ -110,6 +111,15 @@ export class CapturedExchange {
     this.state = state;
     this.error = error;
     this.endedAt = at;
+  }
+
+  /** Takes what the gateway has reported. Where that refused the response, whatever was captured of it reached nobody. */
+  reported(report: RequestReport): void {
+    this.report = report;
+    if (report.problem === undefined) return;
+    this.end('failed', null);
+    this.state = 'failed';
+    this.error = new InvalidResponse(report.problem).message;
   }
 
   /** Frees what it holds, when it is forgotten. */

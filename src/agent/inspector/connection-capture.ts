@@ -5,14 +5,17 @@ import { EventStreamReader } from './parsing/event-stream-reader.ts';
 import {
   afterRequestHead,
   afterResponseHead,
+  checkSwitch,
   type Following,
   fieldValue,
   type HeaderField,
   headerFields,
   headFacts,
+  InvalidResponse,
+  invalidBeginning,
   ParseFailure,
   requestLineOf,
-  statusLineOf,
+  responseFactsOf,
 } from './parsing/message-head.ts';
 import { MessageReader } from './parsing/message-reader.ts';
 import { WebSocketInflater, type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
@@ -97,6 +100,8 @@ export class ConnectionCapture {
    */
   closed(inOrder: boolean, by: ExchangeMessage['from']): void {
     this.#now = performance.now();
+    const invalid = invalidBeginning(this.#responses.partialHead);
+    if (invalid) this.#end('failed', invalid.message);
     if (inOrder && !this.#isOver) this.#responses.finish();
     if (inOrder && this.#upgraded) this.#finish(this.#upgraded.exchange);
     const open = this.#unanswered[0];
@@ -120,7 +125,7 @@ export class ConnectionCapture {
     } catch (error) {
       const reason = error instanceof ParseFailure ? error.message : 'unexpected error of the inspector';
       if (this.#unanswered.length === 0 && reader === this.#requests) this.#addUnreadable(bytes);
-      this.#end('failed', `not inspected: ${reason}`);
+      this.#end('failed', error instanceof InvalidResponse ? reason : `not inspected: ${reason}`);
     }
   }
 
@@ -165,13 +170,13 @@ export class ConnectionCapture {
   }
 
   #responseHead(text: string): Following {
-    const line = statusLineOf(text);
+    const { line, facts } = responseFactsOf(text);
     const exchange = this.#unanswered[0];
     if (exchange === undefined) throw new ParseFailure('a response without a request');
     const { status } = line;
+    if (status === 101 && exchange.isHeld) checkSwitch(exchange.request.head);
     if (status < 200 && status !== 101) return 'head';
     this.options.store.takeResponse(exchange, new CapturedMessage(line, text, this.#now));
-    const facts = headFacts(text);
     const following = afterResponseHead(exchange.request.line.method, status, facts);
     if (following === 'raw') this.#upgrade(exchange, facts.upgrade, text);
     else if (following !== 0) this.#beginEvents(exchange, text);
@@ -260,7 +265,7 @@ export class ConnectionCapture {
   #end(state: 'aborted' | 'failed', reason: string): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    if (this.#requests.hasPartialHead && this.#unanswered.length === 0) this.#addUnreadable(Buffer.alloc(0));
+    if (this.#requests.partialHead !== '' && this.#unanswered.length === 0) this.#addUnreadable(Buffer.alloc(0));
     for (const exchange of this.#unanswered) {
       exchange.end(state, reason);
       this.options.store.changed(exchange);

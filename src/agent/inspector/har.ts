@@ -3,7 +3,7 @@ import { type BodyContent, bodyContent } from './body-content.ts';
 import type { CapturedExchange, CapturedMessage, ExchangeMessage } from './captured-exchange.ts';
 import { maskText } from './masking/mask-text.ts';
 import { fieldValue, type HeaderField } from './parsing/message-head.ts';
-import { durationOf, hostHeader, shownExchange, shownReport, timingOf } from './shown-exchange.ts';
+import { durationOf, hostHeader, shownBytes, shownExchange, shownReport, timingOf } from './shown-exchange.ts';
 
 export interface HarOptions {
   version: string;
@@ -116,13 +116,15 @@ function* webSocketMessages(messages: readonly ExchangeMessage[], reveal: boolea
   return shown;
 }
 
-function webSocketMessage({ from, type, at, data, error }: ExchangeMessage, reveal: boolean): object {
+function webSocketMessage(message: ExchangeMessage, reveal: boolean): object {
+  const { from, type, at, data, error } = message;
+  const isBytes = type === 'binary' || error !== null;
   const text = data.toString('utf8');
   return {
     type: from === 'client' ? 'send' : 'receive',
     time: at / 1_000,
     opcode: WEBSOCKET_OPCODES[type],
-    data: type === 'binary' || error !== null ? data.toString('base64') : reveal ? text : maskText(text, null),
+    data: isBytes ? shownBytes(message, reveal).toString('base64') : reveal ? text : maskText(text, null),
     ...(error !== null && { _error: error }),
   };
 }

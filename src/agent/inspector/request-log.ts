@@ -1,15 +1,17 @@
 import type { Log } from '../../lib/log/log.ts';
-import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { MemoryBudget } from '../../lib/memory-budget.ts';
 import { type ExchangeMessage, endedEarly } from './captured-exchange.ts';
+import { maskTarget } from './masking/mask-text.ts';
 import {
   afterRequestHead,
   afterResponseHead,
   type Following,
   headFacts,
+  InvalidResponse,
+  invalidBeginning,
   ParseFailure,
   requestLineOf,
-  statusLineOf,
+  responseFactsOf,
 } from './parsing/message-head.ts';
 import { MessageReader } from './parsing/message-reader.ts';
 
@@ -101,6 +103,8 @@ class ConnectionRequests {
   }
 
   closed(inOrder: boolean, by: ExchangeMessage['from']): void {
+    const invalid = invalidBeginning(this.#responses.partialHead);
+    if (invalid) this.#end(invalid.message);
     if (inOrder && !this.#isOver) this.#responses.finish();
     const status = this.#unanswered[0]?.status ?? null;
     this.#end((inOrder || by === 'client') && status === 101 ? undefined : endedEarly(by, status !== null));
@@ -112,7 +116,7 @@ class ConnectionRequests {
       reader.read(bytes);
     } catch (error) {
       if (!(error instanceof ParseFailure)) throw error;
-      this.#end(`not read further: ${error.message}`);
+      this.#end(error instanceof InvalidResponse ? error.message : `not read further: ${error.message}`);
     }
   }
 
@@ -120,7 +124,7 @@ class ConnectionRequests {
     const { method, target } = requestLineOf(text);
     if (this.#unanswered.length >= MAX_PIPELINED) throw new ParseFailure('too many requests without a response');
     // Terminals must not get control characters.
-    const path = maskUrl(target.slice(0, MAX_PATH)).replace(/[^\x21-\x7e]/g, encodeURIComponent);
+    const path = maskTarget(target.slice(0, MAX_PATH)).replace(/[^\x21-\x7e]/g, encodeURIComponent);
     const counted = { status: null, request_bytes: 0, response_bytes: 0 };
     this.#requesting = { method, path, beganAt: this.now(), ...counted };
     this.#unanswered.push(this.#requesting);
@@ -128,10 +132,11 @@ class ConnectionRequests {
   }
 
   #responseHead(text: string): Following {
-    const { status } = statusLineOf(text);
+    const { line, facts } = responseFactsOf(text);
+    const { status } = line;
     const [request] = this.#unanswered;
     if (request === undefined) throw new ParseFailure('a response without a request');
-    const following = afterResponseHead(request.method, status, headFacts(text));
+    const following = afterResponseHead(request.method, status, facts);
     if (following !== 'head') request.status = status;
     if (following === 'raw') this.#requests.becomeRaw();
     return following;

@@ -1,8 +1,8 @@
 import type { RequestReport } from '../../agent-protocol/request-report.ts';
 import { trimSpace } from '../../lib/http/header-fields.ts';
-import { maskUrl } from '../../lib/masking/mask-url.ts';
-import { isSecretHeader, MASK } from '../../lib/masking/secret-names.ts';
-import type { CapturedExchange } from './captured-exchange.ts';
+import { isSecretHeader, isSecretMember, MASK } from '../../lib/masking/secret-names.ts';
+import type { CapturedExchange, ExchangeMessage } from './captured-exchange.ts';
+import { maskBytes, maskHeaderValue, maskTarget } from './masking/mask-text.ts';
 import { fieldValue, type HeaderField, headerFields } from './parsing/message-head.ts';
 
 /** The parts of an exchange that its heads have, for people. */
@@ -27,7 +27,7 @@ export function shownExchange({ request, response }: CapturedExchange, reveal: b
   };
   if (reveal) return { ...read, masked: false };
   const shown = {
-    path: maskUrl(read.path),
+    path: maskTarget(read.path),
     requestHeaders: maskHeaders(read.requestHeaders),
     requestTrailers: maskHeaders(read.requestTrailers),
     responseHeaders: maskHeaders(read.responseHeaders),
@@ -78,7 +78,7 @@ function between(from: number | null, to: number | null): number | null {
 /** What the gateway has reported of a request, for people. */
 export function shownReport(report: RequestReport, reveal: boolean) {
   const { target, sent, client, status, code, ms, rules } = report;
-  const masked = (url: string) => (reveal ? url : maskUrl(url));
+  const masked = (url: string) => (reveal ? url : maskTarget(url));
   return {
     path: masked(target),
     upstream_path: sent && masked(sent.target),
@@ -93,13 +93,24 @@ export function shownReport(report: RequestReport, reveal: boolean) {
   };
 }
 
-/** Masks header values that are secrets, and those in URLs of any other header. */
+/** What may be shown of a message that is no text: of one that ends a connection, the status and the reason. */
+export function shownBytes({ type, data }: ExchangeMessage, reveal: boolean): Buffer {
+  if (reveal || data.length === 0) return data;
+  const start = type === 'close' ? 2 : 0;
+  return Buffer.concat([
+    data.subarray(0, start),
+    data.length > start ? maskBytes(data.subarray(start)) : data.subarray(start),
+  ]);
+}
+
+/** Masks header values that are secrets, and those in URLs and other content of any other header. */
 export function maskHeaders(fields: readonly HeaderField[]): HeaderField[] {
   return fields.map(({ name, value }) => ({ name, value: maskHeader(name, value) }));
 }
 
 function maskHeader(name: string, value: string): string {
-  if (!isSecretHeader(name)) return maskUrl(value);
+  if (name.toLowerCase() === 'sec-websocket-protocol') return maskProtocols(value);
+  if (!isSecretHeader(name)) return maskHeaderValue(value);
   switch (name.toLowerCase()) {
     case 'cookie':
       return value.split(/; */).map(maskCookie).join('; ');
@@ -115,6 +126,13 @@ function maskHeader(name: string, value: string): string {
     default:
       return value === '' ? '' : MASK;
   }
+}
+
+/** Browsers can send no other header of their own with WebSocket: some pages send tokens as protocols. */
+function maskProtocols(value: string): string {
+  const protocols = value.split(/, */);
+  const isToken = (protocol: string, at: number) => protocol.length > 40 || isSecretMember(protocols[at - 1] ?? '');
+  return protocols.map((protocol, at) => (isToken(protocol, at) ? MASK : maskHeaderValue(protocol))).join(', ');
 }
 
 function maskCookie(cookie: string): string {

@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { CHANGEABLE_OPTIONS } from '../connectors/connector.ts';
 import { domainsFor, isLabel, type Site } from './site-names.ts';
-import type { Tunnel } from './tunnel.ts';
+import { StoredTunnel, type Tunnel } from './tunnel.ts';
 import {
   checkTunnel,
   differencesBetween,
@@ -13,6 +14,9 @@ import {
   storedTunnel,
 } from './tunnel-import.ts';
 import type { TunnelStore } from './tunnels-file.ts';
+
+/** Members to change; null resets one. */
+export type DeclaredChange = Readonly<Record<string, unknown>>;
 
 const Declaration = z.strictObject({ tunnels: z.array(z.unknown()) });
 
@@ -27,7 +31,10 @@ export async function parseDeclaredTunnels(
   rules: ImportRules,
 ): Promise<ImportedTunnel[]> {
   const problems: string[] = [];
-  const tunnels = (await declarationsIn(text, source)).flatMap((declared, at) => {
+  const { tunnels: all, isEmpty } = await declarationsIn(text, source);
+  const tunnels = all.flatMap((declared, at) => {
+    if (isEmpty(['tunnels', at, 'policy']))
+      problems.push(`tunnels[${at}].policy: is empty; write {} for no rules, or leave it out for the default policies`);
     const found = checkTunnel(declared, rules);
     if (!Array.isArray(found)) {
       if (isLabel(found) && !rules.site) problems.push(`tunnels[${at}].domain: give the whole hostname`);
@@ -44,17 +51,31 @@ export async function parseDeclaredTunnels(
   throw new OperatorError(`nothing was changed: ${source} has problems:${list}`, 2);
 }
 
-async function declarationsIn(text: string, source: string): Promise<unknown[]> {
+interface Declarations {
+  tunnels: unknown[];
+  /** Whether nothing is written there, which YAML takes for null. */
+  isEmpty(place: (string | number)[]): boolean;
+}
+
+async function declarationsIn(text: string, source: string): Promise<Declarations> {
   let content: unknown;
+  let isEmpty: Declarations['isEmpty'];
   try {
     // Loaded on demand: few devices have such files.
-    const { parse } = await import('yaml');
-    content = parse(text);
+    const { isScalar, parseDocument } = await import('yaml');
+    const document = parseDocument(text);
+    const [problem] = document.errors;
+    if (problem) throw problem;
+    content = document.toJS();
+    isEmpty = (place) => {
+      const value = document.getIn(place, true);
+      return isScalar(value) && value.value === null && value.source === '';
+    };
   } catch (error) {
     throw new OperatorError(`nothing was changed: ${source} is not YAML: ${messageOf(error)}`, 2);
   }
   const declaration = Declaration.safeParse(content);
-  if (declaration.success) return declaration.data.tunnels;
+  if (declaration.success) return { ...declaration.data, isEmpty };
   throw new OperatorError(
     `nothing was changed: ${source} must have one member, a list called tunnels; each has forwards_to and domain`,
     2,
@@ -91,7 +112,20 @@ export function declaredAmong(
 }
 
 /** Of the members that can differ, those that the agent can change. */
-const CHANGEABLE: readonly string[] = ['forwards_to', 'policy'];
+const CHANGEABLE: readonly string[] = ['forwards_to', 'policy', ...CHANGEABLE_OPTIONS];
+
+/** The body of `PATCH /tunnels/{url_part}` that gives a tunnel the members in which a declared one differs. */
+export function changeTo(declared: ImportedTunnel, differing: readonly string[]): DeclaredChange {
+  const members: Readonly<Record<string, unknown>> = declared;
+  return Object.fromEntries(differing.map((member) => [member, members[member] ?? null]));
+}
+
+/** What such a body makes of a stored tunnel. */
+export function changedTunnel(tunnel: Tunnel, change: DeclaredChange): Tunnel {
+  const members = Object.entries({ ...tunnel, ...change });
+  const kept = members.filter(([member, value]) => value !== null || member === 'policy');
+  return StoredTunnel.parse(Object.fromEntries(kept));
+}
 
 /** What keeps the declared tunnel from being made of the present one; null when nothing does. */
 export function unchangeable(differing: readonly string[]): string | null {
@@ -120,13 +154,13 @@ async function applyDeclared(
   declared: ImportedTunnel,
   { store, site, log }: { store: TunnelStore; site: Site | null; log: Log },
 ): Promise<void> {
-  const { domain, forwards_to, policy } = declared;
+  const { domain, forwards_to } = declared;
   const there = declaredAmong(store.list(), declared, site);
   const differing = there ? differencesBetween(there, { ...declared, domain: there.domain }) : [];
   if (there && differing.length === 0) return;
   const problem = unchangeable(differing);
   if (problem !== null) return log.warn({ domain, reason: problem }, 'declared tunnel not applied');
-  await store.save(there ? { ...there, forwards_to, policy: policy ?? null } : storedTunnel(declared));
+  await store.save(there ? changedTunnel(there, changeTo(declared, differing)) : storedTunnel(declared));
   log.info({ domain, upstream: forwards_to }, there ? 'tunnel changed as declared' : 'tunnel created as declared');
 }
 

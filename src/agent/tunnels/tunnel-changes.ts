@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../../lib/log/log.ts';
 import { toTrafficPolicy } from '../../traffic-policy/document.ts';
-import type { Connector } from '../connectors/connector.ts';
+import { type Connector, changeableOptionsOf } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import type { TrafficCapture } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import type { UpstreamHealth } from '../upstreams/upstream-health.ts';
+import { checkCaFile } from '../upstreams/upstream-tls.ts';
 import { type ChangedMembers, requestOf, type TunnelChange, type TunnelStatus } from './tunnel.ts';
 import type { TunnelList, TunnelView } from './tunnel-list.ts';
 import type { TunnelReports } from './tunnel-reports.ts';
@@ -32,29 +33,33 @@ export class TunnelChanges {
   constructor(private readonly options: TunnelChangesOptions) {}
 
   /**
-   * Changes the policy or the upstream of a tunnel. If any of it fails, the tunnel is as it was.
+   * Changes the policy, the upstream of a tunnel, or how the gateway treats it. If any of it fails, the tunnel is as it was.
    *
    * @throws {ApiError} 400 for an upstream or policy that is not allowed, 404 when the tunnel is deleted meanwhile, 500 when
    *   the change cannot be saved, 503 without a session or during another change, and the gateway's refusals
    */
-  async change({ tunnel }: TunnelView, { policy, forwards_to: upstream }: TunnelChange): Promise<void> {
+  async change({ tunnel }: TunnelView, { policy, forwards_to: upstream, ...options }: TunnelChange): Promise<void> {
     const { id } = tunnel;
     const { list, guard, reports, requireSession, log } = this.options;
     const supervisor = list.get(id);
     if (!supervisor || this.#changing.has(id)) throw beingChanged();
     requireSession();
     this.#changing.add(id);
+    let unresolved: AgentError | null = null;
     try {
-      if (upstream) await guard.check(upstream);
+      if (upstream) unresolved = await guard.admit(upstream);
+      await checkCaFile(options);
       const change = {
         ...(policy !== undefined && { policy }),
         ...(upstream && { forwards_to: displayUpstream(upstream) }),
+        ...options,
       };
       if (!(await this.#apply(supervisor, change))) return;
     } finally {
       this.#changing.delete(id);
     }
     reports.changed(supervisor.tunnel);
+    if (unresolved) reports.health(supervisor)?.failed(unresolved, false);
     log.info({ url: supervisor.url, upstream: supervisor.tunnel.forwards_to }, 'tunnel changed');
   }
 
@@ -82,6 +87,22 @@ export class TunnelChanges {
   }
 
   /**
+   * The upstream of the tunnel at a URL has closed its connection in the middle of an upload. It may have answered: the SDK
+   * (1.7.0) drops an answer when it cannot write, which the agent does not.
+   */
+  async uploadLost(url: string): Promise<void> {
+    const { list, reports, log } = this.options;
+    for (const supervisor of [...list.values()]) {
+      const { id, url: own, forwards_to: upstream } = supervisor.tunnel;
+      const health = reports.health(supervisor);
+      if (own !== url || health === null || !reports.counters(id)?.isBypassed) continue;
+      if (!health.needsRelay) log.info({ upstream }, 'upload lost; connections go through the agent from now on');
+      health.needsRelay = true;
+      await this.relay(health);
+    }
+  }
+
+  /**
    * Closes and opens a tunnel again, unless it is being removed.
    *
    * @returns why the tunnel is not online now; null when it is, or was removed
@@ -100,7 +121,9 @@ export class TunnelChanges {
   async #apply(supervisor: TunnelSupervisor, change: Partial<ChangedMembers>): Promise<boolean> {
     const { isActive, store } = this.options;
     const { policy, forwards_to } = supervisor.tunnel;
-    const before: ChangedMembers = { policy, forwards_to };
+    // What a failed change has set becomes undefined again, which is not stored.
+    const unset = Object.fromEntries(Object.keys(change).map((member) => [member, undefined]));
+    const before: ChangedMembers = { ...unset, policy, forwards_to, ...changeableOptionsOf(supervisor.tunnel) };
     const after: ChangedMembers = { ...before, ...change };
     const request = requestOf({ ...supervisor.tunnel, ...after });
     if (request.policy) toTrafficPolicy(request.policy, request.protocol);

@@ -1,3 +1,4 @@
+import type { Endpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
@@ -7,6 +8,8 @@ export interface TunnelView {
   readonly url: string;
   readonly tunnel: Tunnel;
   readonly status: TunnelStatus;
+  /** Null while it has none. */
+  readonly endpoint: Endpoint | null;
 }
 
 /** All tunnels: finds them, counts them by state, and knows which domains are in use. */

@@ -34,12 +34,15 @@ export interface TunnelManagerOptions {
   requestLog?: StartRequestLog | null;
   /** What the gateway has counted at a URL; null: unknown. Omitted: the gateway does not tell. */
   trafficAt?: (url: string) => Traffic | null;
+  warningsAt?: (url: string) => readonly string[];
   /** How a gateway in this process reports requests; omitted: there is none. */
   watchAtUrl?: WatchAtUrl;
   /** Called with the id of a tunnel that was deleted. */
   removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
   site?: Site | null;
+  /** Whether the gateway is ngrok's network; omitted: it is not. */
+  isCloud?: boolean;
   log: Log;
   clock: Clock;
 }
@@ -63,13 +66,14 @@ export class TunnelManager {
 
   constructor(private readonly options: TunnelManagerOptions) {
     const { connector, dialer, defaultPolicies, reservedDomains, log, clock } = options;
-    const { trafficAt = () => null, watchAtUrl = () => null } = options;
+    const { trafficAt = () => null, warningsAt = () => [], watchAtUrl = () => null } = options;
     this.#list = new TunnelList(reservedDomains);
     this.#log = new TunnelLog({ list: this.#list, connector, clock, log });
-    this.reports = new TunnelReports(dialer.healths, trafficAt);
+    this.reports = new TunnelReports(dialer.healths, { trafficAt, warningsAt });
     const shared = {
       ...options,
       site: options.site ?? null,
+      isCloud: options.isCloud ?? false,
       list: this.#list,
       reports: this.reports,
       isActive: (supervisor: TunnelSupervisor) => this.#isActive(supervisor),
@@ -150,8 +154,10 @@ export class TunnelManager {
    */
   async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
     const traffic = this.#newCounters();
-    const { tunnel, endpoint } = await this.#opener.create(request, traffic, notice);
-    return this.#supervise(tunnel, endpoint, traffic);
+    const { tunnel, endpoint, unresolved } = await this.#opener.create(request, traffic, notice);
+    const view = this.#supervise(tunnel, endpoint, traffic);
+    if (unresolved) this.reports.health(view)?.failed(unresolved, false);
+    return view;
   }
 
   /**

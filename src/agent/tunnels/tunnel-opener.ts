@@ -4,17 +4,25 @@ import type { Log } from '../../lib/log/log.ts';
 import {
   defaultsFor,
   isLegacy,
+  type PolicyAction,
   type PolicyInput,
   type TrafficPolicyDocument,
   toTrafficPolicy,
   withOriginalPlaces,
 } from '../../traffic-policy/document.ts';
-import { type Connector, domainOf, type Endpoint } from '../connectors/connector.ts';
+import {
+  type Connector,
+  domainOf,
+  type Endpoint,
+  type UpstreamOptions,
+  upstreamOptionsOf,
+} from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { PreparedUpstream, UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
+import { checkCaFile } from '../upstreams/upstream-tls.ts';
 import { domainAtSite, openChoice, type Site } from './site-names.ts';
 import { requestOf, type Tunnel, type TunnelRequest } from './tunnel.ts';
 import type { TunnelList } from './tunnel-list.ts';
@@ -27,6 +35,8 @@ export interface TunnelOpenerOptions {
   guard: UpstreamGuard;
   store: TunnelStore;
   site: Site | null;
+  /** Whether the gateway is ngrok's network, which does not have the actions of ours. */
+  isCloud: boolean;
   log: Log;
   requireSession: () => void;
 }
@@ -48,13 +58,14 @@ export class TunnelOpener {
    * @param notice called with a remark for the person who asked for it
    * @throws {ApiError} 400 for an upstream or policy that is not allowed, 409 when the domain is in use,
    *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals; then nothing is left of it
-   * @returns the tunnel, which is online and on the disk; its domain is claimed
+   * @returns the tunnel, which is online and on the disk; its domain is claimed. Also why its upstream's name does not resolve,
+   *   if so
    */
   async create(
     request: TunnelRequest,
     traffic: TrafficCounters,
     notice: (text: string) => void,
-  ): Promise<{ tunnel: Tunnel; endpoint: Endpoint }> {
+  ): Promise<{ tunnel: Tunnel; endpoint: Endpoint; unresolved: AgentError | null }> {
     const { list, guard, site, requireSession } = this.options;
     const { protocol, forwards_to, policy } = request;
     // Checked before anything happens.
@@ -70,14 +81,18 @@ export class TunnelOpener {
       for (const domain of choice.toReversed()) if (domain !== null) claim(domain);
       // The session first: offline, no name resolves, and the error would blame the upstream.
       requireSession();
-      await guard.check(forwards_to);
+      const unresolved = await guard.admit(forwards_to);
+      await checkCaFile(request);
       const open = (domain: string | null) => this.#openUnused({ ...request, domain }, traffic, claim);
       const { opened: endpoint, domain: asked, reason } = await openChoice(choice, open);
       const domain = asked ?? domainOf(endpoint.url, protocol);
       if (reason !== null) notice(`${reason}; this tunnel is ${domain}`);
+      const { host_header, ...unsupported } = upstreamOptionsOf(request);
+      if (this.options.isCloud && Object.keys(unsupported).length > 0)
+        notice(`ngrok's network does not support ${Object.keys(unsupported).join(', ')}: no effect`);
       const tunnel = await this.#save({ ...request, domain }, endpoint);
       kept = domain;
-      return { tunnel, endpoint };
+      return { tunnel, endpoint, unresolved };
     } finally {
       for (const domain of claimed) if (domain !== kept) list.releaseDomain(domain);
     }
@@ -174,7 +189,11 @@ export class TunnelOpener {
         ...(domain && { domain }),
         upstream,
         forwardsTo: displayUpstream(forwards_to),
-        trafficPolicy,
+        trafficPolicy: this.#withUpstreamOptions(
+          trafficPolicy,
+          upstreamOptionsOf(options),
+          displayUpstream(forwards_to),
+        ),
         options,
       });
       return this.#withUpstream(endpoint, upstream);
@@ -184,14 +203,29 @@ export class TunnelOpener {
     }
   }
 
+  /**
+   * The policy, and at its end what the gateway should do for the upstream: so the places of the author's rules stay. ngrok's
+   * network sets headers only.
+   */
+  #withUpstreamOptions(policy: TrafficPolicyDocument, config: UpstreamOptions, address: string): TrafficPolicyDocument {
+    const { host_header: name } = config;
+    if (Object.keys(config).length === 0 || (this.options.isCloud && name === undefined)) return policy;
+    const host = name === 'rewrite' ? address.replace(/^https?:\/\//, '') : name;
+    const action: PolicyAction =
+      this.options.isCloud && host !== undefined
+        ? { type: 'add-headers', config: { headers: { host } } }
+        : { type: 'gateway-upstream', config };
+    return { ...policy, on_http_request: [...(policy.on_http_request ?? []), { actions: [action] }] };
+  }
+
   /** The same endpoint; when it is closed or has ended, nothing is left of what the agent carries for it. */
   #withUpstream(endpoint: Endpoint, upstream: PreparedUpstream): Endpoint {
-    const { url, ended, watchRequests } = endpoint;
+    const { url, ended, watchRequests, policyWarnings } = endpoint;
     void ended
       .then(() => upstream.release())
       .catch((err: unknown) => this.options.log.warn({ err, url }, 'upstream relay could not be closed'));
     const close = () => endpoint.close().finally(() => upstream.release());
-    return { url, ended, close, ...(watchRequests && { watchRequests }) };
+    return { url, ended, close, ...(watchRequests && { watchRequests }), ...(policyWarnings && { policyWarnings }) };
   }
 }
 

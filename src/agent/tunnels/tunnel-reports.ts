@@ -1,42 +1,51 @@
 import { beginsWithHttp1 } from '../connectors/connector.ts';
 import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
-import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
+import { parseUpstream } from '../upstreams/upstream.ts';
 import {
+  type CheckedUpstream,
   isDown,
   UNKNOWN,
   type UpstreamHealth,
   type UpstreamHealths,
   type UpstreamStatus,
 } from '../upstreams/upstream-health.ts';
+import { tlsOf } from '../upstreams/upstream-tls.ts';
 import type { ShownState, Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelView } from './tunnel-list.ts';
 
 interface Watched {
   traffic: TrafficCounters;
   /** Null: this version does not support what is stored. */
-  upstream: Upstream | null;
+  upstream: CheckedUpstream | null;
+}
+
+/** Of the URL of a tunnel. */
+interface WhatGatewaySays {
+  /** What it has counted there; null: unknown. */
+  trafficAt(url: string): Traffic | null;
+  /** What it takes for mistakes in the policy there. */
+  warningsAt(url: string): readonly string[];
 }
 
 /** What people want to know of tunnels besides their endpoints: upstreams and traffic. */
 export class TunnelReports {
   readonly #watched = new Map<string, Watched>();
 
-  /** @param trafficAt what the gateway has counted at a URL; null: unknown */
   constructor(
     private readonly healths: UpstreamHealths,
-    private readonly trafficAt: (url: string) => Traffic | null,
+    private readonly gateway: WhatGatewaySays,
   ) {}
 
   /** From now on, the tunnel's upstream is checked when it has no traffic. */
   watch(tunnel: Tunnel, traffic: TrafficCounters): void {
-    const upstream = upstreamOf(tunnel.forwards_to);
-    if (upstream) this.healths.hold({ upstream, isHttp: beginsWithHttp1(tunnel) });
+    const upstream = upstreamOf(tunnel);
+    if (upstream) this.healths.hold(upstream);
     this.#watched.set(tunnel.id, { traffic, upstream });
   }
 
   unwatch(tunnel: Tunnel): void {
     const upstream = this.#watched.get(tunnel.id)?.upstream;
-    if (upstream) this.healths.release({ upstream, isHttp: beginsWithHttp1(tunnel) });
+    if (upstream) this.healths.release(upstream);
     this.#watched.delete(tunnel.id);
   }
 
@@ -54,7 +63,8 @@ export class TunnelReports {
 
   /** Null for an upstream that this version does not support. */
   health({ tunnel }: TunnelView): UpstreamHealth | null {
-    return this.healths.find(tunnel.forwards_to, beginsWithHttp1(tunnel));
+    const upstream = this.#watched.get(tunnel.id)?.upstream;
+    return upstream ? this.healths.find(upstream) : null;
   }
 
   /** What the person who has just created the tunnel should know of its upstream; null: nothing. */
@@ -63,7 +73,7 @@ export class TunnelReports {
     const { state, reason } = this.upstream(view);
     if (state === 'refused') return `nothing listens at ${at}; clients get errors until something does`;
     if (state === 'unreachable') return `${at} does not answer (${reason}); clients get errors until it does`;
-    if (state === 'wrong_protocol') return `${at} ${reason}`;
+    if (state === 'wrong_protocol' || state === 'tls_failed') return `${at} ${reason}`;
     if (state === 'hangs') return `${at} hangs: ${reason}; restart it`;
     const path = this.health(view)?.exposedPath ?? null;
     if (path === null) return null;
@@ -72,7 +82,12 @@ export class TunnelReports {
 
   /** Null when connections bypass the agent, and the gateway does not tell. */
   traffic({ tunnel }: TunnelView): Traffic | null {
-    return this.#watched.get(tunnel.id)?.traffic.traffic ?? this.trafficAt(tunnel.url);
+    return this.#watched.get(tunnel.id)?.traffic.traffic ?? this.gateway.trafficAt(tunnel.url);
+  }
+
+  /** What the gateway takes for mistakes in the tunnel's policy, which is valid. */
+  policyWarnings({ tunnel, endpoint }: TunnelView): readonly string[] {
+    return endpoint === null ? [] : (endpoint.policyWarnings ?? this.gateway.warningsAt(tunnel.url));
   }
 
   /** What counts the traffic of a tunnel; null when there is no such tunnel. */
@@ -97,14 +112,15 @@ export class TunnelReports {
 }
 
 function problemOf({ state, reason }: UpstreamStatus): string {
-  if (state === 'wrong_protocol') return String(reason);
+  if (state === 'wrong_protocol' || state === 'tls_failed') return String(reason);
   if (state === 'hangs') return `hangs: ${reason}`;
   return `${state === 'refused' ? 'refuses connections' : 'is unreachable'}: ${reason}`;
 }
 
-function upstreamOf(forwardsTo: string): Upstream | null {
+function upstreamOf(tunnel: Tunnel): CheckedUpstream | null {
   try {
-    return parseUpstream(forwardsTo);
+    const upstream = parseUpstream(tunnel.forwards_to);
+    return { upstream, isHttp: beginsWithHttp1(tunnel), tls: tlsOf(upstream, tunnel) };
   } catch {
     return null;
   }

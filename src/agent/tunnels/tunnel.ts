@@ -3,7 +3,14 @@ import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
-import { EndpointOptions, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
+import {
+  CHANGEABLE_OPTIONS,
+  ChangeableOptions,
+  EndpointOptions,
+  TUNNEL_PROTOCOLS,
+  type TunnelProtocol,
+  UPSTREAM_TLS,
+} from '../connectors/connector.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
@@ -79,6 +86,21 @@ const CONFLICTS: readonly Conflict[] = [
     problem: 'only http tunnels support it: leave it out',
     isIn: ({ protocol, app_protocol }) => protocol !== 'http' && app_protocol !== undefined,
   },
+  ...CHANGEABLE_OPTIONS.map(
+    (member): Conflict => ({
+      member,
+      problem: 'only http tunnels support it: leave it out',
+      isIn: ({ protocol, [member]: option }) => protocol !== 'http' && option !== undefined,
+    }),
+  ),
+  ...UPSTREAM_TLS.map(
+    (member): Conflict => ({
+      member,
+      problem: 'only upstreams with https:// support it: leave it out, or forward to https://…',
+      isIn: ({ protocol, forwards_to, [member]: option }) =>
+        protocol === 'http' && forwards_to !== undefined && schemeOf(forwards_to) !== 'https' && option !== undefined,
+    }),
+  ),
   {
     member: 'proxy_proto',
     problem: 'not supported with https://, which would encrypt the PROXY header: leave it out, or use a tls tunnel',
@@ -94,14 +116,15 @@ export const TunnelRequest = CONFLICTS.reduce(
 );
 export type TunnelRequest = z.infer<typeof TunnelRequest>;
 
-/** Body of `PATCH /tunnels/{url_part}`: what to change. */
+/** Body of `PATCH /tunnels/{url_part}`: what to change; an option that is null gets its default again. */
 export const TunnelChange = z
   .strictObject({
     policy: PolicyInput.nullable().meta({ description: 'Null: the default policies apply.' }).optional(),
     forwards_to: ForwardsTo.optional(),
+    ...ChangeableOptions.shape,
   })
-  .refine(({ policy, forwards_to }) => policy !== undefined || forwards_to !== undefined, {
-    error: 'needs policy or forwards_to',
+  .refine((change) => Object.keys(change).length > 0, {
+    error: `needs policy, forwards_to or one of ${CHANGEABLE_OPTIONS.join(', ')}`,
     when: isObject,
   });
 export type TunnelChange = z.infer<typeof TunnelChange>;
@@ -120,7 +143,7 @@ export interface Tunnel {
   readonly created_at: string;
 }
 
-export type ChangedMembers = Pick<Tunnel, 'policy' | 'forwards_to'>;
+export type ChangedMembers = Pick<Tunnel, 'policy' | 'forwards_to'> & ChangeableOptions;
 
 /**
  * Requires no more of a stored tunnel than listing it does, so that a stricter or older version loses no tunnels. The

@@ -53,13 +53,43 @@ export class AbandonedConnections {
     this.#look(this.options.onHangs);
   }
 
-  #look(onHangs: AbandonedConnectionsOptions['onHangs']): void {
-    if (process.platform !== 'linux') return;
+  /** Whether the SDK has a connection to an upstream that is alive, as of the first call; Linux only. */
+  lookForClients(): (health: UpstreamHealth) => boolean {
+    let open: ReadonlySet<string> | null = null;
+    return ({ isDirect, upstream }) => {
+      if (!isDirect || upstream.kind !== 'tcp') return false;
+      open ??= this.#listOpen();
+      return open.has(keyOf(addressOf(upstream), upstream.port));
+    };
+  }
+
+  #listOpen(): ReadonlySet<string> {
+    if (process.platform !== 'linux') return new Set();
+    const ports = portsOf(this.#direct().keys());
+    try {
+      const open = ownConnections('established', (port) => ports.has(port));
+      return new Set(
+        open.filter(({ unansweredMs }) => unansweredMs === 0).map(({ address, port }) => keyOf(address, port)),
+      );
+    } catch (err) {
+      this.options.log.debug({ err }, 'connections could not be counted');
+      return new Set();
+    }
+  }
+
+  /** The upstreams that the SDK connects to, with their keys. */
+  #direct(): Map<UpstreamHealth, string> {
     const direct = new Map<UpstreamHealth, string>();
     for (const health of this.options.healths.values()) {
       const { upstream, isDirect } = health;
       if (isDirect && upstream.kind === 'tcp') direct.set(health, keyOf(addressOf(upstream), upstream.port));
     }
+    return direct;
+  }
+
+  #look(onHangs: AbandonedConnectionsOptions['onHangs']): void {
+    if (process.platform !== 'linux') return;
+    const direct = this.#direct();
     this.#ofSession = 0;
     if (direct.size === 0) return;
     try {
@@ -72,7 +102,7 @@ export class AbandonedConnections {
   #count(direct: ReadonlyMap<UpstreamHealth, string>, onHangs: AbandonedConnectionsOptions['onHangs']): void {
     const { now = () => performance.now() } = this.options;
     const keys = new Set(direct.values());
-    const ports = new Set([...direct.keys()].map(({ upstream }) => (upstream.kind === 'tcp' ? upstream.port : 0)));
+    const ports = portsOf(direct.keys());
     const open = ownConnections('halfClosed', (port) => ports.has(port));
     const seen = new Map<string, number>();
     const ages = new Map<string, number[]>();
@@ -96,6 +126,10 @@ export class AbandonedConnections {
 function abandonedOf(ages: readonly number[]): number {
   const olderThan = (ms: number) => ages.filter((age) => age >= ms).length;
   return olderThan(CROWDED_MS) >= MANY ? olderThan(CROWDED_MS) : olderThan(PATIENCE_MS);
+}
+
+function portsOf(healths: Iterable<UpstreamHealth>): Set<number> {
+  return new Set([...healths].map(({ upstream }) => (upstream.kind === 'tcp' ? upstream.port : 0)));
 }
 
 /** Loopback is one, however it is written: the SDK tries its addresses in turn. */

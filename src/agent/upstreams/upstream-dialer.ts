@@ -1,10 +1,13 @@
-import type { Socket } from 'node:net';
+import { once } from 'node:events';
+import net, { type Socket } from 'node:net';
+import { withDeadline } from '../../lib/time/deadline.ts';
 import {
   beginsWithHttp1,
   type ConnectionTraffic,
   type EndpointOptions,
   type EndpointUpstream,
   type TunnelProtocol,
+  type UpstreamTls,
 } from '../connectors/connector.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
@@ -12,6 +15,7 @@ import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 import { HalfClosedConnections, type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
+import { tlsOf } from './upstream-tls.ts';
 
 export type DialerOptions = ConnectionOptions & RelayOptions;
 
@@ -25,7 +29,7 @@ interface Connections {
   count: number;
 }
 
-interface Spoken extends Pick<EndpointOptions, 'app_protocol' | 'proxy_proto'> {
+interface Spoken extends EndpointOptions {
   protocol: TunnelProtocol;
 }
 
@@ -35,6 +39,7 @@ interface TunnelUpstream {
   /** Whether its connections begin with HTTP/1.1. */
   isHttp: boolean;
   http2: boolean;
+  tls: UpstreamTls;
   traffic: TrafficCounters;
   healths: UpstreamHealths;
   connections: Connections;
@@ -50,21 +55,34 @@ export class UpstreamDialer {
     this.healths = new UpstreamHealths(options.log);
   }
 
+  /** A gateway in this process has refused a response of the upstream with that address to a client. */
+  answerRefused(forwardsTo: string, reason: string): void {
+    for (const health of this.healths.values())
+      if (displayUpstream(health.upstream) === forwardsTo) health.answerRefused(reason);
+  }
+
   /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
   prepare(upstream: Upstream, spoken: Spoken, traffic = new TrafficCounters()): PreparedUpstream {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
     const { protocol } = spoken;
     const isHttp = beginsWithHttp1(spoken);
     const http2 = spoken.app_protocol === 'http2';
+    const tls = tlsOf(upstream, spoken);
     const shared = { healths: this.healths, connections: this.#connections, halfClosed: this.#halfClosed };
-    return new PreparedUpstream({ upstream, protocol, isHttp, http2, traffic, ...shared }, this.options);
+    return new PreparedUpstream({ upstream, protocol, isHttp, http2, tls, traffic, ...shared }, this.options);
   }
 }
 
+/** For a connection on loopback to an upstream that may not be there. */
+const LOOPBACK_MS = 500;
+
 /**
  * The upstream of one tunnel. The SDK forwards to IP addresses and `localhost` directly, at full speed. Names and unix
- * sockets go through a relay that checks every connection, as do https upstreams that are not verified, those that keep
+ * sockets go through a relay that checks every connection, as do https upstreams, those that keep
  * connections open after clients have left, and all upstreams whose traffic is captured when they are bound.
+ *
+ * The SDK resolves `localhost` as the system does. Where that leaves out ::1 or 127.0.0.1, the SDK gets the address that
+ * answers, and the relay is used for others, and once the upstream has moved.
  */
 export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
@@ -86,10 +104,11 @@ export class PreparedUpstream implements EndpointUpstream {
       connections.count -= 1;
     };
     try {
-      const { upstream, http2 } = this.tunnel;
-      const socket = await connectUpstream(upstream, { ...this.options, http2 });
+      const { upstream, http2, tls } = this.tunnel;
+      const socket = await connectUpstream(upstream, { ...this.options, http2, tls });
       if (socket.closed) free();
       else socket.once('close', free);
+      this.#countOpen(socket);
       this.#health.answered();
       return socket;
     } catch (error) {
@@ -103,31 +122,61 @@ export class PreparedUpstream implements EndpointUpstream {
     }
   }
 
+  #countOpen(socket: Socket): void {
+    if (socket.closed) return;
+    this.#health.open += 1;
+    socket.once('close', () => {
+      this.#health.open -= 1;
+    });
+  }
+
   observeConnection(): ConnectionTraffic {
-    return this.tunnel.traffic.connection(this.tunnel.isHttp);
+    const traffic = this.tunnel.traffic.connection(this.tunnel.isHttp);
+    const toClient = (bytes: Buffer) => {
+      this.#health.heard(bytes);
+      traffic.toClient(bytes);
+    };
+    return { ...traffic, toClient };
+  }
+
+  answerRefused(reason: string): void {
+    this.#health.answerRefused(reason);
   }
 
   async address(): Promise<string> {
     const { options } = this;
-    const { upstream, protocol, traffic } = this.tunnel;
-    // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
-    const isDirect =
-      upstream.kind === 'tcp' &&
-      !isNamed(upstream) &&
-      (upstream.scheme !== 'https' || options.verifyTls) &&
-      !traffic.isCaptured &&
-      !this.#health.needsRelay;
-    traffic.isBypassed = isDirect;
-    if (isDirect) this.#health.isDirect = true;
-    if (isDirect) return directAddress(upstream, protocol);
+    const { protocol, traffic } = this.tunnel;
+    const direct = await this.#direct();
+    traffic.isBypassed = direct !== null;
+    if (direct !== null) {
+      this.#health.isDirect = true;
+      return directAddress(direct, protocol);
+    }
     if (this.#relay === null) {
       // Clean-up of old temporary files may have removed the empty folder.
       await openPrivateFolder(options.socketFolder);
-      const relay = new UpstreamRelay(this, (server, why) => this.#waits(server, why), options);
+      const relay = new UpstreamRelay(this, protocol, (server, why) => this.#waits(server, why), options);
       await relay.listen();
       this.#relay = relay;
     }
     return `unix:${this.#relay.path}`;
+  }
+
+  /** Where the SDK connects to without the agent; null: nowhere. */
+  async #direct(): Promise<TcpUpstream | null> {
+    const { upstream, traffic } = this.tunnel;
+    if (upstream.kind !== 'tcp' || isNamed(upstream) || traffic.isCaptured || this.#health.needsRelay) return null;
+    // The SDK (1.7.0) knows neither the options of a tunnel's TLS nor RSA key exchange, and gives no reason when TLS fails.
+    if (upstream.scheme === 'https') return null;
+    if (upstream.host !== 'localhost') return upstream;
+    const { addresses, isComplete } = await this.options.guard.localhost();
+    if (isComplete) return upstream;
+    const [first, ...others] = addresses.map(({ address }) => address);
+    if (first === undefined) return null;
+    const there = { ...upstream, host: first };
+    if (others.length > 0 && !(await accepts(there))) return null;
+    this.#health.directAddress = first;
+    return there;
   }
 
   #waits(server: Socket, why: 'half closed' | 'blocked'): void {
@@ -152,4 +201,17 @@ export class PreparedUpstream implements EndpointUpstream {
 function directAddress(upstream: TcpUpstream, protocol: TunnelProtocol): string {
   const scheme = upstream.scheme ?? (protocol === 'http' ? 'http' : 'tcp');
   return `${scheme}://${displayUpstream({ ...upstream, scheme: null })}`;
+}
+
+/** Whether something listens at an address of loopback. */
+async function accepts({ host, port }: TcpUpstream): Promise<boolean> {
+  const socket = net.connect({ host, port });
+  try {
+    await withDeadline(once(socket, 'connect'), 'connecting', LOOPBACK_MS);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
 }

@@ -5,6 +5,7 @@ import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import { type Localhost, LocalhostResolver } from './localhost.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 
 /** Names what this process listens on: completes `port 4040 is …`. */
@@ -25,7 +26,13 @@ export class UpstreamGuard {
   constructor(
     private readonly rules: UpstreamRules,
     private readonly lookup: Lookup = addressesOf,
+    private readonly localhostResolver = new LocalhostResolver(),
   ) {}
+
+  /** The addresses of `localhost`, which {@link checkLiteral} allows or not; never rejects. */
+  localhost(): Promise<Localhost> {
+    return this.localhostResolver.resolve();
+  }
 
   /**
    * Refuses loopback ports that this process listens on. The API would take clients of a tunnel for local callers, and a
@@ -44,6 +51,22 @@ export class UpstreamGuard {
     if (upstream.kind === 'unix') return this.checkSocket(upstream.path);
     if (isNamed(upstream)) await this.resolve(upstream);
     else this.checkLiteral(upstream);
+  }
+
+  /**
+   * Checks the upstream of a new tunnel as it resolves now. Every connection is checked again.
+   *
+   * @throws {AgentError} 400 when it is not allowed
+   * @returns why its name does not resolve, as that of a device that sleeps; else null
+   */
+  async admit(upstream: Upstream): Promise<AgentError | null> {
+    try {
+      await this.check(upstream);
+      return null;
+    } catch (error) {
+      if (error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_UNKNOWN') return error;
+      throw error;
+    }
   }
 
   /**

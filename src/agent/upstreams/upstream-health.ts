@@ -1,13 +1,24 @@
 import { hasErrno, messageOf } from '../../lib/errors.ts';
+import { beginningProblem } from '../../lib/http/response-head.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { UpstreamFault, type UpstreamTls } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, type Upstream } from './upstream.ts';
-import type { HttpFindings } from './upstream-check.ts';
+import { type HttpFindings, PROBES, type Probe } from './upstream-check.ts';
 
-export const UPSTREAM_STATES = ['unknown', 'answers', 'refused', 'unreachable', 'wrong_protocol', 'hangs'] as const;
+export const UPSTREAM_STATES = [
+  'unknown',
+  'answers',
+  'refused',
+  'unreachable',
+  'tls_failed',
+  'wrong_protocol',
+  'hangs',
+] as const;
 /**
- * `refused`: nothing listens there; `unreachable`: any other failure, such as no answer; `wrong_protocol`: accepts
- * connections, but does not speak the tunnel's protocol; `hangs`: accepts connections, and keeps many open after clients have
+ * `refused`: nothing listens there; `unreachable`: any other failure, such as no answer; `tls_failed`: accepts connections, but
+ * TLS fails; `wrong_protocol`: accepts connections, but does not speak the tunnel's protocol, or has just sent a client what the
+ * gateway refused; `hangs`: accepts connections, and keeps many open after clients have
  * left; `unknown`: not checked yet.
  */
 export type UpstreamState = (typeof UPSTREAM_STATES)[number];
@@ -29,12 +40,17 @@ const HANGS = 32;
 const HANGS_NO_LONGER = 8;
 /** Milliseconds in which the agent has had to close none itself: only then does the upstream close them. */
 const CLOSES_MS = 30_000;
+/** Milliseconds for which a refused response counts more than what the agent's own requests get: clients ask for other things. */
+const REFUSED_MS = 60_000;
+
+/** An upstream that refuses connections works if another one has carried a response within so many milliseconds. */
+const BUSY_MS = 25_000;
 
 export const UNKNOWN: UpstreamStatus = { state: 'unknown', since: null, checkedAt: null, reason: null };
 
 /** Whether an upstream with this state keeps its tunnels from working. */
 export function isDown({ state }: UpstreamStatus): boolean {
-  return state === 'refused' || state === 'unreachable' || state === 'wrong_protocol' || state === 'hangs';
+  return state !== 'unknown' && state !== 'answers';
 }
 
 /**
@@ -51,13 +67,28 @@ export class UpstreamHealth {
   #warned = false;
   /** Whether a request has shown what the upstream speaks since it last failed. */
   #spoken = false;
+  /** The request that it has answered, or that comes next. */
+  #probe: Probe | null = null;
+  /** Whether a client has got a response since it last failed. */
+  #heard = false;
+  #heardAt = Number.NEGATIVE_INFINITY;
   #exposedPath: string | null = null;
   #abandoned = 0;
   #hangsSince: Date | null = null;
   #gaveUpAt = Number.NEGATIVE_INFINITY;
+  /** When the gateway last refused a response of it; and when that was last logged. */
+  #refusedAt = Number.NEGATIVE_INFINITY;
+  #refusalLoggedAt = Number.NEGATIVE_INFINITY;
   /** Whether the SDK connects to it without the agent, or has done so. */
   isDirect = false;
-  /** Whether it has hung once: from now on, the agent owns its connections, and can close them. */
+  /** The only address of several at which the SDK reaches it then; null: the SDK tries all. */
+  directAddress: string | null = null;
+  /** Connections of clients that the agent has made. */
+  open = 0;
+  /**
+   * Whether the agent has to own its connections from now on: to close them once it has hung, because it has moved, to see
+   * whether clients get responses, or to read what the SDK would not after an upload was lost.
+   */
   needsRelay = false;
 
   constructor(
@@ -66,6 +97,7 @@ export class UpstreamHealth {
     readonly isHttp: boolean,
     private readonly log: Log,
     private readonly now: () => number = () => performance.now(),
+    readonly tls: UpstreamTls = {},
   ) {}
 
   get status(): UpstreamStatus {
@@ -99,14 +131,32 @@ export class UpstreamHealth {
     return isFirst;
   }
 
+  /**
+   * A check has reached the upstream.
+   *
+   * @returns whether it has moved to where the SDK does not look
+   */
+  reachedAt(address: string | undefined): boolean {
+    if (this.directAddress === null || this.needsRelay || address === this.directAddress) return false;
+    this.needsRelay = true;
+    return true;
+  }
+
   /** The agent has closed a connection that its client had left and the upstream kept open. */
   gaveUp(): void {
     this.#gaveUpAt = this.now();
   }
 
-  /** Milliseconds since the last connection that succeeded or failed; infinite while unknown. */
+  /** Milliseconds since the last connection that succeeded or failed, or a client got something; infinite while unknown. */
   get ageMs(): number {
-    return this.now() - this.#checkedAt;
+    const since = this.#status.state === 'answers' ? Math.max(this.#checkedAt, this.#heardAt) : this.#checkedAt;
+    return this.now() - since;
+  }
+
+  /** The requests of a check, best first. What has answered none gets one only: it may log each. */
+  get probes(): readonly Probe[] {
+    if (this.#status.state === 'wrong_protocol') return ['GET'];
+    return this.#probe === null ? PROBES : [this.#probe, ...PROBES.filter((probe) => probe !== this.#probe)];
   }
 
   /** Where the upstream serves the agent's data folder; null: nowhere that is known. */
@@ -119,9 +169,14 @@ export class UpstreamHealth {
     return this.isHttp && (!this.#spoken || (forReader && this.#status.state === 'wrong_protocol'));
   }
 
-  /** A request of a check has been answered. */
-  spoke({ problem, exposedPath }: HttpFindings): void {
+  /**
+   * A request of a check has been answered.
+   *
+   * @returns whether the agent has to see what clients get, because the check may be wrong
+   */
+  spoke({ problem, exposedPath, isDoubtful = false, probe }: HttpFindings): boolean {
     this.#spoken = true;
+    this.#probe = probe ?? this.#probe;
     const upstream = displayUpstream(this.upstream);
     if (exposedPath !== null && this.#exposedPath === null)
       this.log.warn(
@@ -129,13 +184,48 @@ export class UpstreamHealth {
         'upstream serves the data folder with its secrets; serve another folder',
       );
     this.#exposedPath = exposedPath;
-    if (problem === null) {
+    if (this.#isRefused) {
+      this.#spoken = false;
+      return false;
+    }
+    if (problem === null || (isDoubtful && this.#heard)) {
       this.#works();
-      return;
+      return false;
     }
     if (this.#status.state !== 'wrong_protocol')
       this.log.warn({ upstream, reason: problem }, 'upstream speaks another protocol');
     this.#set('wrong_protocol', problem);
+    if (!isDoubtful || !this.isDirect || this.needsRelay) return false;
+    this.needsRelay = true;
+    return true;
+  }
+
+  /** A client has got these bytes. A response outweighs a check: devices differ in which requests they answer. */
+  heard(bytes: Buffer): void {
+    this.#heardAt = this.now();
+    if (this.#heard || this.#isRefused || (this.isHttp && !isResponse(bytes))) return;
+    this.#heard = true;
+    this.#works();
+  }
+
+  /**
+   * The gateway has refused its response to a client, which got a 502.
+   *
+   * @param problem what is wrong with the response
+   */
+  answerRefused(problem: string): void {
+    this.#refusedAt = this.now();
+    this.#spoken = false;
+    this.#heard = false;
+    this.#set('wrong_protocol', `sent an invalid HTTP response: ${problem}`);
+    if (this.now() - this.#refusalLoggedAt < REPEAT_MS) return;
+    this.#refusalLoggedAt = this.now();
+    const upstream = displayUpstream(this.upstream);
+    this.log.warn({ upstream, reason: problem }, 'upstream sends invalid responses');
+  }
+
+  get #isRefused(): boolean {
+    return this.now() - this.#refusedAt < REFUSED_MS;
   }
 
   answered(): void {
@@ -144,7 +234,9 @@ export class UpstreamHealth {
   }
 
   #works(): void {
-    const wasDown = isDown(this.#status);
+    // It was reachable all the time when a response was refused.
+    const wasDown = isDown(this.#status) && this.#refusedAt === Number.NEGATIVE_INFINITY;
+    this.#refusedAt = Number.NEGATIVE_INFINITY;
     this.#set('answers', null);
     if (!wasDown) return;
     this.#times = 0;
@@ -153,19 +245,28 @@ export class UpstreamHealth {
 
   /** @param forClient whether a client was waiting, rather than a check */
   failed(error: unknown, forClient: boolean): void {
+    // It has no place for another connection.
+    const isFull = isRefusal(error) && this.open > 0 && this.now() - this.#heardAt < BUSY_MS;
+    if (isFull && this.#status.state === 'answers') return;
     const wasDown = isDown(this.#status);
     const reason = messageOf(error);
     this.#spoken = false;
-    this.#set(isRefusal(error) ? 'refused' : 'unreachable', reason);
+    this.#heard = false;
+    this.#set(stateAfter(error), reason);
+    this.#refusedAt = Number.NEGATIVE_INFINITY;
     const upstream = displayUpstream(this.upstream);
-    if (error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED') {
+    if (error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED' && !isRefusal(error)) {
       if (!this.#warned) this.log.warn({ upstream, reason }, 'upstream not allowed; connection rejected');
       this.#warned = true;
       return;
     }
     if (forClient) this.#times++;
     if (wasDown && (!forClient || this.now() - this.#loggedAt < REPEAT_MS)) return;
-    this.log.warn({ upstream, reason, times: this.#times }, 'upstream unreachable');
+    const isFault = error instanceof UpstreamFault;
+    this.log.warn(
+      { upstream, reason, times: this.#times },
+      isFault ? 'TLS with upstream failed' : 'upstream unreachable',
+    );
     this.#times = 0;
     this.#loggedAt = this.now();
   }
@@ -178,9 +279,21 @@ export class UpstreamHealth {
   }
 }
 
+function stateAfter(error: unknown): UpstreamState {
+  if (error instanceof UpstreamFault) return 'tls_failed';
+  return isRefusal(error) ? 'refused' : 'unreachable';
+}
+
+/** Whether bytes begin a response. A server that expects TLS answers 400, which says nothing for it. */
+function isResponse(bytes: Buffer): boolean {
+  const beginning = bytes.toString('latin1', 0, 'HTTP/1.1 200'.length);
+  return beginningProblem(beginning) === null && !/^HTTP\/1\.\d 400/.test(beginning);
+}
+
 /** Whether the upstream's machine answered that nothing listens there. */
-function isRefusal(error: unknown): boolean {
+export function isRefusal(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.some(isRefusal);
+  if (error instanceof AgentError) return isRefusal(error.cause);
   return hasErrno(error, 'ECONNREFUSED') || hasErrno(error, 'ENOENT');
 }
 
@@ -189,6 +302,8 @@ export interface CheckedUpstream {
   upstream: Upstream;
   /** Whether it can be asked by a request of HTTP/1.1. */
   isHttp: boolean;
+  /** How the agent connects to it where it is https. */
+  tls?: UpstreamTls;
 }
 
 export class UpstreamHealths {
@@ -207,16 +322,16 @@ export class UpstreamHealths {
     return this.#held.size;
   }
 
-  /** @param forwardsTo as {@link displayUpstream} shows it */
-  find(forwardsTo: string, isHttp: boolean): UpstreamHealth | null {
-    return this.#held.get(keyOf(forwardsTo, isHttp))?.health ?? null;
+  find(checked: CheckedUpstream): UpstreamHealth | null {
+    return this.#held.get(keyOf(checked))?.health ?? null;
   }
 
   /** Remembers an upstream until {@link release} was called as often as this. */
-  hold({ upstream, isHttp }: CheckedUpstream): UpstreamHealth {
-    const key = keyOf(displayUpstream(upstream), isHttp);
+  hold(checked: CheckedUpstream): UpstreamHealth {
+    const key = keyOf(checked);
+    const { upstream, isHttp, tls } = checked;
     const held = this.#held.get(key) ?? {
-      health: new UpstreamHealth(upstream, isHttp, this.log, this.now),
+      health: new UpstreamHealth(upstream, isHttp, this.log, this.now, tls),
       holders: 0,
     };
     held.holders++;
@@ -224,13 +339,13 @@ export class UpstreamHealths {
     return held.health;
   }
 
-  release({ upstream, isHttp }: CheckedUpstream): void {
-    const key = keyOf(displayUpstream(upstream), isHttp);
+  release(checked: CheckedUpstream): void {
+    const key = keyOf(checked);
     const held = this.#held.get(key);
     if (held && --held.holders === 0) this.#held.delete(key);
   }
 }
 
-function keyOf(forwardsTo: string, isHttp: boolean): string {
-  return `${isHttp ? 'http' : 'bytes'} ${forwardsTo}`;
+function keyOf({ upstream, isHttp, tls = {} }: CheckedUpstream): string {
+  return `${isHttp ? 'http' : 'bytes'} ${displayUpstream(upstream)} ${JSON.stringify(tls)}`;
 }

@@ -2,16 +2,19 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { Connector } from '../connectors/connector.ts';
-import type { Upstream } from './upstream.ts';
 import type { HttpFindings } from './upstream-check.ts';
-import type { CheckedUpstream, UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
+import { type CheckedUpstream, isRefusal, type UpstreamHealth, type UpstreamHealths } from './upstream-health.ts';
 
 export interface UpstreamMonitorOptions {
   healths: UpstreamHealths;
   /** Connects to an upstream as a tunnel would; has a deadline. */
   connect: (upstream: CheckedUpstream) => Promise<Socket>;
   /** Sends a request over such a connection, which it uses up; has a deadline. */
-  request: (socket: Socket, upstream: Upstream) => Promise<HttpFindings>;
+  request: (socket: Socket, upstream: UpstreamHealth) => Promise<HttpFindings>;
+  /** Whether the SDK has connections to an upstream. */
+  lookForClients: () => (upstream: UpstreamHealth) => boolean;
+  /** Takes the connections of an upstream through the agent, which sees and reaches more than the SDK. */
+  relay: (upstream: UpstreamHealth) => Promise<void>;
   /** Looks for connections that upstreams keep open after clients have left. */
   lookForAbandoned: () => void;
   /** Without a session, no clients can arrive, and checks would only wake the device. */
@@ -31,6 +34,10 @@ const MAX_BATCH = 64;
 const FRESH_MS = 25_000;
 /** The same while somebody looks, who may just have started the upstream. */
 const FRESH_FOR_READER_MS = 3_000;
+/** The same once a client has failed: it retries. */
+const FRESH_FOR_CLIENT_MS = 1_000;
+/** The same while clients are connected. */
+const FRESH_IN_USE_MS = 120_000;
 const READER_WAIT_MS = 300;
 
 /**
@@ -60,9 +67,15 @@ export class UpstreamMonitor {
     if (!this.options.connector.isOnline) return;
     if (only === undefined) this.options.lookForAbandoned();
     const among = only ? [only] : this.options.healths.values();
-    const checks = oldest(among, FRESH_FOR_READER_MS, MAX_BATCH).map((health) => this.#check(health, true));
+    const checks = this.#due(among, FRESH_FOR_READER_MS, MAX_BATCH).map((health) => this.#check(health, true));
     if (checks.length === 0) return;
     await withDeadline(Promise.all(checks), 'checking upstreams', READER_WAIT_MS).catch(() => {}); // still old, and dated
+  }
+
+  /** The SDK could not connect to an upstream for a client, and does not say to which one. */
+  clientFailed(): void {
+    const direct = this.options.healths.values().filter(({ isDirect }) => isDirect);
+    for (const health of oldest(direct, FRESH_FOR_CLIENT_MS, MAX_BATCH)) void this.#check(health, false);
   }
 
   async #loop(): Promise<void> {
@@ -72,8 +85,18 @@ export class UpstreamMonitor {
       if (!connector.isOnline) continue;
       this.options.lookForAbandoned();
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
-      for (const health of oldest(healths.values(), FRESH_MS, size)) void this.#check(health, false);
+      for (const health of this.#due(healths.values(), FRESH_MS, size)) void this.#check(health, false);
     }
+  }
+
+  /** Those to check. What clients are connected to and works gets few checks: it may have no place for another connection. */
+  #due(among: readonly UpstreamHealth[], olderThanMs: number, max: number): UpstreamHealth[] {
+    const isConnected = this.#lookForClients();
+    const isInUse = (health: UpstreamHealth) =>
+      health.status.state === 'answers' && health.ageMs < FRESH_IN_USE_MS && isConnected(health);
+    return oldest(among, olderThanMs, among.length)
+      .filter((health) => !isInUse(health))
+      .slice(0, max);
   }
 
   #check(health: UpstreamHealth, forReader: boolean): Promise<void> {
@@ -85,17 +108,26 @@ export class UpstreamMonitor {
   }
 
   async #try(health: UpstreamHealth, forReader: boolean): Promise<void> {
-    const { connect, request, connector } = this.options;
+    const { connect, request, relay, connector } = this.options;
     try {
       const socket = await connect(health);
+      if (health.reachedAt(socket.remoteAddress)) await relay(health);
       const asks = health.asksRequest(forReader);
       health.answered();
-      if (asks) health.spoke(await request(socket, health.upstream));
-      else socket.destroy();
+      if (!asks) socket.destroy();
+      else if (health.spoke(await request(socket, health))) await relay(health);
     } catch (error) {
       // A session that ended meanwhile may have taken the network with it.
-      if (connector.isOnline && !this.#stopped.signal.aborted) health.failed(error, false);
+      if (!connector.isOnline || this.#stopped.signal.aborted) return;
+      // An upstream that refuses others than those that are connected has no place for them.
+      if (health.status.state === 'answers' && isRefusal(error) && this.#lookForClients()(health)) health.answered();
+      else health.failed(error, false);
     }
+  }
+
+  #lookForClients(): (health: UpstreamHealth) => boolean {
+    const bySdk = this.options.lookForClients();
+    return (health) => health.open > 0 || bySdk(health);
   }
 }
 

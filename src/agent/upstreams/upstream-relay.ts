@@ -2,8 +2,14 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { dialFailure } from '../../agent-protocol/dial-failure.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type { ConnectionEnd, EndpointUpstream } from '../connectors/connector.ts';
+import {
+  type ConnectionEnd,
+  type EndpointUpstream,
+  type TunnelProtocol,
+  UpstreamFault,
+} from '../connectors/connector.ts';
 
 export interface RelayOptions {
   /** Folder of mode 0700 for the relay's socket. */
@@ -23,6 +29,7 @@ export class UpstreamRelay {
 
   constructor(
     private readonly upstream: Pick<EndpointUpstream, 'connect' | 'observeConnection'>,
+    private readonly protocol: TunnelProtocol,
     /** Called with the connection of a client that has ended its side, or whose upstream does not read what it sends. */
     private readonly onWaiting: (server: Socket, why: 'half closed' | 'blocked') => void,
     private readonly options: RelayOptions,
@@ -60,7 +67,7 @@ export class UpstreamRelay {
 
   #pipe(client: Socket, server: Socket): void {
     server.on('error', () => server.destroy());
-    server.once('close', () => endedInOrder(server) || client.destroy());
+    server.once('close', () => endedInOrder(server) || this.#finish(client));
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
     client.once('end', () => this.onWaiting(server, 'half closed'));
@@ -77,13 +84,31 @@ export class UpstreamRelay {
     server.once('close', () => traffic.closed(server.readableEnded, by ?? 'upstream'));
   }
 
-  /** Reads what was sent, because closing before that would reset the connection. */
+  /**
+   * Sends what the upstream has answered. Meanwhile, reads what it has not: the SDK (1.7.0) drops an answer when it cannot write
+   * the rest of the upload.
+   */
+  #finish(client: Socket): void {
+    if (client.destroyed) return;
+    client.removeAllListeners('data').resume();
+    client.end(() => {
+      const timer = setTimeout(() => client.destroy(), LINGER_MS).unref();
+      client.once('close', () => clearTimeout(timer));
+    });
+  }
+
+  /**
+   * Answers for the upstream where that is possible, as the SDK does for those that it connects to. Reads what was sent, because
+   * closing before that would reset the connection.
+   */
   #refuse(client: Socket, error: unknown): void {
     const traffic = this.upstream.observeConnection?.();
     client.on('data', (bytes: Buffer) => traffic?.fromClient(bytes));
     client.once('close', () => traffic?.failed(error));
     client.setTimeout(LINGER_MS, () => client.destroy());
-    client.resume().end();
+    client.resume();
+    if (this.protocol === 'http') client.end(dialFailure(error instanceof UpstreamFault ? error.summary : null));
+    else client.end();
   }
 }
 

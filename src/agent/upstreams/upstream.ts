@@ -1,7 +1,7 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
 import { domainToASCII } from 'node:url';
-import { canonicalIpv6, hostPort } from '../../lib/network/ip-address.ts';
+import { canonicalIpv6, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { MAX_SOCKET_PATH } from '../folders/runtime-folder.ts';
 
 export interface TcpUpstream {
@@ -33,7 +33,8 @@ const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 /**
  * Parses a `forwards_to`.
  *
- * @param input a port, `host:port`, `[ipv6]:port`, `http(s)://host[:port]` or `unix:/path`; a port alone means localhost
+ * @param input a port, `host:port`, `[ipv6]:port`, `http(s)://host[:port]` or `unix:/path`; a port alone means localhost, as
+ *   do 0.0.0.0 and [::]
  * @throws {UpstreamFormatError}
  */
 export function parseUpstream(input: string | number): Upstream {
@@ -42,18 +43,33 @@ export function parseUpstream(input: string | number): Upstream {
   if (text === '') throw new UpstreamFormatError('empty');
   if (hasSpaceOrControl(text)) throw new UpstreamFormatError('it contains white space or a control character');
   if (/^unix:/i.test(text)) return parseUnix(text.slice('unix:'.length));
-  if (/^\d+$/.test(text)) return onLocalhost(text);
-
   const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(text)?.[1]?.toLowerCase() ?? null;
-  if (scheme === null) return { kind: 'tcp', scheme, ...parseHostAndPort(text, null) };
+  if (scheme === null) {
+    const authority = authorityOf(text, '');
+    return /^\d+$/.test(authority)
+      ? onLocalhost(authority)
+      : { kind: 'tcp', scheme, ...parseHostAndPort(authority, null) };
+  }
   if (scheme !== 'http' && scheme !== 'https') {
     const hint =
       scheme === 'tcp' || scheme === 'tls' ? `: give host:port, the protocol of the tunnel does the rest` : '';
     throw new UpstreamFormatError(`the scheme ${scheme}:// is not supported${hint}`);
   }
-  // Browsers append a slash to addresses.
-  const rest = text.slice(scheme.length + '://'.length).replace(/\/$/, '');
-  return { kind: 'tcp', scheme, ...parseHostAndPort(rest, DEFAULT_PORTS[scheme]) };
+  const authority = authorityOf(text.slice(scheme.length + '://'.length), `${scheme}://`);
+  return { kind: 'tcp', scheme, ...parseHostAndPort(authority, DEFAULT_PORTS[scheme]) };
+}
+
+/** What comes before the path, which may only be the slash that browsers and dev servers append. */
+function authorityOf(text: string, scheme: string): string {
+  const [authority = ''] = text.split(/[/?#]/, 1);
+  if (authority.includes('@')) throw new UpstreamFormatError('user names and passwords are not supported');
+  const rest = text.slice(authority.length);
+  if (rest === '' || rest === '/') return authority;
+  if (authority === '') throw new UpstreamFormatError('the host is missing');
+  const what = rest.startsWith('/') ? 'path' : rest.startsWith('?') ? 'query' : 'fragment';
+  throw new UpstreamFormatError(
+    `the ${what} ${rest} is not supported: give ${scheme}${authority}, clients choose the path`,
+  );
 }
 
 /** The upstream as the API shows it: `<host>:<port>`, with a scheme only when one was given. */
@@ -83,17 +99,20 @@ function parseUnix(text: string): UnixUpstream {
 }
 
 function parseHostAndPort(text: string, defaultPort: number | null): { host: string; port: number } {
-  if (text.includes('@')) throw new UpstreamFormatError('user names and passwords are not supported');
-  if (/[/?#\\]/.test(text)) throw new UpstreamFormatError('paths, queries and fragments are not supported');
   const match = /^(?:\[([^[\]]*)\]|([^:[\]]*))(?::([^:]*))?$/.exec(text);
   if (!match) {
     throw new UpstreamFormatError(isIPv6(text) ? 'an IPv6 address needs brackets' : 'not host:port');
   }
   const [, ipv6, name, portText] = match;
-  const host = ipv6 === undefined ? parseName(name ?? '') : parseIpv6(ipv6);
+  const host = thisMachine(ipv6 === undefined ? parseName(name ?? '') : parseIpv6(ipv6));
   if (portText !== undefined) return { host, port: parsePort(portText) };
   if (defaultPort === null) throw new UpstreamFormatError('the port is missing');
   return { host, port: defaultPort };
+}
+
+/** A server that prints 0.0.0.0 or [::] listens on every address of its machine, which it takes its reader to be at. */
+function thisMachine(host: string): string {
+  return isUnspecified(host) ? 'localhost' : host;
 }
 
 function parsePort(text: string): number {

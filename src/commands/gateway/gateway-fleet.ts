@@ -25,6 +25,10 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
     .option('--approve', 'Devices wait until they are approved')
     .option('--tcp <ports>', 'TCP ports that its devices may use, such as 20000-20099', ports)
     .option('--own-names-only', 'Its devices only get names that end in their own, never camera.<site>')
+    .option(
+      '--internal',
+      'Its devices may also bind internal endpoints, at names below <site>.internal that end in their own',
+    )
     .option('-l, --label <key=value>', 'Label of its devices; can be repeated', label)
     .option('--description <text>', 'What the code is for')
     .option('--json', 'Print JSON')

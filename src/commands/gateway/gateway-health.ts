@@ -1,9 +1,11 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
+import { connect as connectTls } from 'node:tls';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { connectHere } from '../../lib/network/load-balancers.ts';
 import { print } from '../output.ts';
 import { gatewaySettings } from '../settings-place.ts';
 
@@ -16,16 +18,14 @@ const DEADLINE_MS = 5000;
  * @throws {OperatorError} exit code 3 when it does not answer
  */
 export async function gatewayHealth(): Promise<void> {
-  const { host, domain, httpsPort } = gatewaySettings('api');
+  const { host, domain, httpsPort, balancers } = gatewaySettings('api');
   const name = apiHost(domain);
   const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
   const asked = request({
-    ...place,
-    servername: name,
     headers: { host: name },
     // Any certificate will do: another program on this machine that answers instead could also stop the gateway.
-    rejectUnauthorized: false,
-    agent: false,
+    createConnection: () =>
+      connectTls({ socket: connectHere(place, balancers), servername: name, rejectUnauthorized: false }),
     signal: AbortSignal.timeout(DEADLINE_MS),
   });
   try {

@@ -3,7 +3,7 @@ import { needsDns } from '../../doctor/gateway/gateway-records.ts';
 import { parseAddress } from '../../lib/network/ip-address.ts';
 import { isPublicDomain } from '../../settings/gateway-settings.ts';
 import { LOCAL_CA } from '../../settings/variable-kinds.ts';
-import { VARIABLES } from '../../settings/variables.ts';
+import type { InitialSetting } from './settings-text.ts';
 
 export interface WantedGateway {
   domain: string;
@@ -22,21 +22,6 @@ export interface WantedGateway {
   encryptionKey: string | null;
   /** Settings of the environment, see {@link settingsIn}; an option counts more. */
   environment: Readonly<Record<string, string>>;
-}
-
-export interface InitialSetting {
-  name: string;
-  value: string;
-  comment?: string;
-}
-
-/** Settings of the gateway in an environment, which the next shell and the service do not have. */
-export function settingsIn(env: NodeJS.ProcessEnv, isService: boolean): Record<string, string> {
-  // The unit decides where the data of the service are.
-  const isOurs = (name: string) =>
-    /^(GATEWAY_.*|LOG_LEVEL|LOG_FORMAT)$/.test(name) || (name === 'DATA_DIR' && !isService);
-  const entries = Object.keys(VARIABLES).map((name): [string, string] => [name, env[name] ?? '']);
-  return Object.fromEntries(entries.filter(([name, value]) => value !== '' && isOurs(name)));
 }
 
 /**
@@ -108,17 +93,4 @@ function ownAddresses(interfaces: Interfaces): string[] {
   const all = Object.values(interfaces).flatMap((addresses) => addresses ?? []);
   const usable = all.filter(({ internal, address }) => !internal && parseAddress(address)?.range() !== 'linkLocal');
   return usable.map(({ address }) => address).sort((a, b) => Number(a.includes(':')) - Number(b.includes(':')));
-}
-
-export function settingLines(settings: readonly InitialSetting[]): string {
-  return settings
-    .map(({ comment, ...setting }) => `${comment ? `# ${comment}\n` : ''}${settingLine(setting)}\n`)
-    .join('');
-}
-
-/** What dotenv and systemd read as that value. */
-function settingLine({ name, value }: InitialSetting): string {
-  if (/^[\w.,:;/@%+=*?&~[\]-]*$/.test(value)) return `${name}=${value}`;
-  const mark = value.includes("'") ? '"' : "'";
-  return `${name}=${mark}${value}${mark}`;
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
@@ -12,7 +12,6 @@ import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
 import { movedAway, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
-import { writeDurably } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { printableMembers } from '../../lib/terminal-text.ts';
 import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';
@@ -22,7 +21,8 @@ import { type GatewayServerSettings, loadGatewayServerSettings } from '../../set
 import { textsOfFiles } from '../../settings/setting-sources.ts';
 import { jsonText, print } from '../output.ts';
 import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
-import { type InitialSetting, initialSettings, settingLines, settingsIn } from './gateway-init-settings.ts';
+import { initialSettings } from './gateway-init-settings.ts';
+import { addSettings, type InitialSetting, settingLines, settingsIn } from './settings-text.ts';
 
 export interface InitOptions {
   domain?: string;
@@ -150,20 +150,6 @@ async function requirePorts(settings: GatewayServerSettings): Promise<void> {
   if (taken.length === 0) return;
   const lines = taken.map(({ detail, advice }) => `${detail}${advice === null ? '' : `; ${advice}`}`);
   throw new OperatorError(`nothing was changed: ${lines.join('\n')}`);
-}
-
-/** Writes settings to a file, in place of those with the same name. */
-async function addSettings(settings: readonly InitialSetting[], file: string, mode: number): Promise<void> {
-  const before = existsSync(file) ? readFileSync(file, 'utf8').split('\n') : [];
-  const names = settings.map(({ name }) => name).join('|');
-  const isReplaced = new RegExp(`^\\s*(?:export\\s+)?(?:${names})\\s*=`);
-  const kept = before
-    .filter((line) => !isReplaced.test(line))
-    .join('\n')
-    .replace(/\n*$/, '\n')
-    .replace(/^\n$/, '');
-  // As the secrets of the environment may be among them, the mode of an existing file does not stay.
-  await writeDurably(file, `${kept}${settingLines(settings)}`, mode);
 }
 
 /** @returns what happened, as lines; the last one says whether the service runs */

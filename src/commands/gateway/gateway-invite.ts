@@ -24,6 +24,7 @@ export interface InviteOptions {
   approve?: boolean;
   tcp?: string;
   ownNamesOnly?: boolean;
+  internal?: boolean;
   label?: Record<string, string>;
   description?: string;
   json?: boolean;
@@ -46,6 +47,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
       needs_approval: options.approve === true,
       tcp_ports: options.tcp,
       own_names_only: options.ownNamesOnly === true,
+      internal_names: options.internal === true,
       labels: options.label ?? {},
       description: options.description,
     },

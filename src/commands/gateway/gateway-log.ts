@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { eventJson } from '../../gateway/events/event-json.ts';
+import { actorDescriptions } from '../../gateway/store/actor-description.ts';
 import type { AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
@@ -9,6 +10,7 @@ import { jsonText, note, print } from '../output.ts';
 
 export interface LogOptions {
   since?: string;
+  until?: string;
   type?: string;
   object?: string;
   by?: string;
@@ -20,38 +22,48 @@ export interface LogOptions {
 /**
  * Prints who has changed what, oldest first.
  *
- * @throws {OperatorError} exit code 2 when `since` is no time
+ * @throws {OperatorError} exit code 2 when `since` or `until` is no time
  */
-export function showLog({ auditLog }: Store, options: LogOptions): void {
-  const { since, type, object, by, json } = options;
+export function showLog(store: Store, options: LogOptions): void {
+  const { auditLog } = store;
+  const { type, object, by, json } = options;
   const pages = auditLog.pages({
-    since: since === undefined ? undefined : startOf(since),
+    since: timeOf('since', options.since),
+    until: timeOf('until', options.until),
     type,
     object_id: object,
     by,
   });
   if (json) return void print(jsonText([...pages].flat()));
+  const describe = actorDescriptions(store);
   let count = 0;
   for (const page of pages) {
-    for (const row of page) print(options.export ? eventJson(row) : printable(lineOf(row)));
+    for (const row of page) print(options.export ? eventJson(row) : printable(lineOf(row, describe(row.by))));
     count += page.length;
   }
   if (count === 0) note('No changes.');
 }
 
-function startOf(since: string): string {
-  const [, count, unit = ''] = /^(\d{1,6})([mhd])$/.exec(since) ?? [];
-  const at = count === undefined ? Date.parse(since) : Date.now() - Number(count) * (UNITS[unit] ?? 0);
+/** The time that an option means: itself, or so long ago. */
+function timeOf(option: 'since' | 'until', text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const [, count, unit = ''] = /^(\d{1,6})([mhd])$/.exec(text) ?? [];
+  const at = count === undefined ? Date.parse(text) : Date.now() - Number(count) * (UNITS[unit] ?? 0);
   if (Number.isNaN(at)) {
-    throw new OperatorError(`--since: "${since}" is neither a duration such as 24h nor a time such as 2026-11-26`, 2);
+    throw new OperatorError(
+      `--${option}: "${text}" is neither a duration such as 24h nor a time such as 2026-11-26`,
+      2,
+    );
   }
   return new Date(at).toISOString();
 }
 
-function lineOf({ created_at, by, from_address, type, object_id, before, after }: AuditRow): string {
-  const who = from_address === null ? by : `${by} (${from_address})`;
-  const { domain, name, host } = after ?? before ?? {};
-  const named = [domain, name, host].find((text) => typeof text === 'string' && text !== '');
+function lineOf(row: AuditRow, description: string | null): string {
+  const { created_at, by, from_address, type, object_id, before, after } = row;
+  const actor = description === null ? by : `${by} "${description}"`;
+  const who = from_address === null ? actor : `${actor} (${from_address})`;
+  const { domain, name, host, command } = after ?? before ?? {};
+  const named = [domain, name, host, command].find((text) => typeof text === 'string' && text !== '');
   const what = `${type.replace(/\.v0$/, '')} ${object_id}${named === undefined ? '' : ` ${named}`}`;
   const changed = Object.keys(before && after ? after : {}).filter(
     (member) => member !== 'updated_at' && !isDeepStrictEqual(before?.[member], after?.[member]),

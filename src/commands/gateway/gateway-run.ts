@@ -8,6 +8,7 @@ import type { SupervisedProgram } from '../../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { logUnknownSettings } from '../../settings/parse-settings.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
+import { settingsForBackup } from './settings-text.ts';
 
 /** Runs a standalone gateway until SIGTERM or SIGINT. */
 export async function runGateway(): Promise<void> {
@@ -41,7 +42,7 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
       else log.fatal({ reason }, 'shared database not served by this gateway; exiting');
       process.exit(1);
     };
-    return await startGateway({ ...settings, log, onRemoved });
+    return await startGateway({ ...settings, settings: settingsForBackup(settings), log, onRemoved });
   } catch (error) {
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
     throw startError(error, { what: 'the gateway', portSettings, folder });

@@ -5,14 +5,14 @@ import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
 import { shownState } from '../../gateway/cluster/nodes.ts';
 import { BY_COMMAND } from '../../gateway/store/command-key.ts';
 import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
-import { type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
+import { type Node, Postgres, stillServes } from '../../gateway/store/shared/postgres.ts';
 import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
-import { becomeOwnerOf, withStore } from '../settings-place.ts';
+import { becomeGatewayOwner, withStore } from '../settings-place.ts';
 
 /**
  * Moves a stopped gateway's data into an empty shared database, or back. It can be repeated when it was interrupted.
@@ -26,7 +26,7 @@ export async function migrateGateway(
   { to, lost = false }: { to?: string; lost?: boolean },
 ): Promise<void> {
   expectGateway(settings);
-  becomeOwnerOf(settings.dataDir);
+  await becomeGatewayOwner(settings);
   const folder = await openDataFolder(settings.dataDir);
   try {
     if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
@@ -78,13 +78,6 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
       `gateway. ${lost ? 'No gateway may use the shared database any more.' : 'No other gateway can use the shared database any more.'}`,
-  );
-}
-
-function stillServes({ id, address }: Node): OperatorError {
-  return new OperatorError(
-    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
-      `remove ${id}"`,
   );
 }
 

@@ -1,6 +1,5 @@
 import type { Command } from 'commander';
 import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
-import type { StoreLocation } from '../../gateway/store/open-gateway-store.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -9,6 +8,7 @@ import { parsed, refuse } from '../command-line.ts';
 import { note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-links.ts';
+import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
 import type { AddPersonOptions } from './gateway-people.ts';
@@ -31,11 +31,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
       await run();
     });
   addInitCommand(gateway);
-  gateway
-    .command('backup')
-    .description('Back up the gateway’s database to a new file; works while the gateway runs')
-    .argument('<file>', 'file to write; must not exist yet')
-    .action((file: string) => backUp(settings(), file));
+  addBackupCommands(gateway, settings);
   gateway
     .command('health')
     .description('Check that the gateway on this machine is alive, for containers and scripts')
@@ -100,6 +96,35 @@ function addInitCommand(gateway: Command): void {
     .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
     .option('--json', 'Print the result as JSON')
     .action(async (options) => (await import('./gateway-init.ts')).initGateway(options));
+}
+
+function addBackupCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-backup.ts');
+  gateway
+    .command('backup')
+    .description('Back up the gateway’s database, CA and settings to a new file; works while the gateway runs')
+    .argument('<file>', 'file to write; must not exist yet')
+    .option('--list', 'Show what an existing backup has')
+    .option('--with-key', 'Add the encryption key, encrypted with a passphrase')
+    .option('--passphrase-file <file>', 'File with the passphrase (default: asked on the terminal)')
+    .action(async (file: string, { list, ...options }: BackupOptions & { list?: boolean }) => {
+      const { backUpGateway, listBackup } = await load();
+      if (list) listBackup(file);
+      else await backUpGateway(settings(), file, options);
+    });
+  gateway
+    .command('restore')
+    .description('Put a backup in place of what the stopped gateway has, which is kept')
+    .argument('<file>', 'file that "gateway backup" has written')
+    .option(
+      '--key-file <file>',
+      'File with the encryption key (default: GATEWAY_ENCRYPTION_KEY, or the key in DATA_DIR)',
+    )
+    .option(
+      '--passphrase-file <file>',
+      'File with the passphrase of a key in the backup (default: asked on the terminal)',
+    )
+    .action(async (file: string, options: RestoreOptions) => (await load()).restoreGateway(settings(), file, options));
 }
 
 function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -168,6 +193,7 @@ function addLogCommand(gateway: Command, settings: () => GatewayServerSettings):
       'Show who has changed what, by the management API, the dashboard or commands; kept for GATEWAY_AUDIT_LOG_DAYS',
     )
     .option('--since <time>', 'A duration such as 24h, or a time such as 2026-11-26')
+    .option('--until <time>', 'The same: changes before then')
     .option('--type <type>', 'Changes of a type such as domain_created.v0, or of a kind such as domain')
     .option('--object <id>', 'Changes of one object')
     .option('--by <id>', 'Changes by one API key; gateway: by commands; device: by devices that join')
@@ -297,15 +323,4 @@ function nextStep({ job, renews_at }: ManagedDomainRow): string {
   if (!job) return `renews at ${renews_at}`;
   if (!job.error_code) return 'pending';
   return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;
-}
-
-async function backUp(location: StoreLocation, file: string): Promise<void> {
-  const { openGatewayDatabase } = await import('../../gateway/store/open-gateway-store.ts');
-  const database = openGatewayDatabase(location);
-  try {
-    database.backup(file);
-  } finally {
-    database.close();
-  }
-  note(`${file}: backup written; keep the encryption key of its private keys in another place`);
 }

@@ -1,12 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { rootCertificates } from 'node:tls';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { withCommandKey } from '../../gateway/store/command-key.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../../lib/errors.ts';
-import { isUnspecified } from '../../lib/network/ip-address.ts';
 import { ManagementClient } from '../../management/client.ts';
-import { fetchTrusting } from '../../management/fetch-trusting.ts';
+import { fetchHere } from '../../management/fetch-here.ts';
 import { ManagementError } from '../../management/management-error.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { withStore } from '../settings-place.ts';
@@ -20,13 +18,10 @@ export async function withGateway<T>(
   settings: GatewayServerSettings,
   work: (client: ManagementClient) => Promise<T>,
 ): Promise<T> {
-  const { dataDir, domain, httpsPort, host } = settings;
+  const { dataDir, domain, httpsPort } = settings;
   const ca = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => '');
   const baseUrl = `https://${apiHost(domain.toLowerCase())}:${httpsPort}`;
-  const fetch = fetchTrusting({
-    ca: [ca, ...rootCertificates].join('\n'),
-    address: { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort },
-  });
+  const fetch = fetchHere(settings, ca);
   const call = (apiKey: string) => work(new ManagementClient({ baseUrl, apiKey, fetch, retries: 1 }));
   return withStore(settings, (store) => withCommandKey(store, call)).catch((error: unknown) => {
     if (!(error instanceof ManagementError)) throw error;

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { declaredAmong, parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
+import { changeTo, declaredAmong, parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import { domainsFor, type Site } from '../../agent/tunnels/site-names.ts';
-import type { ChangedMembers, Tunnel } from '../../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { show } from '../output.ts';
@@ -76,8 +76,7 @@ function stepFor(declared: ImportedTunnel, there: Tunnel | undefined): Step {
   const detail = differing.join(' and ');
   const problem = unchangeable(differing);
   if (problem !== null) return { domain, result: 'failed', detail: problem, run: async () => {} };
-  const members: ChangedMembers = { forwards_to: declared.forwards_to, policy: declared.policy ?? null };
-  return { domain, result: 'changed', detail, run: ({ change }) => change(there, members) };
+  return { domain, result: 'changed', detail, run: ({ change }) => change(there, changeTo(declared, differing)) };
 }
 
 async function take({ run, ...outcome }: Step, target: TunnelsTarget, dryRun = false): Promise<Outcome> {

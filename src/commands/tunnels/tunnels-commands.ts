@@ -6,6 +6,29 @@ const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
 const TUNNEL = 'first label, hostname or URL of the tunnel';
 const APP_PROTOCOL = ['--app-protocol <protocol>', 'What the upstream speaks: http1 or http2'] as const;
 const API_RESPONSE = 'Print the API’s response';
+/** Named as the members of the API; what they say is in `ChangeableOptions`. */
+const UPSTREAM_OPTIONS = [
+  ['--max-connections <number>', 'Connections to the upstream at a time; further requests wait for one'],
+  ['--host-header <host>', 'The Host that the upstream gets: rewrite for its own address, or a name'],
+  [
+    '--rewrite-redirects <boolean>',
+    'Whether redirects to the upstream’s own address lead to the tunnel (default: true)',
+  ],
+  ['--response-timeout <duration>', 'How long the upstream may take to begin its response, such as 10m'],
+  [
+    '--upstream-tls-verify <boolean>',
+    'Whether to verify the certificate of an https upstream (default: as AGENT_VERIFY_UPSTREAM_TLS says)',
+  ],
+  ['--upstream-tls-ca-file <file>', 'CA certificates, as PEM, that verify an https upstream (default: the usual ones)'],
+  [
+    '--upstream-tls-server-name <name>',
+    'Name to ask an https upstream for, which its certificate must have (default: its host)',
+  ],
+  [
+    '--upstream-tls-min-version <version>',
+    'Lowest version of TLS that an https upstream may speak; 1.0 and 1.1 allow old devices, and are weak (default: 1.2)',
+  ],
+] as const;
 
 export function addShortCommands(program: Command): void {
   for (const [protocol, upstream] of [
@@ -14,7 +37,7 @@ export function addShortCommands(program: Command): void {
     ['tls', STREAM_UPSTREAM],
   ] as const) {
     const command = program.command(protocol).description(`Start a tunnel for ${protocol}; short for tunnels start`);
-    if (protocol === 'http') command.option(...APP_PROTOCOL);
+    if (protocol === 'http') upstreamOptions(command.option(...APP_PROTOCOL));
     startOptions(command, upstream).action(async (forwardsTo, options) =>
       (await load()).startTunnel(forwardsTo, { ...options, protocol }),
     );
@@ -29,9 +52,12 @@ export function addTunnelsCommand(program: Command): void {
     .option('--json', API_RESPONSE)
     .option('-w, --watch', 'Print again every two seconds')
     .action(async (options) => (await import('./tunnels-list.ts')).listTunnels(options));
-  startOptions(tunnels.command('start').description('Start a tunnel'), UPSTREAM)
+  const start = tunnels
+    .command('start')
+    .description('Start a tunnel')
+    .option(...APP_PROTOCOL);
+  startOptions(upstreamOptions(start), UPSTREAM)
     .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
-    .option(...APP_PROTOCOL)
     .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
   tunnels
     .command('show')
@@ -39,9 +65,8 @@ export function addTunnelsCommand(program: Command): void {
     .argument('<tunnel>', TUNNEL)
     .option('--json', API_RESPONSE)
     .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
-  tunnels
-    .command('change')
-    .description('Change what a tunnel forwards to, or its policy; its URL stays')
+  upstreamOptions(tunnels.command('change'))
+    .description('Change what a tunnel forwards to, its policy or its options, which default resets; its URL stays')
     .argument('<tunnel>', TUNNEL)
     .option('-f, --forwards-to <upstream>', UPSTREAM)
     .option('--policy <file>', 'File with the new traffic policy, YAML or JSON')
@@ -59,6 +84,11 @@ export function addTunnelsCommand(program: Command): void {
 }
 
 const load = () => import('./tunnels.ts');
+
+function upstreamOptions(command: Command): Command {
+  for (const [flags, text] of UPSTREAM_OPTIONS) command.option(flags, text);
+  return command;
+}
 
 function startOptions(command: Command, upstream: string): Command {
   return command

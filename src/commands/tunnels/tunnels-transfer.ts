@@ -4,9 +4,10 @@ import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { apiAddress, callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
+import { changedTunnel, type DeclaredChange } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import { DurableFile } from '../../agent/tunnels/durable-file.ts';
-import type { ChangedMembers, Tunnel } from '../../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import {
   differencesBetween,
   type ImportedTunnel,
@@ -148,7 +149,7 @@ function line({ domain, result, reason }: Outcome): string {
 export interface TunnelsTarget {
   present: readonly Tunnel[];
   create(tunnel: ImportedTunnel): Promise<unknown>;
-  change(tunnel: Tunnel, members: ChangedMembers): Promise<unknown>;
+  change(tunnel: Tunnel, members: DeclaredChange): Promise<unknown>;
   remove(tunnel: Tunnel): Promise<unknown>;
 }
 
@@ -203,7 +204,7 @@ async function ontoDisk<T>(settings: Settings, work: (target: TunnelsTarget) => 
     return await work({
       present: store.list(),
       create: (tunnel) => store.save(storedTunnel(tunnel)),
-      change: (tunnel, members) => store.save({ ...tunnel, ...members }),
+      change: (tunnel, members) => store.save(changedTunnel(tunnel, members)),
       remove: ({ id }) => store.remove(id),
     });
   } finally {

@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../../agent/api-client.ts';
-import { optionsOf } from '../../agent/connectors/connector.ts';
+import { CHANGEABLE_OPTIONS, optionsOf } from '../../agent/connectors/connector.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { jsonText, note, print, show } from '../output.ts';
@@ -20,6 +21,7 @@ interface StartOptions extends JsonOption {
   pooling?: boolean;
   metadata?: string;
   proxyProto?: string;
+  [upstreamOption: string]: unknown;
 }
 
 /**
@@ -36,6 +38,7 @@ export async function startTunnel(forwardsTo: string, options: StartOptions): Pr
       domain,
       ...(policy !== undefined && { policy: await readPolicy(policy) }),
       ...{ binding, app_protocol: appProtocol, pooling, metadata, proxy_proto: proxyProto },
+      ...upstreamOptionsIn(options),
     },
   });
   show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
@@ -49,7 +52,7 @@ export async function startTunnel(forwardsTo: string, options: StartOptions): Pr
  */
 export async function changeTunnel(
   name: string,
-  options: JsonOption & { forwardsTo?: string; policy?: string; defaultPolicies?: boolean },
+  options: JsonOption & Record<string, unknown> & { forwardsTo?: string; policy?: string; defaultPolicies?: boolean },
 ): Promise<void> {
   const { forwardsTo, policy, defaultPolicies } = options;
   if (policy !== undefined && defaultPolicies) throw new OperatorError('give --policy or --default-policies', 2);
@@ -57,13 +60,31 @@ export async function changeTunnel(
     ...(forwardsTo !== undefined && { forwards_to: forwardsTo }),
     ...(policy !== undefined && { policy: await readPolicy(policy) }),
     ...(defaultPolicies && { policy: null }),
+    ...upstreamOptionsIn(options),
   };
   if (Object.keys(change).length === 0)
-    throw new OperatorError('nothing to change: give --forwards-to, --policy or --default-policies', 2);
+    throw new OperatorError('nothing to change: give --forwards-to, --policy, --default-policies or an option', 2);
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
   show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
   if (tunnel.status === 'degraded')
     note(printable(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`));
+  for (const warning of tunnel.policy_warnings ?? []) note(printable(`device-agent: note: policy: ${warning}`));
+}
+
+/** The members of the API for the options that were given; `default` resets one. The API checks the values. */
+function upstreamOptionsIn(options: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const given = CHANGEABLE_OPTIONS.map((member) => {
+    const value = options[member.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    return [member, typeof value === 'string' ? memberValue(member, value) : value] as const;
+  });
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
+}
+
+function memberValue(member: string, text: string): unknown {
+  if (text === 'default') return null;
+  // The agent runs in another folder.
+  if (member === 'upstream_tls_ca_file') return resolve(text);
+  return /^(?:\d+|true|false)$/.test(text) ? JSON.parse(text) : text;
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
@@ -77,6 +98,14 @@ const OPTION_NAMES: Readonly<Record<string, string>> = {
   pooling: 'Pooling',
   metadata: 'Metadata',
   proxy_proto: 'PROXY',
+  max_connections: 'Connections',
+  response_timeout: 'Answers in',
+  host_header: 'Host header',
+  rewrite_redirects: 'Redirects',
+  upstream_tls_verify: 'Verify TLS',
+  upstream_tls_ca_file: 'CA file',
+  upstream_tls_server_name: 'Server name',
+  upstream_tls_min_version: 'Lowest TLS',
 };
 
 function describe(tunnel: TunnelDetail): string {
@@ -90,6 +119,7 @@ function describe(tunnel: TunnelDetail): string {
     ...(tunnel.traffic ? [['Traffic', trafficText(tunnel.traffic)]] : []),
     ['Created', tunnel.created_at],
     ...(error ? [['Last error', [error.code, error.message].filter(Boolean).join(' ')]] : []),
+    ...(tunnel.policy_warnings ?? []).map((warning) => ['Warning', warning]),
     ['Policy', tunnel.policy],
   ];
   return rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n');
@@ -111,11 +141,15 @@ function trafficText({ requests, bytes_in, bytes_out, last_at }: NonNullable<Tun
 }
 
 async function readPolicy(file: string): Promise<unknown> {
+  let policy: unknown;
   try {
     // JSON is YAML, but the parser of JSON names the place of an error better.
     const text = readFileSync(file, 'utf8');
-    return file.endsWith('.json') ? JSON.parse(text) : (await import('yaml')).parse(text);
+    policy = file.endsWith('.json') ? JSON.parse(text) : (await import('yaml')).parse(text);
   } catch (error) {
     throw new OperatorError(`cannot use the policy file ${file}: ${messageOf(error)}`, 2);
   }
+  if (policy !== null) return policy;
+  const remedy = 'write {} for a policy without rules, or leave out --policy for the default policies';
+  throw new OperatorError(`cannot use the policy file ${file}: it has no policy; ${remedy}`, 2);
 }

@@ -6,8 +6,9 @@ import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { clockCheck } from '../clock.ts';
 import { dataFolderCheck } from '../data-folder.ts';
 import { misspeltSetting, settingsProblems } from '../diagnose.ts';
-import { type Check, check, type Finding, ok, type Result, runChecks } from '../finding.ts';
+import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
+import { conditionResults } from './gateway-conditions.ts';
 import { certificateResults, companionResults, databaseResults, eventResults } from './gateway-data.ts';
 import { findNames } from './gateway-names.ts';
 import {
@@ -94,13 +95,17 @@ async function networkChecks(
   settings: GatewayServerSettings,
   { from = null, ask, patience = 1 }: GatewaySurroundings,
 ): Promise<Check[]> {
-  const { domain, dataDir, httpsPort, acme } = settings;
+  const { domain, dataDir, httpsPort, acme, balancers } = settings;
   const caPem = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => null); // the CA's check says why
-  const gateway: Recognition = { domain, httpsPort, caPem };
+  const gateway: Recognition = { domain, httpsPort, caPem, balancers };
   const runs = isRunning(settings, gateway, patience);
   const names = findNames(settings, acme?.resolvers ?? null, patience);
   return [
     check('ports', 'Ports', async () => portResults(settings, await runs)),
+    check('running', 'Running gateway', async () => {
+      if (!(await runs)) throw new NotKnown('the gateway is not running');
+      return conditionResults(settings, caPem, patience);
+    }),
     check('dns', 'DNS', async () => (await names).results),
     check('addresses', 'Addresses', async () => addressResults((await names).addresses, await runs, gateway, patience)),
     check('outside', 'From outside', () => outsideResults(settings, from, ask)),

@@ -98,6 +98,12 @@ export function eventResults(location: StoreLocation): Result | Result[] {
       if (rows.length === 0) return ok('no destinations');
       const results = rows.map(({ id, address }) => {
         const { failing_since: since = null, error = null } = store.eventDeliveries.get(id) ?? {};
+        const refused = store.refusedEvents.countOf(id);
+        if (since === null && refused > 0)
+          return failed(
+            `${address} has refused events, which were passed over: ${refused}`,
+            `see why on the page of ${id} in the dashboard; then send them again, or let them go`,
+          );
         if (since === null) return ok(address);
         const advice = `fix the receiver, or change the target of ${id}; events wait until then`;
         return failed(`${address} has acknowledged no event since ${since}: ${error}`, advice);

@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
-import { connect } from 'node:net';
 import { rootCertificates } from 'node:tls';
 import { probeTls, type TlsAnswer } from '../../agent/connectors/tls-probe.ts';
 import { apiHost, connectHost } from '../../gateway/endpoints/domain-names.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { type Cidr, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { connectHere } from '../../lib/network/load-balancers.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 import { freePorts, type Port } from '../ports.ts';
@@ -42,6 +42,8 @@ export interface Recognition {
   httpsPort: number;
   /** PEM of the gateway's own CA; null: it has none yet. */
   caPem: string | null;
+  /** Load balancers in front of it, one of which may be on this machine. */
+  balancers: readonly Cidr[];
 }
 
 /**
@@ -51,12 +53,12 @@ export interface Recognition {
  */
 export async function whyNotThere(
   address: string,
-  { domain, httpsPort, caPem }: Recognition,
+  { domain, httpsPort, caPem, balancers }: Recognition,
   ms: number,
 ): Promise<string | null> {
   const signal = AbortSignal.timeout(ms);
   const name = connectHost(domain);
-  const socket = connect({ host: address, port: httpsPort });
+  const socket = connectHere({ host: address, port: httpsPort }, balancers);
   try {
     // With GATEWAY_ACME_OWN_NAMES=all, a public CA signs this name's certificate.
     const ca = [caPem ?? '', ...rootCertificates].join('\n');
@@ -106,7 +108,10 @@ export async function addressResults(
   return Promise.all(
     addresses.map(async (address) => {
       const where = hostPort(address, gateway.httpsPort);
-      const reason = await whyNotThere(address, gateway, REACH_MS * patience);
+      const why = (balancers: readonly Cidr[]) => whyNotThere(address, { ...gateway, balancers }, REACH_MS * patience);
+      let reason = await why(gateway.balancers);
+      // It may lead to the load balancer, which expects no header.
+      if (reason !== null && gateway.balancers.length > 0) reason = await why([]);
       if (reason === null) return ok(`${where} leads to this gateway`);
       return failed(
         `${where} does not lead to this gateway: ${reason}`,

@@ -33,9 +33,7 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
     return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, postgres)), ...others.flat()];
   } catch (error) {
     if (error instanceof DatabaseAway)
-      return [
-        failed(`does not answer: ${messageOf(error.cause)}`, 'check GATEWAY_DATABASE_URL, its network and the server'),
-      ];
+      return [failed(`cannot be used: ${error.reason}`, 'check GATEWAY_DATABASE_URL, its network and the server')];
     if (error instanceof OperatorError) return [failed(error.message, null)];
     throw error;
   } finally {

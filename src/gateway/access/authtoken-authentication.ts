@@ -1,8 +1,10 @@
+import type { RpcError } from '../../agent-protocol/rpc.ts';
 import { parseToken } from '../../lib/ids.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { SiteNameGrants } from '../devices/site-name-grants.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-link.ts';
+import { FormerDeviceRefused } from '../sessions/refusal-log.ts';
 import type { CredentialRow } from '../store/accounts.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
@@ -10,7 +12,7 @@ import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from
 
 export class AuthtokenAuthentication implements AgentAccess {
   constructor(
-    private readonly store: Pick<Store, 'credentials' | 'botUsers' | 'database'>,
+    private readonly store: Pick<Store, 'credentials' | 'botUsers' | 'database' | 'devices'>,
     private readonly acl: AuthtokenAcl,
     private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
     private readonly isRefused: (remoteAddress: string) => boolean,
@@ -22,11 +24,18 @@ export class AuthtokenAuthentication implements AgentAccess {
       await this.store.database.catchUp();
       answer = credentialOf(authtoken, this.store);
     }
-    if ('code' in answer) throw rpcError(answer);
+    if ('code' in answer) throw this.#refusalOf(authtoken, answer);
     if (this.isRefused(remoteAddress)) {
       throw rpcError({ code: 115, text: `an IP restriction does not allow agents at ${remoteAddress}` });
     }
     return new AuthtokenCredential(answer.id, answer.owner_id, this.acl, this.names);
+  }
+
+  /** The secret of a deleted authtoken is unknown: only the log learns whose it was. */
+  #refusalOf(authtoken: string, refusal: Refusal): RpcError {
+    const parts = parseToken(authtoken);
+    const device = parts && this.store.devices.byFormerCredential(`cr_${parts.ksuid}`);
+    return device ? new FormerDeviceRefused(rpcError(refusal), device) : rpcError(refusal);
   }
 }
 

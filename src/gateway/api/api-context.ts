@@ -19,6 +19,8 @@ export interface ApiContext {
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
   ipPolicies: PolicyPorts['ipPolicies'];
+  /** Left out: policies are not compared with what is there. */
+  policyKnowledge?: PolicyPorts['knowledge'];
   domains: DomainSettings;
   addresses: AddressSettings;
   /** Of tcp endpoints; null: there are none. */

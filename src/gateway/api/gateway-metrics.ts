@@ -1,5 +1,6 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
+import { CONDITION_IDS, type Condition } from '../conditions/conditions.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type EdgeCounters } from '../metrics/edge-counters.ts';
 import { CERTIFICATE_STATES } from '../store/domains.ts';
@@ -10,6 +11,7 @@ interface MetricsSource {
   live: LiveView;
   counters: EdgeCounters;
   store: Store;
+  conditions: () => Promise<readonly Condition[]>;
 }
 
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'];
@@ -24,12 +26,13 @@ export class GatewayMetrics {
     registers: [this.registry],
   });
 
-  constructor({ live, counters, store }: MetricsSource) {
+  constructor({ live, counters, store, conditions }: MetricsSource) {
     addProcessMetrics(this.registry);
     this.#addOnline(live);
     this.#addTraffic(counters);
     this.#addRefusals(counters);
     this.#addCertificates(store);
+    this.#addConditions(conditions);
   }
 
   /** Counts every request. Routes are labelled by their pattern, so that clients cannot create labels. */
@@ -118,7 +121,15 @@ export class GatewayMetrics {
     });
   }
 
-  #addGauge(name: string, help: string, labelNames: string[], read: (gauge: Gauge) => void): void {
+  #addConditions(conditions: MetricsSource['conditions']): void {
+    const help = '1 while something is wrong with the gateway or behind it, by condition.';
+    this.#addGauge('device_agent_gateway_condition', help, ['condition'], async (gauge) => {
+      const present = new Set((await conditions()).map(({ id }) => id));
+      for (const condition of CONDITION_IDS) gauge.set({ condition }, present.has(condition) ? 1 : 0);
+    });
+  }
+
+  #addGauge(name: string, help: string, labelNames: string[], read: (gauge: Gauge) => void | Promise<void>): void {
     const { registry } = this;
     new Gauge({
       name,
@@ -126,7 +137,7 @@ export class GatewayMetrics {
       labelNames,
       registers: [registry],
       collect() {
-        read(this);
+        return read(this);
       },
     });
   }

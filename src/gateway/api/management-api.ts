@@ -9,6 +9,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
+import type { Condition } from '../conditions/conditions.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { Activity } from '../store/events.ts';
@@ -52,6 +53,7 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
   isRefused: RefusesAddress;
   clock?: Clock;
   activity: Activity;
+  conditions: () => Promise<readonly Condition[]>;
   /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
   signInCodes?: OneTimeCodes;
   /** Prometheus text of one gateway of a cluster, by its address; left out: this one is the only one. */
@@ -60,7 +62,7 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, isRefused, activity, metricsOf, ...others } = dependencies;
+  const { clock = systemClock, counters, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
   const { signInCodes = new OneTimeCodes(), ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
@@ -72,7 +74,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     clock,
     settings,
   );
-  const metrics = new GatewayMetrics({ store, live, counters });
+  const metrics = new GatewayMetrics({ store, live, counters, conditions });
 
   const app = express();
   app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');
@@ -80,8 +82,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
-  const overview = () => dashboardOverview(context);
-  app.use(dashboardRouter({ store, sessions, attempts, activity, feed, overview, log }));
+  const overview = async () => dashboardOverview(context, await conditions());
+  app.use(dashboardRouter({ store, sessions, attempts, activity, feed, overview, conditions, log }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

@@ -1,6 +1,5 @@
-import 'reflect-metadata';
 import type { KeyObject, X509Certificate } from 'node:crypto';
-import * as x509 from '@peculiar/x509';
+import * as x509 from '../../lib/x509-library.ts';
 import type { AuthorityFacts, CertificateFacts } from '../store/certificates.ts';
 import { timestamp } from '../store/store.ts';
 

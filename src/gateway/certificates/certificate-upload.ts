@@ -1,10 +1,7 @@
-import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { ApiError } from '../../lib/errors.ts';
+import { type KeyObject, X509Certificate } from 'node:crypto';
+import { ApiError, messageOf } from '../../lib/errors.ts';
+import { certificateProblem, MAX_CHAIN, readPrivateKey as readUsualKey } from '../../lib/network/usual-keys.ts';
 import { errorCode } from '../../management/resources/refusal.ts';
-
-/** Certificates of one chain; a real one has four at most. */
-const MAX_CHAIN = 16;
-const KEY_TYPES = new Set(['rsa', 'ec', 'ed25519']);
 
 /** The leaf and the key of an uploaded certificate chain. @throws {ApiError} 1900 … 1926 when either is invalid */
 export function readKeyPair(certificatePem: string, privateKeyPem: string): { leaf: X509Certificate; key: KeyObject } {
@@ -12,6 +9,10 @@ export function readKeyPair(certificatePem: string, privateKeyPem: string): { le
   if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate');
   const key = readPrivateKey(privateKeyPem);
   if (!leaf.checkPrivateKey(key)) throw refuse(1923, 'private_key_pem: does not match the first certificate');
+  for (const [at, certificate] of [leaf, ...rest].entries()) {
+    const problem = certificateProblem(certificate);
+    if (problem) throw refuse(1900, `certificate_pem: certificate ${at + 1} ${problem}`);
+  }
   let child = leaf;
   for (const issuer of rest) {
     if (!child.checkIssued(issuer)) {
@@ -31,6 +32,8 @@ export function readAuthority(caPem: string): X509Certificate {
   if (block.type !== 'CERTIFICATE') throw refuse(1911, 'ca_pem: the PEM block is not a CERTIFICATE');
   if (block.hasHeaders) throw refuse(1910, 'ca_pem: PEM headers are not supported');
   const certificate = parseCertificate(block, 1920, 'ca_pem');
+  const problem = certificateProblem(certificate);
+  if (problem) throw refuse(1920, `ca_pem: ${problem}`);
   if (!certificate.ca) throw refuse(1913, 'ca_pem: not a CA certificate: its basic constraints do not say CA');
   return certificate;
 }
@@ -66,12 +69,10 @@ function readPrivateKey(pem: string): KeyObject {
     throw refuse(1902, 'private_key_pem: the key is encrypted; remove its passphrase');
   }
   try {
-    const parsed = createPrivateKey(key.text);
-    if (KEY_TYPES.has(String(parsed.asymmetricKeyType))) return parsed;
-  } catch {
-    // Without a cause: OpenSSL's errors do not help, and the error must not repeat the key.
+    return readUsualKey(key.text);
+  } catch (error) {
+    throw refuse(1903, `private_key_pem: ${messageOf(error)}`);
   }
-  throw refuse(1903, 'private_key_pem: must be an RSA, ECDSA or Ed25519 key');
 }
 
 function isPrivateKey({ type }: PemBlock): boolean {

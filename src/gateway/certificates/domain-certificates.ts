@@ -1,6 +1,7 @@
 import { createSecureContext } from 'node:tls';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { readKeyPair } from '../../lib/network/usual-keys.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
@@ -37,8 +38,8 @@ export class DomainCertificates {
     try {
       const stored = this.store.tlsCertificates.keyPair(id);
       if (!stored) return null;
-      const pair = { cert: stored.certificatePem, key: stored.privateKeyPem };
       // An unusable certificate is detected once, not with every handshake.
+      const pair = readKeyPair(stored.certificatePem, stored.privateKeyPem);
       createSecureContext(pair);
       return pair;
     } catch (err) {

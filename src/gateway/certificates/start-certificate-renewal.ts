@@ -10,6 +10,8 @@ import { claimGatewayNames, ownNames } from './gateway-names.ts';
 interface CertificateRenewalSettings {
   /** Null: the gateway's own CA issues the certificates of reserved domains. */
   acme?: AcmeSettings | null;
+  /** Whether certificates of the gateway's own names stay as they are when `acme` names none. */
+  keepsOwnNames?: boolean;
   /** Null: wildcard domains cannot be validated with ACME. */
   challengeDns?: ChallengeDnsSettings | null;
 }
@@ -28,7 +30,7 @@ interface ProvisioningParts extends IssuerParts {
 
 /** Starts obtaining and renewing certificates, and answering challenges. @throws the system's error for the DNS port */
 export async function startCertificateRenewal(
-  { acme = null, challengeDns = null }: CertificateRenewalSettings,
+  { acme = null, keepsOwnNames = false, challengeDns = null }: CertificateRenewalSettings,
   parts: ProvisioningParts,
 ): Promise<{
   /** Port of the challenge DNS; null when it is off. */
@@ -55,7 +57,9 @@ export async function startCertificateRenewal(
   };
   provision(store.reservedDomains);
   const names = ownNames(acme?.ownNames ?? 'none', domains, dnsPort !== null);
-  if (await claimNames(names, acme?.directoryUrl ?? '', parts)) provision(store.ownDomains);
+  const isKept = keepsOwnNames && names.length === 0;
+  if (isKept && store.ownDomains.managed().length > 0) log.warn("certificates of the gateway's own names not renewed");
+  if (!isKept && (await claimNames(names, acme?.directoryUrl ?? '', parts))) provision(store.ownDomains);
   const wake = () => {
     for (const each of running) each();
   };

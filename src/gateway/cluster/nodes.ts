@@ -150,6 +150,11 @@ export class Nodes {
     return [...this.#known.values()];
   }
 
+  /** Whether another node was heard of a moment before they were asked for. */
+  get othersServe(): boolean {
+    return this.all.some(({ id, silentSeconds }) => id !== this.self && silentSeconds * 1000 < this.periods.silentMs);
+  }
+
   /** Other nodes that take agents. */
   others(): Node[] {
     const isOpen = ({ id, draining }: Node) => id !== this.self && !draining && this.#isHeard(id);

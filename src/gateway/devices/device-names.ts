@@ -82,17 +82,22 @@ export function nameProblem(store: Store, device: DeviceRow, label: string): str
   return isReserved || isKept ? 'is reserved' : null;
 }
 
-type Named = Pick<DeviceRow, 'name' | 'old_name' | 'site' | 'tcp_ports'>;
+type Named = Pick<DeviceRow, 'name' | 'old_name' | 'site' | 'tcp_ports' | 'internal_names'>;
 
 export function deviceDomain({ name, site }: Pick<DeviceRow, 'name' | 'site'>): string {
   return `agent-${name}.${site}`;
 }
 
-/** The ACL of a device's authtoken: its names below the site, also the old ones until it knows the new one, and TCP ports. */
-export function deviceRules({ name, old_name, site, tcp_ports }: Named, tcpHost: string): string[] {
+/**
+ * The ACL of a device's authtoken: its names below the site, also internal ones if it may have those, and the old ones until
+ * it knows the new one; and TCP ports.
+ */
+export function deviceRules({ name, old_name, site, tcp_ports, internal_names }: Named, tcpHost: string): string[] {
+  const zones = internal_names ? [site, `${site}.internal`] : [site];
+  const rulesOf = (own: string) => zones.map((zone) => `bind:*-${own}.${zone}`);
   return [
-    `bind:*-${name}.${site}`,
-    ...(old_name === null ? [] : [`bind:*-${old_name}.${site}`]),
+    ...rulesOf(name),
+    ...(old_name === null ? [] : rulesOf(old_name)),
     ...(tcp_ports === null ? [] : [`bind:${tcpHost}:${tcp_ports.first}-${tcp_ports.last}`]),
   ];
 }

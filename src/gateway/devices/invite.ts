@@ -42,6 +42,7 @@ export function createEnrolmentKey(
     needs_approval: body.needs_approval,
     tcp_ports: body.tcp_ports === undefined ? null : parsePortRange(body.tcp_ports),
     own_names_only: body.own_names_only,
+    internal_names: body.internal_names,
     labels: body.labels,
   };
   store.enrolmentKeys.insert(key);

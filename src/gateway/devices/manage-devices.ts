@@ -26,7 +26,7 @@ export function revokeDevice(store: Store, device: DeviceRow, { by }: Change): D
   store.siteNames.freeAllOf(device.id);
   return save(
     store,
-    withEvent({ ...device, status: 'revoked', credential_id: null }, { at: store.now(), what: 'revoked', by }),
+    withEvent({ ...withoutAuthtoken(device), status: 'revoked' }, { at: store.now(), what: 'revoked', by }),
   );
 }
 
@@ -40,7 +40,7 @@ export function rotateDevice(store: Store, device: DeviceRow, { by, tcpHost }: C
   const generation = device.generation + 1;
   return save(
     store,
-    withEvent({ ...device, generation, kept_rules, credential_id: null }, { at: store.now(), what: 'rotated', by }),
+    withEvent({ ...withoutAuthtoken(device), generation, kept_rules }, { at: store.now(), what: 'rotated', by }),
   );
 }
 
@@ -54,23 +54,27 @@ export function updateDevice(
   const { name, plain_names, ...members } = changes;
   const next = changed(device, members);
   if (plain_names !== undefined) setPlainNames(store, next, plain_names);
-  if (name === undefined || name === device.name) return save(store, next);
+  const isRenamed = name !== undefined && name !== device.name;
+  const after = isRenamed ? renamed(store, next, name, by) : next;
+  const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
+  if (credential && (isRenamed || after.internal_names !== device.internal_names)) {
+    const acl = changedRules(credential, device, after, tcpHost);
+    store.credentials.update({ ...credential, description: `device ${after.name}`, acl });
+  }
+  return save(store, after);
+}
+
+function renamed(store: Store, device: DeviceRow, name: string, by: string): DeviceRow {
   const others = store.devices.namesAt(device.site).filter((each) => each !== device.name && each !== device.old_name);
   if (!isFree(name, others) || isEndOfTaken(store, device.site, name, device.id)) {
     throw conflict(
       `the name ${name} is taken at ${device.site}, or a name there that is reserved or in use ends in it; choose another one`,
     );
   }
-  const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
-  const renamed = withEvent(
-    { ...next, name, old_name: device.issued_generation > 0 ? (device.old_name ?? device.name) : null },
+  return withEvent(
+    { ...device, name, old_name: device.issued_generation > 0 ? (device.old_name ?? device.name) : null },
     { at: store.now(), what: 'renamed', by },
   );
-  if (credential) {
-    const acl = changedRules(credential, device, renamed, tcpHost);
-    store.credentials.update({ ...credential, description: `device ${name}`, acl });
-  }
-  return save(store, renamed);
 }
 
 /** Releases the names directly below the site that are not listed, and gives the device the others. */
@@ -87,6 +91,10 @@ function setPlainNames(store: Store, device: DeviceRow, labels: readonly string[
     if (problem !== null) throw conflict(`plain_names: ${hostname(label)} ${problem}; choose another name`);
     store.siteNames.put({ hostname: hostname(label), device_id: id, released_from: null });
   }
+}
+
+function withoutAuthtoken(device: DeviceRow): DeviceRow {
+  return { ...device, credential_id: null, former_credential_id: device.credential_id ?? device.former_credential_id };
 }
 
 function save(store: Store, device: DeviceRow): DeviceRow {

@@ -2,8 +2,10 @@ import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
+import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
@@ -53,6 +55,8 @@ export interface EdgeServerOptions {
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
+  /** Called instead of telling the agent that a response of its upstream was refused. */
+  onRefusedAnswer?: ((forwardsTo: string, reason: string) => void) | undefined;
   balancers: LoadBalancers | null;
   relays: Relays | null;
   counters: EdgeCounters;
@@ -82,6 +86,9 @@ export class EdgeServer {
   #tlsPorts: readonly number[] = [USUAL_PORT];
   readonly #clients: HttpClients[] = [];
   readonly #connections = new Set<Socket>();
+  readonly #malformed = new Repeats();
+  /** An agent may have thousands of endpoints. */
+  readonly #malformedLines = new TokenBucket({ burst: 20, perMs: 1 / 1000 }, performance.now());
   readonly #onRetired = (endpoint: GatewayEndpoint) => this.#proxy.retire(endpoint);
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
     this.#proxy.remove(endpoint);
@@ -94,8 +101,15 @@ export class EdgeServer {
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal = internalLookup(options);
     const connections = new ClientConnections(internal);
+    const ownNames = {
+      *[Symbol.iterator]() {
+        yield* options.services.keys();
+        yield options.agents.name;
+      },
+    };
     this.#proxy = new HttpProxy({
       internal,
+      ownNames,
       limits: {
         responseTimeout: options.responseTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
@@ -103,9 +117,17 @@ export class EdgeServer {
         streamWait: 5000,
       },
       counters,
+      onMalformedResponse: (endpoint, reason) => {
+        this.#logMalformed(endpoint, reason);
+        if (options.onRefusedAnswer) options.onRefusedAnswer(endpoint.forwardsTo, reason);
+        else endpoint.answerRefused?.(reason);
+      },
+      onUploadLost: (endpoint) => options.endpoints.uploadLost(endpoint),
+      another: (endpoint, tried) => options.endpoints.another(endpoint, tried),
+      admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
-    this.#routing = new Routing({ ...options, clients: connections, proxy: this.#proxy });
+    this.#routing = new Routing({ ...options, limits, clients: connections, proxy: this.#proxy });
     this.#services = new ServiceServer(options.services, limits, options.serviceMessages);
     this.#certificates = new CertificateSelection({
       ...{ ca, domains, domainOf, log },
@@ -279,6 +301,12 @@ export class EdgeServer {
     } catch (error) {
       this.#fail(req, res, error);
     }
+  }
+
+  #logMalformed({ id, url, forwardsTo: upstream }: GatewayEndpoint, reason: string): void {
+    const times = this.#malformed.timesDue(id);
+    if (times !== null && this.#malformedLines.tryTake(performance.now()))
+      this.options.log.warn({ url, upstream, reason, times }, 'invalid response of an upstream');
   }
 
   #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {

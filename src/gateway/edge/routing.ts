@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { nameAt } from '../../lib/http/header-fields.ts';
+import { isName, nameAt } from '../../lib/http/header-fields.ts';
+import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
+import { isOwnPage } from '../../lib/http/origin-check.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import {
   demandsHandshake,
@@ -12,9 +14,18 @@ import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
-import { addressRefused, malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
+import {
+  addressRefused,
+  headersTooLong,
+  malformedRequest,
+  misdirected,
+  tooManyCookies,
+  unknownExpectation,
+  unknownHost,
+} from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead, resetConnection } from './http/error-response.ts';
-import { hostNameOf, isName, MAX_HEADER_LINES } from './http/headers.ts';
+import { headerValue, hostNameOf, MAX_HEADER_LINES } from './http/headers.ts';
+import type { HttpLimits } from './http/http-limits.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
@@ -23,6 +34,7 @@ import type { Relays } from './relays/relays.ts';
 interface RoutingOptions {
   endpoints: EndpointDirectory;
   services: ReadonlyMap<string, unknown>;
+  limits: Pick<HttpLimits, 'headerBytes'>;
   challenges: { http: HttpChallenges };
   isRefused: RefusesClient;
   counters: EdgeCounters;
@@ -38,6 +50,8 @@ export class Routing {
 
   /** @returns where the request goes; null when it has been answered already */
   route(req: ClientRequest, res: ClientResponse, scheme: Scheme): Admission | null {
+    const { headerBytes } = this.options.limits;
+    if (req.headBytes > headerBytes) return answerTooLong(req, res, scheme, headerBytes);
     const fault = faultOf(req);
     if (fault !== null) {
       res.shouldKeepAlive = false;
@@ -69,6 +83,14 @@ export class Routing {
     if (secure) redirect(req, res, host, secure.port);
     else this.#answerUnserved(req, res, scheme);
     return null;
+  }
+
+  /** Takes a request to another member of the pool that it was routed to; null: that member has demands which it does not meet. */
+  admitElsewhere(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null {
+    const isMet = !isMisdirected(req, hostNameOf(req.headers.host ?? ''), endpoint);
+    const admission = isMet ? this.options.clients.admit(req.socket, endpoint) : null;
+    // What its policy forwards would end with an endpoint that nobody follows.
+    return admission?.endpoint === endpoint ? admission : null;
   }
 
   /** @param endpoint undefined: an internal one that has gone offline */
@@ -109,6 +131,44 @@ export class Routing {
     new RequestWatch(feed, { method, target, headers }, connection).closed();
   }
 }
+
+/** Where the button of the page about too many cookies posts to. */
+const CLEAR_COOKIES = '/ngrok/clear-cookies';
+
+/**
+ * Any page can set cookies for all names below its domain, until browsers can open none of them (a cookie bomb). Only browsers can
+ * delete cookies whose paths and domains nobody knows, and they delete those of the whole site: people are asked first.
+ */
+function answerTooLong(req: ClientRequest, res: ClientResponse, scheme: Scheme, headerBytes: number): null {
+  res.shouldKeepAlive = false;
+  const cookies = headerValue(req.rawHeaders, 'cookie')?.length ?? 0;
+  if (req.headBytes - cookies > headerBytes) answerError(req, res, headersTooLong());
+  // Browsers heed the header over TLS only.
+  else if (scheme === 'http') answerError(req, res, tooManyCookies(cookies));
+  else if (isClearing(req)) answerCleared(res);
+  else
+    answerError(req, res, tooManyCookies(cookies), NOTICE_POLICY, { button: 'Delete cookies', action: CLEAR_COOKIES });
+  return null;
+}
+
+function answerCleared(res: ClientResponse): void {
+  const body = Buffer.from(noticePage(COOKIES_DELETED));
+  const headers = ['content-type', 'text/html; charset=utf-8', 'content-length', String(body.length)];
+  res.writeHead(200, [...headers, 'clear-site-data', '"cookies"', 'cache-control', 'no-store']);
+  res.end(body);
+}
+
+function isClearing({ method = '', url, headers, rawHeaders }: ClientRequest): boolean {
+  const [origin, site] = ['origin', 'sec-fetch-site'].map((name) => headerValue(rawHeaders, name));
+  if (method !== 'POST' || url !== CLEAR_COOKIES) return false;
+  return isOwnPage({ method, headers: { host: headers.host, origin, 'sec-fetch-site': site } });
+}
+
+const COOKIES_DELETED: PageNotice = {
+  title: 'Cookies deleted',
+  text: 'Sign in again where you need to. If the page about cookies returns, delete them in the settings of the browser.',
+  link: { href: '/', text: 'Continue' },
+};
 
 function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string): null {
   closeUnlessBodyRead(req, res);

@@ -15,6 +15,9 @@ import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
+/** A year, and for the host alone: endpoints below the same domain may need plain HTTP. */
+const HSTS = 'max-age=31536000';
+
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
@@ -49,6 +52,8 @@ export class ServiceServer {
   }
 
   #serve(req: IncomingMessage, res: ServerResponse): void {
+    // Over plain HTTP, neighbours below the same domain could set cookies for it, and networks could answer in its place.
+    res.setHeader('Strict-Transport-Security', HSTS);
     const host = hostNameOf(req.headers.host ?? '');
     const service = this.names.get(host);
     if (service) service(req, res);

@@ -219,7 +219,7 @@ export class TlsMux {
       streams.connectTo(socket, to.endpoint, to.connection, { ...info, passthrough: true });
       return;
     }
-    const secured = await handshakes.secure(client, { demands });
+    const secured = await handshakes.secure(client, { demands, owner: payerOf(endpoint) });
     if (secured === null) return;
     relays?.secured(socket, secured);
     streams.connectTo(secured, to.endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), info);
@@ -247,7 +247,9 @@ export class TlsMux {
     // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
     const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
-    const secured = await handshakes.secure(client, { protocols, ...(plan.demands && { demands: plan.demands }) });
+    const { demands } = plan;
+    const owner = payerOf(endpoint);
+    const secured = await handshakes.secure(client, { protocols, owner, ...(demands && { demands }) });
     if (secured === null) return;
     if (hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan);
     else this.#serveHttp(socket, secured, plan);
@@ -274,6 +276,11 @@ export class TlsMux {
     const failures = this.#failures.timesDue('TLS connection');
     if (failures !== null) this.options.log.error({ err: error, failures }, 'TLS connection failed');
   }
+}
+
+/** Who pays for what clients of an endpoint cost, see `PolicyTarget`. */
+function payerOf(endpoint: GatewayEndpoint | undefined): string {
+  return (endpoint?.isCloud ? endpoint.id : endpoint?.owner?.credential.id) ?? '';
 }
 
 function isValidation({ protocols }: ClientHello): boolean {

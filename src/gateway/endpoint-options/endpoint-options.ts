@@ -16,7 +16,7 @@ import {
   WebhookVerification,
   webhookRule,
 } from './client-options.ts';
-import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
+import { HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
 import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
 
 /** What an endpoint's options require of the edge, apart from its address and policy. */
@@ -63,6 +63,12 @@ const READ_ELSEWHERE: ReadonlySet<string> = new Set([
   ...['Addr', 'Domain', 'Hostname', 'Subdomain', 'URL', 'Name', 'Description', 'Policy', 'TrafficPolicy', 'ProxyProto'],
   ...['LocalUrlScheme', 'LocalURLScheme', 'MutualTLSAtAgent'],
 ]);
+
+/** Everything that an agent can send as an option. */
+export const OPTION_NAMES: readonly string[] = [
+  ...Object.keys({ ...HttpOptions.shape, ...TlsOptions.shape }),
+  ...READ_ELSEWHERE,
+];
 
 interface BindContext {
   readonly protocol: EndpointProtocol;
@@ -118,23 +124,14 @@ function httpDemands(options: z.output<typeof HttpOptions>, context: BindContext
   frame.before('on_http_request', 'WebhookVerification', webhookRule(options.WebhookVerification));
   frame.after('on_http_request', 'CircuitBreaker', circuitBreakerRule(options.CircuitBreaker));
   const host = options.HostHeaderRewrite ? hostRewrite(context.forwardsTo) : null;
-  addHeaderRules(frame, headerRules('request', options.RequestHeaders, host), options.ResponseHeaders);
+  frame.after('on_http_request', 'RequestHeaders', headerRules('request', options.RequestHeaders, host));
+  frame.after('on_http_response', 'ResponseHeaders', headerRules('response', options.ResponseHeaders, null));
   // ngrok's module supports these two; the policy action of the same name supports more.
   const compression = options.Compression
     ? [{ type: 'compress-response', config: { algorithms: ['gzip', 'deflate'] } }]
     : [];
   frame.after('on_http_response', 'Compression', compression);
   return { frame: frame.build(), clientAuthorities, websocketTcp: Boolean(options.WebsocketTCPConverter) };
-}
-
-function addHeaderRules(
-  frame: FrameBuilder,
-  request: AddedHeaders,
-  response: z.output<typeof HeaderChanges> | null | undefined,
-): void {
-  frame.after('on_http_request', 'RequestHeaders', request.rules);
-  frame.after('on_http_response', 'RequestHeaders', request.responseRules);
-  frame.after('on_http_response', 'ResponseHeaders', headerRules('response', response, null).rules);
 }
 
 /** Rejects OAuth and OIDC: this gateway is not registered with any identity provider, and the options need not name a client. */

@@ -2,9 +2,7 @@ import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
-import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import type { PreparedAction } from '../../traffic-policy/steps.ts';
 
 /** The limit of the policy actions; ngrok's own modules took five. */
 const MAX_HEADERS = 10;
@@ -21,12 +19,6 @@ const headers = z
 export const HeaderChanges = z.object({ add: headers, remove: headers });
 type HeaderChanges = z.output<typeof HeaderChanges>;
 
-export interface AddedHeaders {
-  readonly rules: RawAction[];
-  /** Actions on the response that a change to the request's headers requires. */
-  readonly responseRules: RawAction[];
-}
-
 /** ngrok's error codes differ between requests and responses. */
 const CODES = {
   request: { format: 'ERR_NGROK_370', name: 'ERR_NGROK_372', option: 'RequestHeaders' },
@@ -38,7 +30,7 @@ type Side = keyof typeof CODES;
  * Builds the actions that change headers, removal first. Values can contain `${…}`, as in ngrok's options.
  * @param host for the Host header; null: keep what the client sent or the option sets @throws {RpcError}
  */
-export function headerRules(side: Side, changes: HeaderChanges | null | undefined, host: string | null): AddedHeaders {
+export function headerRules(side: Side, changes: HeaderChanges | null | undefined, host: string | null): RawAction[] {
   const added = new Map<string, string>();
   for (const [name, value] of (changes?.add ?? []).map((line) => splitLine(side, line))) {
     if (added.has(name)) throw refused(side, 'ERR_NGROK_375', `${name} is added twice`);
@@ -53,10 +45,7 @@ export function headerRules(side: Side, changes: HeaderChanges | null | undefine
   const rules: RawAction[] = [];
   if (removed.length > 0) rules.push({ type: 'remove-headers', config: { headers: removed } });
   if (added.size > 0) rules.push({ type: 'add-headers', config: { headers: Object.fromEntries(added) } });
-  const newHost = side === 'request' ? added.get('host') : undefined;
-  const responseRules =
-    newHost === undefined ? [] : [{ type: 'rewrite-locations', prepare: () => rewriteLocations(newHost) }];
-  return { rules, responseRules };
+  return rules;
 }
 
 /** The host of an upstream, for the Host header. */
@@ -103,33 +92,4 @@ function checkedName(side: Side, name: string): string {
 
 function refused(side: Side, code: string, problem: string): RpcError {
   return new RpcError(code, `${CODES[side].option}: ${problem}`);
-}
-
-/**
- * Makes an upstream's redirects to itself relative, so that they lead to the endpoint: the upstream got another Host than
- * its clients use (ngrok's documentation, "Rewriting the Host header").
- */
-function rewriteLocations(host: string): PreparedAction {
-  const origins = [`http://${host}`, `https://${host}`].map((origin) => origin.toLowerCase());
-  return {
-    ends: false,
-    on_http_response: () => (request, response) => {
-      rewrite(response, origins);
-      request.scope?.changed();
-      return undefined;
-    },
-  };
-}
-
-function rewrite({ headers }: PolicyResponse, origins: readonly string[]): void {
-  for (let at = 0; at < headers.length; at += 2) {
-    if (headers[at]?.toLowerCase() !== 'location') continue;
-    const location = headers[at + 1] ?? '';
-    const origin = origins.find((each) => location.toLowerCase().startsWith(each));
-    if (origin === undefined) continue;
-    const rest = location.slice(origin.length);
-    if (rest.startsWith('/')) headers[at + 1] = rest;
-    // Otherwise it is another host with the same prefix.
-    else if (rest === '' || /^[?#]/.test(rest)) headers[at + 1] = `/${rest}`;
-  }
 }

@@ -2,11 +2,11 @@ import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hyphenated } from '../../lib/http/header-fields.ts';
+import { certificateProblem, MAX_AUTHORITIES } from '../../lib/network/usual-keys.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { type PreparedAction, policyError } from '../../traffic-policy/steps.ts';
 
-const MAX_AUTHORITIES = 50;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
 
 /** Concatenated PEM certificates in base64. */
@@ -43,7 +43,8 @@ export function certificateRules(authorities: readonly string[]): RawAction[] {
 /** Like ngrok, accepts only certificates with the basic constraint CA (RFC 5280, 4.2.1.9). */
 function problemOf(pem: string): string | null {
   try {
-    return new X509Certificate(pem).ca ? null : 'is not a CA certificate (basic constraint CA)';
+    const certificate = new X509Certificate(pem);
+    return certificate.ca ? certificateProblem(certificate) : 'is not a CA certificate (basic constraint CA)';
   } catch {
     return 'cannot be parsed';
   }

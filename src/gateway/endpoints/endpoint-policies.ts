@@ -2,15 +2,17 @@ import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
+import { availableHeap, availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
+import type { HandshakeParties } from '../../lib/network/metered-connection.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
-import type { ReplacementThread } from '../../traffic-policy/replacement-thread.ts';
+import type { OutboundRequest, OutboundResponse } from '../../traffic-policy/public-request.ts';
+import type { ReplacementThreads } from '../../traffic-policy/replacement-threads.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
-import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
+import { type ProcessorTime, ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import { compiledLater } from '../../traffic-policy/steps.ts';
 import type { EndpointProtocol } from './endpoint.ts';
 
@@ -29,20 +31,24 @@ const LINE_BYTES = 256;
 /** Share of the machine's or container's memory for encoders of responses. */
 const ENCODER_SHARE = 1 / 8;
 const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
+/** Share of the JavaScript heap for what policies hold for requests. */
+const VALUE_SHARE = 1 / 16;
+const [LEAST_VALUES, MOST_VALUES] = [16 * MIB, 256 * MIB];
 
 interface EndpointPoliciesOptions {
   ipPolicies: PolicyPorts['ipPolicies'];
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
+  knowledge?: PolicyPorts['knowledge'];
   /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
   secret?: (payer: string, vault: string, name: string) => string | null;
   /** Fetches the URLs that policies name; omitted: from the public internet. */
-  fetch?: PolicyPorts['fetch'] | undefined;
+  fetch?: ((url: string, maxBytes: number, parties: HandshakeParties) => Promise<Buffer>) | undefined;
   /** Sends the requests of http-request; omitted: to the public internet. */
-  request?: PolicyPorts['request'];
+  request?: (outbound: OutboundRequest, signal: AbortSignal) => Promise<OutboundResponse>;
   /** Looks an IP address up, for variables; omitted: they are empty. */
   findAddress?: PolicyPorts['findAddress'];
   /** Finds and replaces in long texts; omitted: the event loop waits for them. */
-  replacements?: ReplacementThread;
+  replacements?: ReplacementThreads;
   /** For the policies of a payer, see {@link PolicyTarget}; omitted: nobody can sign in. */
   signIn?: (payer: string) => PolicyPorts['signIn'];
   /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
@@ -51,6 +57,8 @@ interface EndpointPoliciesOptions {
   share?: number | undefined;
   /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
   encoderMemory?: number;
+  /** Bytes for what policies of all authtokens hold for requests; omitted: a share of the JavaScript heap. */
+  valueMemory?: number;
   clock?: Clock;
   log: Log;
 }
@@ -79,10 +87,12 @@ export class EndpointPolicies {
   readonly #clock: Clock;
   readonly #compressionTimes: ProcessorTimes;
   readonly #encoderMemory: MemoryBudget;
+  readonly #valueMemory: MemoryBudget;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
-    const { share = 1, clock = systemClock, encoderMemory = defaultEncoderMemory() } = options;
-    this.#encoderMemory = new MemoryBudget(encoderMemory);
+    const { share = 1, clock = systemClock } = options;
+    this.#encoderMemory = new MemoryBudget(options.encoderMemory ?? defaultEncoderMemory());
+    this.#valueMemory = new MemoryBudget(options.valueMemory ?? defaultValueMemory());
     this.#clock = clock;
     this.#repeats = new Repeats(() => clock.now());
     this.#times = new ProcessorTimes(share, clock);
@@ -101,26 +111,36 @@ export class EndpointPolicies {
       return compiledLater(compile, this.#latest.policy);
     }
     const policy = await compileInTurns(text, protocol, options());
-    if (policy !== NO_POLICY && !policy.mayExpire) this.#latest = { kind, policy };
+    // What was wrong may be right the next time, such as when a person was added.
+    const isLasting = !policy.mayExpire && policy.warnings.length === 0;
+    if (policy !== NO_POLICY && isLasting) this.#latest = { kind, policy };
     return policy;
   }
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
     const { ipPolicies, hasCertificateAuthority, secret, fetch, request, findAddress, signIn, log } = this.options;
-    const { replacements: thread, shareLinks } = this.options;
+    const { replacements: thread, shareLinks, knowledge } = this.options;
     const processorTime = this.#times.of(payer);
+    const partiesFor = (time: ProcessorTime): HandshakeParties => ({ owner: payer, charge: (ms) => time.spend(ms) });
     return {
       state: this.#states.of(url),
       processorTime,
       compressionTime: this.#compressionTimes.of(payer),
       encoderMemory: this.#encoderMemory.shareOf(payer),
+      valueMemory: this.#valueMemory.shareOf(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
+      ...(knowledge && { knowledge }),
       ...(secret && { secret: (vault, name) => secret(payer, vault, name) }),
-      ...(fetch && { fetch }),
-      ...(request && { request }),
+      ...(fetch && { fetch: (url, maxBytes, time) => fetch(url, maxBytes, partiesFor(time)) }),
+      ...(request && {
+        request: (outbound, signal, time) => request({ ...outbound, parties: partiesFor(time) }, signal),
+      }),
       ...(findAddress && { findAddress }),
-      ...(thread && { replaceIn: (text, replacements) => thread.replace(text, replacements, processorTime) }),
+      ...(thread && {
+        replaceIn: (searched, replacements, { connection, clientLeft }) =>
+          thread.replace(searched, replacements, processorTime.shareOf(connection), clientLeft),
+      }),
       ...(signIn && { signIn: signIn(payer) }),
       ...(shareLinks && { shareLinks: shareLinks(payer) }),
       onLog: ({ endpointId, clientIp, place, metadata }) => {
@@ -160,4 +180,8 @@ export class EndpointPolicies {
 
 function defaultEncoderMemory(): number {
   return Math.min(MOST_ENCODERS, Math.max(LEAST_ENCODERS, availableMemory() * ENCODER_SHARE));
+}
+
+function defaultValueMemory(): number {
+  return Math.min(MOST_VALUES, Math.max(LEAST_VALUES, availableHeap() * VALUE_SHARE));
 }

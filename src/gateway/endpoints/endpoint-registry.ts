@@ -3,6 +3,7 @@ import {
   type EndpointAddress,
   type EndpointDirectory,
   type EndpointProtocol,
+  type GatewayEndpoint,
   type LabeledUpstream,
   type LabelHolder,
   type Labels,
@@ -61,6 +62,8 @@ const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineEndpoint]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
+  /** What an agent in this process does then. */
+  onUploadLost: ((url: string) => Promise<void>) | null = null;
   readonly #all = new Set<OnlineEndpoint>();
   readonly #ids = new Set<string>();
   /** Offline, but some of their connections are still open. */
@@ -91,6 +94,13 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
   internal(protocol: EndpointProtocol, host: string, port: number): OnlineEndpoint | undefined {
     return nextOf(this.#internal.get(internalKey(protocol, host, port)));
+  }
+
+  another(endpoint: GatewayEndpoint, tried: ReadonlySet<GatewayEndpoint>): OnlineEndpoint | undefined {
+    const own = endpoint as OnlineEndpoint;
+    if (!this.#all.has(own)) return undefined;
+    const [pools, key] = this.#place(own);
+    return nextOf(pools.get(key), (member) => !tried.has(member));
   }
 
   /**
@@ -172,6 +182,10 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     if (this.#takeOut(endpoint) || this.#retired.delete(endpoint)) this.emit('removed', endpoint);
   }
 
+  uploadLost({ url }: GatewayEndpoint): Promise<void> | null {
+    return this.onUploadLost?.(url) ?? null;
+  }
+
   #takeOut(endpoint: OnlineEndpoint): boolean {
     if (!this.#all.delete(endpoint)) return false;
     this.#ids.delete(endpoint.publicId);
@@ -209,7 +223,10 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   }
 }
 
-/** The next member of a pool, responsive ones first: a session that is dead but not yet detected costs it one connection. */
+/**
+ * The next member of a pool, responsive ones first: a session that is dead but not yet detected costs it one connection, one
+ * that is full none, and an upstream that is down one now and then.
+ */
 function nextOf<T extends { readonly isResponsive: boolean }>(
   pool: RoundRobin<T> | undefined,
   isEligible?: (member: T) => boolean,

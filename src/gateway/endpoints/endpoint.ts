@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
+import { type RecentCounts, RecentFailures } from '../../lib/time/recent-failures.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { Credential, EndpointOwner } from './endpoint-owner.ts';
@@ -11,6 +12,8 @@ export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 export interface ClientInfo {
   /** `ip:port`, or `[ip]:port` for IPv6. */
   address: string;
+  /** The client's connection, for state that an upstream keeps with one; omitted: it has no further requests. */
+  connection?: Pick<Socket, 'once'>;
   /** Scheme in which the client reached the edge. */
   protocol: EndpointProtocol;
   /** PROXY header, which precedes everything else, for an upstream that expects one on each connection. */
@@ -34,6 +37,8 @@ export interface AgentUpstream {
   openChannel(client: ClientInfo): ByteChannel;
   /** Like {@link openChannel}, as a Node stream. */
   openStream(client: ClientInfo): Duplex;
+  /** The agent could not connect to it: for some seconds, other members of the pool come first. Left out: there is no agent. */
+  rest?(): void;
 }
 
 export interface EndpointAddress {
@@ -50,6 +55,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   /** `ep_…`, stable across reconnects. */
   readonly id: string;
   readonly url: string;
+  /** Whose agent has bound it; left out: another gateway serves it. */
+  readonly owner?: EndpointOwner;
   readonly policy: CompiledPolicy;
   /** How the edge terminates TLS; null: the endpoint has none, or a `tls` endpoint passes it through to the agent. */
   readonly tls: TlsTermination | null;
@@ -57,7 +64,13 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly websocketTcp: boolean;
   /** Those who watch its requests; null when nobody does. */
   readonly feed: RequestFeed | null;
-  /** Whether another gateway serves it, and writes the X-Forwarded headers of its requests. */
+  /** Tells the agent that a response of the upstream was refused; left out: nobody wants to know. */
+  answerRefused?(reason: string): void;
+  /** Whether its agent forgets what the upstream has answered when it cannot write to it, as the SDK does. */
+  readonly losesAnswers?: boolean;
+  /** Another gateway serves it, and runs the actions of its policy. */
+  readonly isRemote?: true;
+  /** Whether that gateway writes the X-Forwarded headers of its requests. */
   readonly writesForwarded?: boolean;
   /** No agent has bound it: its policy alone serves clients. */
   readonly isCloud?: true;
@@ -69,7 +82,7 @@ export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /** Whether it shares its address with other endpoints. */
   readonly pooled: boolean;
   readonly owner: EndpointOwner;
-  /** Whether the agent has reacted to every stream sent to it. */
+  /** Whether the agent has reacted to every stream sent to it, can take a further one, and its upstream does not rest. */
   readonly isResponsive: boolean;
   /** @returns close it to end the reports */
   watchRequests(reader: ReportReader): ReportQueue;
@@ -120,6 +133,9 @@ export function matchesSelector(labels: Labels, selector: Labels): boolean {
   return entries.length > 0 && entries.every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value);
 }
 
+/** How long errors count as recent. */
+const RECENT_MS = 5 * 60_000;
+
 /** Counts since the endpoint came online. Counting must not slow requests down. */
 export class EndpointTraffic {
   /** Requests; for tcp and tls endpoints, connections. */
@@ -131,10 +147,23 @@ export class EndpointTraffic {
   /** Bytes from clients to the upstream, as its streams carry them; so is `sent`. */
   received = 0;
   sent = 0;
+  /** Null: it has never had an error. */
+  #recent: RecentFailures | null = null;
 
   countRequest(): void {
     this.requests += 1;
     this.lastAt = Date.now();
+  }
+
+  countError(): void {
+    this.errors += 1;
+    this.#recent ??= new RecentFailures(RECENT_MS);
+    this.#recent.add(this.requests, this.errors, performance.now());
+  }
+
+  /** Requests and errors of the last minutes. */
+  get recent(): RecentCounts {
+    return this.#recent?.counts(this.requests, this.errors, performance.now()) ?? { total: 0, failed: 0 };
   }
 }
 
@@ -157,7 +186,14 @@ export interface EndpointDirectory {
   /** What `lookup` would return next; does not advance the pool's rotation. */
   peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
   readonly internal: InternalLookup;
+  /** The next member of the endpoint's pool, none of those that were tried; undefined: there is no other one. */
+  another(
+    endpoint: GatewayEndpoint,
+    tried: ReadonlySet<GatewayEndpoint>,
+  ): (GatewayEndpoint & Pick<EndpointAddress, 'internal'>) | undefined;
   /** `retired`: no further connection is routed to it. `removed`: what it carries ends, too. */
   on(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  /** The endpoint's upstream has closed its connection in the middle of an upload that it had not answered. @returns resolves when the client may try again; null: at once */
+  uploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
   off(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }

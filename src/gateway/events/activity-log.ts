@@ -1,15 +1,17 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type ApiError, messageOf } from '../../lib/errors.ts';
+import { FairQueue } from '../../lib/fair-queue.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { maskUrl } from '../../lib/masking/mask-url.ts';
-import { withoutMapping } from '../../lib/network/ip-address.ts';
-import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
+import { clientNetwork, withoutMapping } from '../../lib/network/ip-address.ts';
+import { shortText } from '../../lib/short-text.ts';
+import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
-import { type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
+import { ACTIVITY, type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
 /** What events say of a session of an agent. */
@@ -23,7 +25,7 @@ interface AgentSession {
 
 /** How long events stay in memory, which a killed gateway forgets; and subscriptions that it knows. */
 const WRITE_MS = 1_000;
-/** Events in memory. */
+/** Events of a kind in memory. */
 const MAX_EVENTS = 1_000;
 /** Events in one write, which holds up the event loop. */
 const BATCH = 200;
@@ -32,8 +34,9 @@ const MAX_TEXT = 1_000;
 
 type ActivityObject = Readonly<Record<string, unknown>>;
 
-/** What clients can bring about as often as they like becomes ten events a second. */
-const SAMPLE: BucketRate = { burst: 10, perMs: 0.01 };
+/** What clients can bring about as often as they like becomes ten events a second; at one endpoint, or by one client, five. */
+const SAMPLE: BucketRate = { burst: 20, perMs: 0.01 };
+const SAMPLE_OF_ONE: BucketRate = { burst: 10, perMs: 0.005 };
 /** Events of a type and an owner: those of a fleet at once, then five a second. */
 const OWNER_SAMPLE: BucketRate = { burst: 1_000, perMs: 0.005 };
 /** Owners whose omitted events are counted. */
@@ -51,23 +54,49 @@ class Sample {
   /** @returns how many events of the owner were left out since the last; null: this one is, too */
   take(owner: string): number | null {
     const now = performance.now();
+    if (!this.#buckets.of(owner, now).tryTake(now)) {
+      this.leaveOut(owner);
+      return null;
+    }
     const omitted = this.#omitted.get(owner) ?? 0;
-    const isTaken = this.#buckets.of(owner, now).tryTake(now);
-    if (isTaken) this.#omitted.delete(owner);
-    else this.#omitted.set(owner, omitted + 1);
-    return isTaken ? omitted : null;
+    this.#omitted.delete(owner);
+    return omitted;
+  }
+
+  leaveOut(owner: string, times = 1): void {
+    this.#omitted.set(owner, (this.#omitted.get(owner) ?? 0) + times);
   }
 }
 
-/** Events that are no changes, on their way to the store: written once a second if wanted; a thousand at most. */
+interface NotedEvent {
+  readonly type: ActivityType;
+  readonly created_at: string;
+  readonly object: ActivityObject;
+  /** In the order in which they were noted. */
+  readonly number: number;
+  /** Of the limit for its type and owner; null: it has none. */
+  readonly limited: string | null;
+}
+
+const KINDS = Object.values(ACTIVITY) as readonly (readonly ActivityType[])[];
+
+/**
+ * Events that are no changes, on their way to the store: written once a second if wanted; a thousand of each kind at most, whose
+ * places and turns their owners share.
+ */
 export class ActivityLog implements Activity {
-  #events: { type: ActivityType; created_at: string; object: ActivityObject }[] = [];
+  readonly #queues = KINDS.map(() => new FairQueue<NotedEvent>(MAX_EVENTS));
+  readonly #queueOf = new Map(KINDS.flatMap((types, kind) => types.map((type) => [type, this.#queues[kind]] as const)));
+  #noted = 0;
+  /** Events of the write that runs, or has failed and is tried again. */
+  #batch: NotedEvent[] = [];
   #subscribed: { types: ReadonlySet<string>; at: number } | null = null;
   #timer: NodeJS.Timeout | undefined;
   /** One write after another: each takes the oldest events out when it is done. */
   #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
   readonly #ofOwners = new Sample(OWNER_SAMPLE);
+  #lostAt = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly store: Pick<Store, 'database' | 'eventDeliveries' | 'eventSubscriptions' | 'now'>,
@@ -79,20 +108,35 @@ export class ActivityLog implements Activity {
   }
 
   #add(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
-    if (this.#events.length >= MAX_EVENTS) {
-      this.#report('too many events a second');
-      return;
-    }
-    const omitted = owner === undefined ? undefined : this.#ofOwners.take(`${type} ${owner}`);
+    const limited = owner === undefined ? null : `${type} ${owner}`;
+    const omitted = limited === null ? undefined : this.#ofOwners.take(limited);
     if (omitted === null) return;
-    this.#events.push({ type, created_at: this.store.now(), object: shortened({ omitted, ...describe() }) });
+    const object = shortened({ omitted, ...describe() });
+    const event = { type, created_at: this.store.now(), object, number: ++this.#noted, limited };
+    const lost = this.#queueOf.get(type)?.add(owner ?? type, event);
+    if (lost) this.#lose(lost);
     this.#writeSoon();
+  }
+
+  #lose({ limited, object: { omitted } }: NotedEvent): void {
+    if (limited !== null) this.#ofOwners.leaveOut(limited, 1 + Number(omitted));
+    this.#lostAt = performance.now();
+    this.#report('too many events a second');
+  }
+
+  /** When an event was lost for the last time, in milliseconds of `performance.now()`. */
+  get lostAt(): number {
+    return this.#lostAt;
+  }
+
+  get #waiting(): number {
+    return this.#queues.reduce((sum, { size }) => sum + size, this.#batch.length);
   }
 
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
-    for (let left = Number.POSITIVE_INFINITY; this.#events.length < left; ) {
-      left = this.#events.length;
+    for (let left = Number.POSITIVE_INFINITY; this.#waiting < left; ) {
+      left = this.#waiting;
       await this.#write();
     }
   }
@@ -111,7 +155,7 @@ export class ActivityLog implements Activity {
     this.#timer ??= setTimeout(async () => {
       await this.#write();
       this.#timer = undefined;
-      if (this.#events.length > 0) this.#writeSoon();
+      if (this.#waiting > 0) this.#writeSoon();
     }, WRITE_MS).unref();
   }
 
@@ -121,14 +165,27 @@ export class ActivityLog implements Activity {
   }
 
   async #writeBatch(): Promise<void> {
-    const events = this.#events.slice(0, BATCH);
+    if (this.#batch.length === 0) this.#batch = this.#nextBatch();
+    const events = this.#batch.map(({ type, created_at, object }) => ({ type, created_at, object }));
     if (events.length === 0) return;
     try {
       await this.store.database.write(() => this.store.eventDeliveries.addActivity(events), null);
-      this.#events.splice(0, events.length);
+      this.#batch = [];
     } catch (error) {
       this.#report(messageOf(error));
     }
+  }
+
+  /** The kinds take turns. */
+  #nextBatch(): NotedEvent[] {
+    const batch: NotedEvent[] = [];
+    const { length } = this.#queues;
+    for (let [turn, empty] = [0, 0]; batch.length < BATCH && empty < length; turn++) {
+      const event = this.#queues[turn % length]?.take();
+      if (event) batch.push(event);
+      empty = event ? 0 : empty + 1;
+    }
+    return batch.sort((one, other) => one.number - other.number);
   }
 
   #report(reason: string): void {
@@ -138,7 +195,7 @@ export class ActivityLog implements Activity {
 }
 
 function shortened(object: ActivityObject): ActivityObject {
-  const short = (value: unknown) => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : value);
+  const short = (value: unknown) => (typeof value === 'string' ? shortText(value, MAX_TEXT) : value);
   return Object.fromEntries(Object.entries(object).map(([name, value]) => [name, short(value)]));
 }
 
@@ -176,12 +233,24 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
   endpoints.on('removed', note('endpoint_stop.v0'));
 }
 
-/** Notes a sample of events of a type; each has `omitted`, how many were left out before it. */
-function sampled(activity: Activity, type: ActivityType): (describe: () => ActivityObject) => void {
-  const sample = new Sample(SAMPLE);
-  return (describe) => {
-    const omitted = sample.take('');
-    if (omitted !== null) activity.note(type, () => ({ ...describe(), omitted }));
+/**
+ * Notes a sample of events of a type; each has `omitted`, how many were left out before it.
+ *
+ * @returns takes the endpoint or client network whose events leave as many for others
+ */
+function sampled(activity: Activity, type: ActivityType): (one: string, describe: () => ActivityObject) => void {
+  const ofOne = new TokenBuckets(SAMPLE_OF_ONE, MAX_OWNERS);
+  const all = new TokenBucket(SAMPLE, performance.now());
+  let left = 0;
+  return (one, describe) => {
+    const now = performance.now();
+    if (!ofOne.of(one, now).tryTake(now) || !all.tryTake(now)) {
+      left += 1;
+      return;
+    }
+    const omitted = left;
+    left = 0;
+    activity.note(type, () => ({ ...describe(), omitted }));
   };
 }
 
@@ -190,9 +259,9 @@ export function noteRefused(activity: Activity, counters: EdgeCounters): void {
   const note = sampled(activity, 'request_denied.v0');
   const noteConnection = sampled(activity, 'connection_denied.v0');
   counters.onDenied = ({ url, client }) =>
-    noteConnection(() => ({ endpoint: url, client_ip: withoutMapping(client.remoteAddress ?? '') }));
+    noteConnection(url, () => ({ endpoint: url, client_ip: withoutMapping(client.remoteAddress ?? '') }));
   counters.onRefused = ({ url, req, status }) =>
-    note(() => {
+    note(url, () => {
       const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
       // Queries have tokens in them, and so have share links.
       const path = maskUrl((req.url ?? '').replace(/\?.*/s, ''));
@@ -203,7 +272,8 @@ export function noteRefused(activity: Activity, counters: EdgeCounters): void {
 /** @returns notes that somebody could not sign in to the dashboard */
 export function dashboardNotes(activity: Activity): (address: string | undefined, error: ApiError) => void {
   const note = sampled(activity, 'dashboard_sign_in_failed.v0');
-  return (address = '', { code: error_code }) => note(() => ({ client_ip: withoutMapping(address), error_code }));
+  return (address = '', { code: error_code }) =>
+    note(clientNetwork(address), () => ({ client_ip: withoutMapping(address), error_code }));
 }
 
 /** @returns notes that people have signed in at endpoints, or could not */
@@ -212,6 +282,6 @@ export function signInNotes(activity: Activity): (end: SignInEnd) => void {
   return ({ host, issuer, clientIp: client_ip, subject, error }) => {
     const common = { host, issuer, client_ip };
     if (error === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }), host);
-    else noteFailed(() => ({ ...common, error_code: error }));
+    else noteFailed(host, () => ({ ...common, error_code: error }));
   };
 }

@@ -4,10 +4,11 @@ import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withSignal } from '../../lib/time/deadline.ts';
 import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
-import type { EventDestinationRow, Target } from '../store/events.ts';
+import type { EventDestinationRow, EventRow, Target } from '../store/events.ts';
+import { MAX_REFUSED } from '../store/refused-events.ts';
 import type { Store } from '../store/store.ts';
 import { fileSink } from './event-file.ts';
-import type { EventSink } from './event-json.ts';
+import { type EventSink, NotAccepted } from './event-json.ts';
 import { syslogSink } from './syslog.ts';
 import { webhookSink } from './webhook-sink.ts';
 
@@ -106,9 +107,13 @@ const RETRY = { baseMs: 1_000, maxMs: 60_000 };
 const TIMEOUT_MS = 10_000;
 /** Failures in a row that are reported: a restart of the receiver is none of the operator's business. */
 const REPORTED = 3;
+/** How often an event is sent that its destination refuses, before those after it have their turn. */
+const TRIES = 5;
+/** The longest `Retry-After` that is honoured. */
+const MAX_RETRY_AFTER_MS = 3_600_000;
 
 interface WorkerOptions extends Pick<EventDeliveryOptions, 'isSender' | 'clock' | 'log'> {
-  store: Pick<Store, 'database' | 'eventDeliveries' | 'now'>;
+  store: Pick<Store, 'database' | 'eventDeliveries' | 'refusedEvents' | 'now'>;
   destination: EventDestinationRow;
   /** Null: its target cannot be decrypted. */
   sink: EventSink | null;
@@ -122,6 +127,9 @@ class DestinationWorker {
   /** The last event that the destination has acknowledged, which may not be recorded yet. */
   #acknowledged = '';
   #failures = 0;
+  #isReported = false;
+  /** The event that was refused last, and how often in a row. */
+  #refused = { id: '', times: 0 };
 
   constructor(private readonly options: WorkerOptions) {
     this.#done = this.#run(this.#abort.signal);
@@ -147,13 +155,24 @@ class DestinationWorker {
         if (!(await this.#deliverNext(signal))) await woken;
       } catch (error) {
         if (signal.aborted) return;
-        this.#failures += 1;
-        if (this.#failures === REPORTED) await this.#report(error);
-        const { clock } = this.options;
-        const delay = backoffDelay(this.#failures - 1, RETRY, () => clock.random());
-        await clock.sleep(delay, signal).catch(() => {}); // aborted
+        await this.#wait(error, signal);
       }
     }
+  }
+
+  async #wait(error: unknown, signal: AbortSignal): Promise<void> {
+    const { clock } = this.options;
+    const { isRefusal = false, retryAfterMs = null } = error instanceof NotAccepted ? error : {};
+    const asked = Math.min(retryAfterMs ?? 0, MAX_RETRY_AFTER_MS);
+    this.#failures += 1;
+    // A refused event is reported when it is passed over.
+    const isDue = this.#failures >= REPORTED || asked > RETRY.maxMs;
+    if (isDue && !isRefusal && !this.#isReported) await this.#report(error);
+    const delay = Math.max(
+      asked,
+      backoffDelay(this.#failures - 1, RETRY, () => clock.random()),
+    );
+    await clock.sleep(delay, signal).catch(() => {}); // aborted
   }
 
   /** @returns whether there was something to send */
@@ -165,19 +184,47 @@ class DestinationWorker {
     const delivery = store.eventDeliveries.get(id);
     if (delivery === null) return false;
     if (this.#acknowledged <= delivery.delivered) {
-      const events = store.eventDeliveries.waiting(delivery, sink?.batch ?? 1);
+      const again = store.eventDeliveries.toSendAgain(id);
+      const events = again ? [again] : store.eventDeliveries.waiting(delivery, sink?.batch ?? 1);
       const last = events.at(-1);
       if (last === undefined) return false;
       if (sink === null)
         throw new Error('its target cannot be decrypted: restore the encryption key, or set a new target');
-      await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, signal, clock);
-      this.#acknowledged = last.id;
+      try {
+        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, signal, clock);
+        if (again) await store.database.write(() => store.eventDeliveries.acknowledged(id, last.id));
+        else this.#acknowledged = last.id;
+      } catch (error) {
+        if (!(error instanceof NotAccepted && error.isRefusal)) throw error;
+        await this.#passOver(last, error);
+      }
     }
-    await store.database.write(() => store.eventDeliveries.acknowledged(id, this.#acknowledged));
+    if (this.#acknowledged > delivery.delivered)
+      await store.database.write(() => store.eventDeliveries.acknowledged(id, this.#acknowledged));
     this.#failures = 0;
+    this.#isReported = false;
     if (delivery.failing_since !== null)
       log.info({ destination: id, url: address }, 'event destination reachable again');
     return true;
+  }
+
+  /** @throws {NotAccepted} when another attempt may succeed */
+  async #passOver(event: EventRow, refusal: NotAccepted): Promise<void> {
+    const { store, destination, log } = this.options;
+    const { id, address } = destination;
+    const { database, eventDeliveries, refusedEvents } = store;
+    const { message: reason } = refusal;
+    const before = this.#refused.id === event.id ? this.#refused.times : 0;
+    this.#refused = { id: event.id, times: before + 1 };
+    if (before + 1 < TRIES) throw refusal;
+    if (refusedEvents.countOf(id) >= MAX_REFUSED && refusedEvents.of(id, event.id) === null)
+      throw new Error(`${reason}, and ${MAX_REFUSED} refused events wait: send them again or let them go`);
+    await database.write(() => eventDeliveries.refused(id, event, reason));
+    this.#refused = { id: '', times: 0 };
+    log.warn(
+      { destination: id, url: address, event: event.id, reason },
+      'event refused by its destination: passed over',
+    );
   }
 
   async #report(error: unknown): Promise<void> {
@@ -185,6 +232,7 @@ class DestinationWorker {
     const { id, address } = destination;
     const reason = messageOf(error);
     const { database, eventDeliveries } = store;
+    this.#isReported = true;
     log.warn({ destination: id, url: address, reason }, 'event destination unreachable: its events wait');
     try {
       await database.write(() => eventDeliveries.failed(id, store.now(), reason));

@@ -5,9 +5,32 @@ import type { EventRow } from '../store/events.ts';
 export interface EventSink {
   /** How many events it takes at a time, at most. */
   readonly batch: number;
-  /** Sends events in order; resolves when all are acknowledged. @throws Error that says what has failed, without secrets */
+  /**
+   * Sends events in order; resolves when all are acknowledged.
+   * @throws {NotAccepted} when the destination has answered
+   * @throws Error that says what has failed, without secrets
+   */
   send(events: readonly EventRow[], signal: AbortSignal): Promise<void>;
 }
+
+/** The destination has answered, but does not take the event. */
+export class NotAccepted extends Error {
+  /**
+   * @param isRefusal whether that is about the event, as far as the answer shows, rather than about the destination
+   * @param retryAfterMs how long the destination wants to be left alone; null: it does not say
+   */
+  constructor(
+    message: string,
+    readonly isRefusal: boolean,
+    readonly retryAfterMs: number | null,
+  ) {
+    super(message);
+    this.name = 'NotAccepted';
+  }
+}
+
+/** An escape in JSON, and whether it stands for half a surrogate pair. */
+const ESCAPE = /\\(?:u(d[89a-f][0-9a-f]{2})|.)/g;
 
 /** An event as destinations get it: ngrok's four members, and who made a change. Printable: agents chose parts of it. */
 export function eventJson({ id, created_at, type, before, after, by, from_address }: EventRow): string {
@@ -18,5 +41,7 @@ export function eventJson({ id, created_at, type, before, after, by, from_addres
     object: after ?? before,
     ...(by !== null && { before: after && before, by, from_address }),
   };
-  return printableJson(JSON.stringify(event));
+  // JSON.stringify() escapes half a surrogate pair. It is no text: strict receivers would refuse the event.
+  const json = JSON.stringify(event).replace(ESCAPE, (found, half) => (half === undefined ? found : '\ufffd'));
+  return printableJson(json);
 }

@@ -3,24 +3,28 @@ import { once } from 'node:events';
 import { connect, isIP, isIPv6, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
-import { connect as connectTls } from 'node:tls';
+import { connectInspected } from '../../lib/network/client-handshake.ts';
 import type { publicAddress } from '../../traffic-policy/public-request.ts';
 import type { EventRow, SyslogTarget } from '../store/events.ts';
 import { type EventSink, eventJson } from './event-json.ts';
 
 const BATCH = 100;
+const LINE_FEED = Buffer.from('\n');
 /** Facility "log audit" (13), severity "notice" (5). */
 const PRIORITY = 13 * 8 + 5;
 /** Of a datagram, with room for the headers of IP and UDP. */
 const MAX_DATAGRAM = 65_000;
 /** How long a server has to say that it does not take what it was sent. */
 const OBJECTION_MS = 1_000;
+/** Bytes that a server may send: nobody reads what it says. */
+const MAX_RECEIVED = 65_536;
 
 /**
- * Sends events as messages of RFC 5424: over TCP or TLS with their lengths before them (RFC 6587, 5425), or in datagrams
- * (RFC 5426). Syslog knows no acknowledgement: what the server's system has taken counts as acknowledged.
+ * Sends events as messages of RFC 5424: over TCP or TLS with their lengths before them or line feeds behind them (RFC 6587, 5425),
+ * or in datagrams (RFC 5426). Syslog knows no acknowledgement: what the server's system has taken counts as acknowledged.
  */
-export function syslogSink({ host, port, transport }: SyslogTarget, resolve: typeof publicAddress): EventSink {
+export function syslogSink(target: SyslogTarget, resolve: typeof publicAddress): EventSink {
+  const { host, port, transport, framing, ca_pem: ca } = target;
   return {
     batch: BATCH,
     async send(events, signal) {
@@ -29,10 +33,15 @@ export function syslogSink({ host, port, transport }: SyslogTarget, resolve: typ
       if (transport === 'udp') return sendDatagrams(events.map(syslogMessage), { address, port });
       const servername = isIP(host) ? {} : { servername: host };
       const socket =
-        transport === 'tls' ? connectTls({ host: address, port, ...servername }) : connect({ host: address, port });
-      const data = Buffer.concat(
-        events.map(syslogMessage).flatMap((message) => [Buffer.from(`${message.length} `), message]),
-      );
+        transport === 'tls'
+          ? connectInspected(
+              { host: address, port, ...servername, ...(ca !== undefined && { ca }) },
+              { owner: 'events' },
+            )
+          : connect({ host: address, port });
+      const framed = (message: Buffer) =>
+        framing === 'lf' ? [message, LINE_FEED] : [Buffer.from(`${message.length} `), message];
+      const data = Buffer.concat(events.map(syslogMessage).flatMap(framed));
       await sendAll(socket, data, signal);
     },
   };
@@ -52,12 +61,15 @@ function syslogMessage(event: EventRow): Buffer {
 async function sendAll(socket: Socket, data: Buffer, signal: AbortSignal): Promise<void> {
   const abort = () => socket.destroy(new Error('aborted'));
   signal.addEventListener('abort', abort, { once: true });
+  const take = () => {
+    if (socket.bytesRead > MAX_RECEIVED) socket.destroy(new Error(`the server sends more than ${MAX_RECEIVED} bytes`));
+  };
   const failed = once(socket, 'close').then(() => {
     if (socket.errored) throw socket.errored;
   });
   try {
     // A server that reads nothing is noticed by the deadline.
-    socket.resume().end(data);
+    socket.on('data', take).end(data);
     await Promise.race([once(socket, 'finish'), failed]);
     await Promise.race([delay(OBJECTION_MS, undefined, { ref: false }), failed]);
   } finally {
@@ -65,6 +77,13 @@ async function sendAll(socket: Socket, data: Buffer, signal: AbortSignal): Promi
     failed.catch(() => {}); // reported above, if it was in time
     socket.destroy();
   }
+}
+
+/** What of a message fits into a datagram, up to the end of a character. */
+function datagram(message: Buffer): Buffer {
+  let end = MAX_DATAGRAM;
+  while (message.length > MAX_DATAGRAM && ((message[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return message.subarray(0, end);
 }
 
 async function sendDatagrams(messages: readonly Buffer[], { address, port }: { address: string; port: number }) {
@@ -79,7 +98,7 @@ async function sendDatagrams(messages: readonly Buffer[], { address, port }: { a
     await once(socket, 'connect');
     for (const message of messages) {
       await new Promise<void>((resolve, reject) => {
-        socket.send(message.subarray(0, MAX_DATAGRAM), (error) => (error ? reject(error) : resolve()));
+        socket.send(datagram(message), (error) => (error ? reject(error) : resolve()));
       });
     }
     await nextTurn();

@@ -1,10 +1,13 @@
 import { createHmac } from 'node:crypto';
-import type { publicRequest } from '../../traffic-policy/public-request.ts';
+import { parseRetryAfter } from '../../lib/http/retry-after.ts';
+import { namedValues, type publicRequest } from '../../traffic-policy/public-request.ts';
 import type { WebhookTarget } from '../store/events.ts';
-import { type EventSink, eventJson } from './event-json.ts';
+import { type EventSink, eventJson, NotAccepted } from './event-json.ts';
 
-/** Of a response, which nobody reads. */
+/** Of the body of a response, which nobody reads. */
 const MAX_RESPONSE = 64 * 1024;
+/** Statuses from 400 to 499 that ask for another try: of the same event, or by somebody who is not so fast. */
+const NO_REFUSALS: ReadonlySet<number> = new Set([408, 421, 425, 429]);
 
 /** Sends each event as a request that is signed as in the specification of Standard Webhooks. */
 export function webhookSink({ url, signingSecret }: WebhookTarget, request: typeof publicRequest): EventSink {
@@ -23,14 +26,17 @@ export function webhookSink({ url, signingSecret }: WebhookTarget, request: type
           'webhook-timestamp': String(seconds),
           'webhook-signature': `v1,${signature}`,
         };
-        const { status } = await request(
+        const { status, headers: answered } = await request(
           {
             ...{ method: 'POST', url: new URL(url), headers: Object.entries(headers).flat() },
-            ...{ body: Buffer.from(body), maxBytes: MAX_RESPONSE },
+            ...{ body: Buffer.from(body), maxBytes: MAX_RESPONSE, statusSuffices: true },
           },
           signal,
         );
-        if (status < 200 || status > 299) throw new Error(`the server responded with status ${status}`);
+        if (status >= 200 && status <= 299) continue;
+        const isRefusal = status >= 400 && status <= 499 && !NO_REFUSALS.has(status);
+        const retryAfterMs = parseRetryAfter(namedValues(answered)['retry-after']?.[0]);
+        throw new NotAccepted(`the server responded with status ${status}`, isRefusal, retryAfterMs);
       }
     },
   };

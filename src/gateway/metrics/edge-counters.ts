@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { type RecentCounts, RecentFailures } from '../../lib/time/recent-failures.ts';
 
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 type ConnectionKind = (typeof CONNECTION_KINDS)[number];
@@ -23,8 +24,13 @@ interface DeniedConnection {
   readonly client: { readonly remoteAddress?: string | undefined };
 }
 
+/** How long responses count as recent. */
+const RECENT_MS = 5 * 60_000;
+
 /** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';
+
+const SERVER_ERROR = 5;
 
 /** Counts a gateway's traffic since it started, at one addition each: a number becomes a metric only when it is read. */
 export class EdgeCounters {
@@ -49,6 +55,9 @@ export class EdgeCounters {
 
   /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
   stalledMs = 0;
+  /** When no file descriptor was left for the last time, in milliseconds of `performance.now()`. */
+  descriptorsExhaustedAt = Number.NEGATIVE_INFINITY;
+  readonly #recentErrors = new RecentFailures(RECENT_MS);
 
   get totals() {
     const { responses, upstreamFailures, refusedByPolicy } = this;
@@ -56,7 +65,7 @@ export class EdgeCounters {
     return {
       connections: sum(Object.values(this.connections)),
       responses: sum(responses),
-      errors: responses[5] ?? 0,
+      errors: responses[SERVER_ERROR] ?? 0,
       upstreamFailures,
       refusedByPolicy,
     };
@@ -70,7 +79,17 @@ export class EdgeCounters {
   /** @param socket of the client; left out: it is no {@link isLink link} */
   responded(status: number, socket?: Socket): void {
     const digit = Math.trunc(status / 100);
-    if (!socket || !this.isLink(socket)) this.responses[digit] = (this.responses[digit] ?? 0) + 1;
+    if (socket && this.isLink(socket)) return;
+    this.responses[digit] = (this.responses[digit] ?? 0) + 1;
+    if (digit !== SERVER_ERROR) return;
+    const { responses, errors } = this.totals;
+    this.#recentErrors.add(responses, errors, performance.now());
+  }
+
+  /** Responses of the last minutes, and those with status 5xx among them. */
+  get recentResponses(): RecentCounts {
+    const { responses, errors } = this.totals;
+    return this.#recentErrors.counts(responses, errors, performance.now());
   }
 
   connected(socket: Socket, kind: ConnectionKind): void {

@@ -27,6 +27,7 @@ export function watchProcess(counters: EdgeCounters, log: Log, openFile = openAn
       if (stalled(now)) log.warn({ stalled_ms: Math.round(late) }, 'event loop stalled');
     }
     const code = failureOf(openFile);
+    if (code !== null) counters.descriptorsExhaustedAt = now;
     if (code !== null && full(now)) log.error({ code }, 'no file descriptor left: new connections are closed');
   }, CHECK_MS).unref();
   return () => clearInterval(timer);

@@ -8,6 +8,8 @@ const ANSWER_MS = 10_000;
 
 /** Sends commands to an agent. Their formats were measured with `@ngrok/ngrok` 1.7.0. */
 export class AgentCommands {
+  #saysRefused = false;
+
   /** @param onLost called when its connection has ended before the agent could read that an endpoint was stopped */
   constructor(
     private readonly connection: () => Connection,
@@ -39,6 +41,16 @@ export class AgentCommands {
     channel.receiver = receiver;
     channel.write(commandFrame(StreamType.stopTunnel, { Id: id, Message: message, ErrorCode: code }));
     connection.open(channel);
+  }
+
+  /** Says that the response of an endpoint's upstream was refused. While the agent has yet to read one, others are left out. */
+  refusedAnswer(id: string, reason: string): void {
+    if (this.#saysRefused) return;
+    this.#saysRefused = true;
+    const isOver = () => {
+      this.#saysRefused = false;
+    };
+    this.#call(StreamType.refusedAnswer, { Id: id, Reason: reason }).then(isOver, isOver);
   }
 
   async #call(type: number, body: object): Promise<void> {

@@ -4,6 +4,7 @@ import { ChannelDuplex } from '../../agent-protocol/channel-duplex.ts';
 import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import { hostOf } from '../../lib/network/ip-address.ts';
+import { turnTime } from '../../lib/time/loop-turn.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AccessWay } from '../../traffic-policy/access.ts';
 import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
@@ -34,6 +35,12 @@ export interface ListenerOwner extends EndpointOwner {
   readonly id: string;
   readonly gate: StreamGate;
   readonly agent: AgentInfo;
+  /** Whether the answer to BIND may have warnings of the policy. */
+  readonly takesWarnings: boolean;
+  /** The response of a listener's upstream was refused. */
+  /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
+  readonly keepsAnswers: boolean;
+  answerRefused(listener: Pick<AgentListener, 'id'>, reason: string): void;
 }
 
 interface ListenerParticulars {
@@ -46,6 +53,9 @@ interface ListenerParticulars {
   http2Upstream: boolean;
 }
 
+/** Milliseconds for which a member of a pool rests whose agent could not connect to its upstream. */
+const REST_MS = 10_000;
+
 /** What an agent has bound here (SDKs call it a listener): the gateway opens streams to it. */
 abstract class AgentListener implements AgentUpstream {
   readonly id: string;
@@ -54,8 +64,10 @@ abstract class AgentListener implements AgentUpstream {
   metadata: string;
   readonly http2Upstream: boolean;
   readonly boundAt = new Date();
-  readonly lane = new Lane();
-  readonly traffic: EndpointTraffic = this.lane.traffic;
+  readonly lane: Lane;
+  readonly traffic: EndpointTraffic;
+  /** In milliseconds of `performance.now()`. */
+  #restsUntil = Number.NEGATIVE_INFINITY;
   abstract readonly proxyProtocol: 0 | 1 | 2;
   /** The binding that the credential must allow for as long as the listener is online. */
   abstract readonly binding: Binding;
@@ -69,6 +81,8 @@ abstract class AgentListener implements AgentUpstream {
     this.forwardsTo = particulars.forwardsTo;
     this.metadata = particulars.metadata;
     this.http2Upstream = particulars.http2Upstream;
+    this.lane = new Lane(particulars.forwardsTo);
+    this.traffic = this.lane.traffic;
   }
 
   protected abstract edgeTypeOf(protocol: EndpointProtocol): string;
@@ -82,7 +96,11 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   get isResponsive(): boolean {
-    return this.lane.unanswered.size === 0;
+    return turnTime() >= this.#restsUntil && this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
+  }
+
+  rest(): void {
+    this.#restsUntil = turnTime() + REST_MS;
   }
 
   openChannel(client: ClientInfo): ByteChannel {
@@ -141,6 +159,9 @@ export class LabeledTunnel extends AgentListener implements LabeledUpstream {
   }
 }
 
+/** Between two refused responses of which the agent is told. */
+const REFUSED_MS = 1_000;
+
 interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
   url: string;
   pooled: boolean;
@@ -170,6 +191,8 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
   description: string;
   updatedAt = this.boundAt;
   feed: RequestFeed | null = null;
+  /** When its agent was last told, in milliseconds of `performance.now()`. */
+  #refusedAt = Number.NEGATIVE_INFINITY;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
@@ -193,6 +216,17 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       this.feed = null;
     });
     return this.feed.watch(reader);
+  }
+
+  answerRefused(reason: string): void {
+    const now = performance.now();
+    if (now - this.#refusedAt < REFUSED_MS) return;
+    this.#refusedAt = now;
+    this.owner.answerRefused(this, reason);
+  }
+
+  get losesAnswers(): boolean {
+    return !this.owner.keepsAnswers;
   }
 
   get binding(): Binding {

@@ -134,7 +134,11 @@ export class AgentSession implements ListenerOwner {
     this.#isLogged = isLogged;
     this.#memory = deps.memory.ofSession(credential.id);
     this.#largestWindow = Math.min(announced.streamwindow, LARGEST_WINDOW);
+    const listeners = new SessionListeners(this, deps);
     const gateUser = {
+      get hasSeveral() {
+        return listeners.size > 1;
+      },
       link: () => this.#freest(),
       beat: (ms: number) => this.#first.beat(ms),
       onStuck: () => this.end(new Error('the agent accepts no connections')),
@@ -145,7 +149,7 @@ export class AgentSession implements ListenerOwner {
       () => this.#first.connection,
       () => this.end(new Error('a command to the agent was lost')),
     );
-    this.#listeners = new SessionListeners(this, deps);
+    this.#listeners = listeners;
     this.#requests = new RequestsStreams(MAX_FEEDS, (named) => this.#listeners.named(named));
   }
 
@@ -230,7 +234,7 @@ export class AgentSession implements ListenerOwner {
   /** Ends the session, so that the agent starts one with all its connections free. */
   #replaceExhausted(abandoned: number): void {
     const { counters, log } = this.deps;
-    const ofLane = ({ lane }: Listener) => [...lane.streams].filter(({ abandonedAt }) => abandonedAt !== null).length;
+    const ofLane = ({ lane }: Listener) => [...lane.streams].filter(({ leftAt }) => Number.isFinite(leftAt)).length;
     const [most] = [...this.listeners].sort((a, b) => ofLane(b) - ofLane(a));
     const who = { session: this.id, credential: this.credential.id, address: this.address };
     counters.sessionsExhausted += 1;
@@ -245,6 +249,19 @@ export class AgentSession implements ListenerOwner {
   stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
     this.#listeners.unbind(id, new Error(message));
     this.commands.stopTunnel(id, message, code);
+  }
+
+  get takesWarnings(): boolean {
+    return this.#announced.policywarnings;
+  }
+
+  /** The native connector does, and it alone announces this. */
+  get keepsAnswers(): boolean {
+    return this.#announced.refusedanswers;
+  }
+
+  answerRefused({ id }: Pick<Listener, 'id'>, reason: string): void {
+    if (this.#announced.refusedanswers) this.commands.refusedAnswer(id, reason);
   }
 
   /** For how many milliseconds nothing was heard of an agent that fell silent, on the last link; 0 for all others. */

@@ -261,7 +261,8 @@ function policyOf({ Policy, TrafficPolicy }: BindOptions): string {
 
 /** The SDK stores this answer, and sends its options and token back when it reconnects. */
 function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOptions): Bound['answer'] {
-  const { id, url, protocol, proxyProtocol } = endpoint;
+  const { id, url, protocol, proxyProtocol, owner } = endpoint;
+  const { warnings } = endpoint.policy;
   const opts: Record<string, unknown> = {};
   // The SDK reads an answer in small pieces and sends a frame for each, so unset members are left out.
   for (const [name, value] of Object.entries(request.Opts ?? {})) if (value !== null) opts[name] = value;
@@ -277,6 +278,7 @@ function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOp
     URL: url,
     Proto: protocol,
     Opts: opts,
+    ...(owner.takesWarnings && warnings.length > 0 && { Warnings: warnings }),
     Extra: { Token: tokenFor(endpoint), TunnelID: endpoint.tunnelId },
   };
 }

@@ -30,6 +30,9 @@ export class Lane {
   readonly traffic = new EndpointTraffic();
   /** Called when no stream is left, unless it is closed. */
   onEmpty = () => {};
+
+  /** @param upstream as the agent reports it */
+  constructor(readonly upstream = '') {}
 }
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
@@ -38,10 +41,9 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   receiver: ByteReceiver = NOBODY;
   stage: Stage = 'waiting';
   hasData = false;
-  displaced = false;
   /** Whether its client has ended its side, and so has perhaps left. */
   hasEnded = false;
-  /** Since when nobody uses it though the agent has yet to end it, in milliseconds of `performance.now()`. */
+  /** Since when the agent has yet to end it though the gateway has, in milliseconds of `performance.now()`. */
   abandonedAt: number | null = null;
   /** When it was made, and when bytes last moved, in milliseconds of `performance.now()`. */
   readonly madeAt = turnTime();
@@ -66,6 +68,15 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   get isCrowded(): boolean {
     return this.connection.isCrowded;
+  }
+
+  get departures(): number {
+    return this.connection.departures;
+  }
+
+  /** Since when its client has perhaps left and nothing has moved, in milliseconds of `performance.now()`; infinite: it is there. */
+  get leftAt(): number {
+    return this.abandonedAt ?? (this.hasEnded ? this.movedAt : Number.POSITIVE_INFINITY);
   }
 
   usedBy(client: string): void {

@@ -13,6 +13,16 @@ interface RefusedAgent {
   credential?: string;
 }
 
+/** Refuses an agent with the authtoken that its device had before it was revoked or rotated. */
+export class FormerDeviceRefused extends RpcError {
+  constructor(
+    refusal: RpcError,
+    readonly device: { readonly id: string; readonly name: string; readonly status: string },
+  ) {
+    super(refusal.code, refusal.message);
+  }
+}
+
 /** Counts refused requests of agents, and logs them, once a minute for each agent and code, because agents retry. */
 export class RefusalLog {
   readonly #repeats = new Repeats();
@@ -22,8 +32,10 @@ export class RefusalLog {
     private readonly log: Log,
   ) {}
 
+  /** Agents of revoked devices are not counted: they try until somebody stops them, and nothing is wrong. */
   session(agent: RefusedAgent, error: unknown): void {
-    this.counters.refused(this.counters.sessionsRefused, error);
+    if (!(error instanceof FormerDeviceRefused && error.device.status === 'revoked'))
+      this.counters.refused(this.counters.sessionsRefused, error);
     this.#warn('agent', agent, error);
   }
 
@@ -41,9 +53,10 @@ export class RefusalLog {
   #warn(what: 'agent' | 'endpoint' | 'link', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
     const { address, session, credential } = agent;
-    const times = this.#repeats.timesDue(`${credential ?? clientNetwork(address)} ${error.code}`);
+    const { id: device, name } = error instanceof FormerDeviceRefused ? error.device : {};
+    const times = this.#repeats.timesDue(`${credential ?? device ?? clientNetwork(address)} ${error.code}`);
     if (times === null) return;
-    const facts = { address, session, credential, code: error.code, reason: error.message, times };
+    const facts = { address, session, credential, device, name, code: error.code, reason: error.message, times };
     if (what === 'agent') this.log.warn(facts, 'agent refused');
     else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
     else this.log.warn(facts, 'second connection refused');

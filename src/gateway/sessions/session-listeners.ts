@@ -29,6 +29,10 @@ export class SessionListeners {
     private readonly deps: SessionListenersDeps,
   ) {}
 
+  get size(): number {
+    return this.#byId.size;
+  }
+
   values(): Iterable<Listener> {
     return this.#byId.values();
   }

@@ -21,9 +21,9 @@ const MAX_DISPLACED = 8;
 const DISPLACED_MS = 5000;
 /** Milliseconds for which the room that was made for a client network is kept for it. */
 const PROMISE_MS = 1000;
-/** Streams that have ended, and all of them with these, at which the agent is asked whether it still counts the ended ones. */
+/** Streams that have ended, or else share of free ones, at which the agent is asked whether it still counts the ended ones. */
 const MANY_ENDS = 64;
-const NEARLY_FULL = AGENT_LIMITS.connections - 64;
+const FEW_FREE = 1 / 8;
 /** Milliseconds that an agent which does not echo a heartbeat has for reading what was sent before. */
 const READ_MS = 5000;
 /** Milliseconds in which an agent that has read a reset notices it where the stream is used; a busy one takes longer. */
@@ -35,19 +35,25 @@ const NOTICE_RESET_MOST_MS = 2_000;
 const STUCK_MS = 10_000;
 /** Milliseconds without a byte after which a client that has ended its side makes room for others. */
 const SILENT_MS = 1000;
+/** Share of the streams that is kept for listeners with few: of these, one gets another while it has fewer than are free. */
+const KEPT_FOR_FEW = 1 / 10;
 /** Milliseconds that an upstream has for ending its side of streams that clients have left, while others need them. */
 const ABANDONED_MS = 10_000;
+/** Milliseconds from a refusal to the judgement whether it is because of those. */
+const JUDGE_MS = 1000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
 interface GateUser {
+  /** Whether the session has more listeners than one. */
+  readonly hasSeveral: boolean;
   /** The link for the next stream: the one with the least bytes on their way. */
   link(): Connection;
   /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */
   beat(ms: number): Promise<boolean>;
   /** The agent reads, but has accepted no stream for long. */
   onStuck(): void;
-  /** Upstreams keep so many streams open that clients have left that others find none; only a new session has them all. */
+  /** Upstreams keep so many streams open that clients have left that others find too few; only a new session has them all. */
   onAbandoned(streams: number): void;
 }
 
@@ -68,7 +74,11 @@ export class StreamGate implements GatedChannelObserver {
   /** Streams that the agent has accepted or ended so far. */
   #passed = 0;
   #stuckTimer: NodeJS.Timeout | undefined;
-  #abandonedTimer: NodeJS.Timeout | undefined;
+  /** Listeners whose clients were refused since the last judgement. */
+  readonly #refused = new Set<Lane>();
+  /** When an answered stream of a listener last ended, in milliseconds of `performance.now()`. */
+  readonly #served = new Map<Lane, number>();
+  #judgeTimer: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly user: GateUser,
@@ -76,18 +86,21 @@ export class StreamGate implements GatedChannelObserver {
   ) {}
 
   /**
-   * Creates a stream to a listener; it opens as soon as the agent can accept it. @throws {StreamsExhausted} at the session's
-   * limit, perhaps after making room for a later attempt; Error when the session or the listener has ended
+   * Creates a stream to a listener; it opens as soon as the agent can accept it. @throws {StreamsExhausted} at the limit of
+   * the session or the listener, perhaps after making room for a later attempt; Error when one of them has ended
    */
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
     const network = clientNetwork(client);
     this.#confirmLeaving();
-    if (this.#taken(network) >= this.limit) {
-      this.#watchAbandoned();
-      if (!this.#cutLeft()) this.#makeRoom(lane, network);
+    if (!this.#hasPlace(lane, this.#taken(network))) {
+      if (!this.#cutLeft(lane)) this.#makeRoom(lane, network);
       // An SDK may take long to end a stream.
-      if (this.#taken(network) >= this.limit) throw new StreamsExhausted();
+      if (!this.#hasPlace(lane, this.#taken(network))) {
+        this.#refused.add(lane);
+        this.#judgeTimer ??= setTimeout(() => this.#judgeRefusals(), JUDGE_MS).unref();
+        throw new StreamsExhausted();
+      }
     }
     this.#promised.delete(network);
     const connection = this.user.link();
@@ -125,6 +138,7 @@ export class StreamGate implements GatedChannelObserver {
   cut(lane: Lane, reason: Error): void {
     lane.ready = false;
     lane.closed = true;
+    this.#served.delete(lane);
     for (const stream of [...lane.streams]) stream.cut(reason);
   }
 
@@ -159,6 +173,7 @@ export class StreamGate implements GatedChannelObserver {
     if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countLeaving('resets');
     else if (stream.stage !== 'waiting' && !stream.connection.peerHonoursReset) this.#countLeaving('ends');
+    if (stream.stage === 'answered' && !stream.lane.closed) this.#served.set(stream.lane, turnTime());
     this.#counted.delete(stream);
     this.#displaced.delete(stream);
     stream.lane.streams.delete(stream);
@@ -168,12 +183,29 @@ export class StreamGate implements GatedChannelObserver {
     if (stream.lane.streams.size === 0 && !stream.lane.closed) stream.lane.onEmpty();
   }
 
-  /** Aborts the stream that has been silent for longest of those whose clients have ended their side; returns whether it did. */
-  #cutLeft(): boolean {
-    if (this.#counted.size + this.#leaving.resets < this.limit) return false;
+  /** Whether a client of this listener would get a stream, unless others have been promised the rest. */
+  hasRoom(lane: Lane): boolean {
+    return this.#hasPlace(lane, this.streams);
+  }
+
+  /**
+   * Whether a listener can have one more. Each leaves some to others, if there are any: the SDK keeps a stream for as long as
+   * its upstream does, even after the client has left. @param taken streams of all
+   */
+  #hasPlace(lane: Lane, taken: number): boolean {
+    const free = this.limit - taken;
+    return free > this.limit * KEPT_FOR_FEW || lane.streams.size < free || (free > 0 && !this.user.hasSeveral);
+  }
+
+  /**
+   * Aborts the stream that has been silent for longest of those whose clients have ended their side, here or at listeners
+   * with at least as many; returns whether it did.
+   */
+  #cutLeft(lane: Lane): boolean {
+    if (this.#hasPlace(lane, this.#counted.size + this.#leaving.resets)) return false;
     let least: GatedChannel | undefined;
     for (const stream of this.#counted) {
-      const isLeft = stream.hasEnded && stream.abandonedAt === null;
+      const isLeft = stream.hasEnded && stream.abandonedAt === null && stream.lane.streams.size >= lane.streams.size;
       if (isLeft && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
     }
     if (least === undefined || turnTime() - least.movedAt < SILENT_MS) return false;
@@ -181,15 +213,35 @@ export class StreamGate implements GatedChannelObserver {
     return true;
   }
 
-  /** Somebody was refused: looks later whether that is because of streams that nobody uses. */
-  #watchAbandoned(): void {
-    this.#abandonedTimer ??= setTimeout(() => {
-      this.#abandonedTimer = undefined;
-      const overdue = performance.now() - ABANDONED_MS;
-      let count = 0;
-      for (const { abandonedAt } of this.#counted) if (abandonedAt !== null && abandonedAt <= overdue) count += 1;
-      if (count >= this.limit * ABANDONED_SHARE) this.user.onAbandoned(count);
-    }, ABANDONED_MS).unref();
+  /** Finds out whether clients were refused because of streams that nobody uses. */
+  #judgeRefusals(): void {
+    this.#judgeTimer = undefined;
+    const refused = [...this.#refused];
+    this.#refused.clear();
+    const overdue = performance.now() - ABANDONED_MS;
+    let abandoned = 0;
+    for (const { leftAt } of this.#counted) if (leftAt <= overdue) abandoned += 1;
+    if (abandoned < this.limit * ABANDONED_SHARE) return;
+    if (refused.some((lane) => this.#needsNewSession(lane, overdue))) this.user.onAbandoned(abandoned);
+  }
+
+  /**
+   * A new session costs the clients of all listeners their connections. Those of one listener are worth it when nobody uses
+   * another one; or when other upstreams keep the streams, and its own does not do the same.
+   */
+  #needsNewSession(lane: Lane, overdue: number): boolean {
+    let [left, leftByOthers] = [0, 0];
+    // Clients with one short request after another have no stream most of the time.
+    let areOthersUsed = [...this.#served].some(([other, at]) => other !== lane && at > overdue);
+    for (const { lane: other, abandonedAt, leftAt } of this.#counted) {
+      if (other === lane) left += Number.isFinite(leftAt) ? 1 : 0;
+      // An agent may have bound it again.
+      else if (other.closed && other.upstream === lane.upstream) continue;
+      else if (leftAt <= overdue) leftByOthers += 1;
+      else if (abandonedAt === null) areOthersUsed = true;
+    }
+    if (!areOthersUsed) return true;
+    return leftByOthers >= this.limit * ABANDONED_SHARE && left <= lane.streams.size / 2;
   }
 
   carries(connection: Connection): boolean {
@@ -201,18 +253,20 @@ export class StreamGate implements GatedChannelObserver {
    * network that has at least two more here. None when the streams that both sides have ended leave room anyway.
    */
   #makeRoom(lane: Lane, network: string): void {
-    if (this.#displaced.size >= MAX_DISPLACED || this.#counted.size + this.#leaving.resets < this.limit) return;
+    if (this.#displaced.size >= MAX_DISPLACED) return;
+    if (this.#hasPlace(lane, this.#counted.size + this.#leaving.resets)) return;
     let largest = lane;
-    for (const { lane: other } of this.#counted) if (other.streams.size > largest.streams.size) largest = other;
+    for (const { lane: other, abandonedAt } of this.#counted) {
+      if (abandonedAt === null && other.streams.size > largest.streams.size) largest = other;
+    }
     const isOther = largest.streams.size >= lane.streams.size + 2;
     const share = isOther ? largest.shares.largest : lane.shares.excessFor(network);
     let least: GatedChannel | undefined;
     for (const stream of share) {
-      if (!stream.displaced && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
+      if (stream.abandonedAt === null && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
     }
     if (least === undefined) return;
     this.#promised.set(network, performance.now() + PROMISE_MS);
-    least.displaced = true;
     this.#displaced.add(least);
     // Upstreams may keep their side open for ever: no reason to make no further room.
     setTimeout(() => this.#displaced.delete(least), DISPLACED_MS).unref();
@@ -253,7 +307,7 @@ export class StreamGate implements GatedChannelObserver {
   /** Ends are confirmed many at a time: it takes two heartbeats. */
   get #mustConfirm(): boolean {
     const { resets, ends } = this.#unconfirmed;
-    return resets > 0 || ends >= MANY_ENDS || (ends > 0 && this.streams >= NEARLY_FULL);
+    return resets > 0 || ends >= MANY_ENDS || (ends > 0 && this.limit - this.streams <= this.limit * FEW_FREE);
   }
 
   /**

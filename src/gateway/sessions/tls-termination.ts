@@ -1,6 +1,7 @@
-import { createSecureContext } from 'node:tls';
 import type { BindOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { readKeyPair } from '../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/endpoint.ts';
 
@@ -44,12 +45,13 @@ function withClientAuthorities(
 function agentTermination({ TLSTermination: option }: BindOptions): TlsTermination | null {
   if (!option) return null;
   if (option.cert === '' && option.key === '') return EDGE_TERMINATION;
-  const [certificate, privateKey] = [option.cert, option.key].map((pem) => Buffer.from(pem, 'base64').toString());
+  const [certificate = '', privateKey = ''] = [option.cert, option.key].map((pem) =>
+    Buffer.from(pem, 'base64').toString(),
+  );
   try {
-    createSecureContext({ cert: certificate, key: privateKey });
-  } catch {
-    // Without a cause: OpenSSL's error could repeat the private key.
-    throw new RpcError('ERR_NGROK_301', 'TLSTermination: the certificate and key are not a matching PEM pair');
+    const { cert, key } = readKeyPair(certificate, privateKey);
+    return { ...EDGE_TERMINATION, certificate: cert, privateKey: key };
+  } catch (error) {
+    throw new RpcError('ERR_NGROK_301', `TLSTermination: ${messageOf(error)}`);
   }
-  return { ...EDGE_TERMINATION, certificate: certificate ?? null, privateKey: privateKey ?? null };
 }

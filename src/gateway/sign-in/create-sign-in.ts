@@ -43,8 +43,6 @@ export function createSignIn(
     sessions: new CookieSeal<Session>('sign-in session', keyFor, REMEMBERED_SESSIONS, wallClock),
     attempts: new CookieSeal<Attempt>('sign-in attempt', keyFor, 0, wallClock),
     people,
-    provider: async (...[client, onAsk]: Parameters<SignInPort['provider']>) =>
-      client.place.people ?? providers.of(client, onAsk),
     endedBefore: (...of: Parameters<SignInPort['endedBefore']>) => endedSignIns.before(...of),
     signOut,
     onEnd,
@@ -56,6 +54,7 @@ export function createSignIn(
       return ownerOf(payer);
     },
     begin: (signIn) => begin(signIn, payer),
+    provider: async (client, onAsk) => client.place.people ?? providers.of(client, onAsk, payer),
   });
 }
 
@@ -82,15 +81,21 @@ export class IdentityProviders {
     private readonly now: () => number,
   ) {}
 
-  /** @param onAsk called when the provider is asked how it is used @throws {SignInFailed} when it does not say it */
-  of(client: SignInClient, onAsk: () => void): Promise<IdentityProvider> {
+  /**
+   * @param onAsk called when the provider is asked how it is used
+   * @param payer whose policy asks: other payers with the same client share what it is told
+   * @throws {SignInFailed} when the provider does not say how it is used
+   */
+  of(client: SignInClient, onAsk: () => void, payer: string): Promise<IdentityProvider> {
     const { place, clientId, clientSecret } = client;
     const key = JSON.stringify([place.issuer, place.oauth !== undefined, clientId, hash('sha256', clientSecret)]);
     const known = this.#entries.get(key);
     if (known !== undefined && this.now() < known.dueAt) return known.provider;
     onAsk();
     const usable = known?.hasFailed === false ? known : null;
-    const entry: Entry = { provider: connect(client, this.send), dueAt: this.now() + FRESH_MS, hasFailed: false };
+    const send: typeof requestPublic = (url, maxBytes, request, allowed) =>
+      this.send(url, maxBytes, { ...request, parties: { owner: payer } }, allowed);
+    const entry: Entry = { provider: connect(client, send), dueAt: this.now() + FRESH_MS, hasFailed: false };
     if (usable === null) this.#entries.set(key, entry);
     else usable.dueAt = entry.dueAt;
     entry.provider.then(

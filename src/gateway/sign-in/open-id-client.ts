@@ -22,9 +22,13 @@ import {
 } from 'openid-client';
 import { z } from 'zod';
 import { messageOf, quote } from '../../lib/errors.ts';
+import { ClientPlaces, NoPlaceLeft } from '../../lib/network/client-places.ts';
+import { unusualJwk } from '../../lib/network/usual-jwk.ts';
 import type { PublicResponse, requestPublic } from '../../traffic-policy/fetch-document.ts';
+import { ClientLeft } from '../../traffic-policy/policy-errors.ts';
 import {
   type Attempt,
+  type ExchangeClient,
   type IdentityProvider,
   type OAuthEndpoints,
   type Person,
@@ -38,24 +42,27 @@ import {
 const MAX_BYTES = 64 * 1024;
 /** Seconds that clocks of providers may differ from the gateway's. */
 const METADATA = { [clockTolerance]: 180 };
-/** Exchanges with the provider at a time, of people who return from it, and of those who are asked about again. */
+/** Exchanges with the provider at a time, of people who return from it, and of those who are asked about again. Networks share them. */
 const MAX_EXCHANGES = 20;
 
 type Send = typeof requestPublic;
+/** Reads a provider's responses so that the library accepts them. */
+type Adapt = (response: PublicResponse) => PublicResponse;
+type FetchUntil = (signal?: AbortSignal, adapt?: Adapt) => CustomFetch;
 type Answer = TokenEndpointResponse & Partial<TokenEndpointResponseHelpers>;
 
 /** Learns how to use a client at its provider. @throws {SignInFailed} when the provider does not describe itself */
 export async function connectToProvider(client: SignInClient, send: Send): Promise<IdentityProvider> {
   const { place, clientId, clientSecret } = client;
   const authentication = authenticationWith(clientSecret);
+  const until: FetchUntil = (signal, adapt) => fetchWith(send, signal, adapt);
   if (place.oauth !== undefined) {
     const configuration = new Configuration(metadataOf(place.issuer, place.oauth), clientId, METADATA, authentication);
-    configuration[customFetch] = fetchWith(send, asStandard);
-    return new OpenIdClient(client, configuration, send);
+    return new OpenIdClient(client, configuration, { send, until });
   }
   const describe = (issuer: string) =>
     discovery(new URL(issuer), clientId, METADATA, authentication, {
-      [customFetch]: fetchWith(send),
+      [customFetch]: until(),
       // Signatures are checked also where TLS alone would do.
       execute: [enableNonRepudiationChecks],
     });
@@ -65,7 +72,7 @@ export async function connectToProvider(client: SignInClient, send: Send): Promi
       // The document is at the same URL, with and without a slash at the end of the issuer.
       return describe(place.issuer.endsWith('/') ? place.issuer.slice(0, -1) : `${place.issuer}/`);
     });
-    return new OpenIdClient(client, configuration, send);
+    return new OpenIdClient(client, configuration, { send, until });
   } catch (error) {
     throw outage('ERR_NGROK_5208', place.issuer, error);
   }
@@ -91,11 +98,29 @@ function authenticationWith(secret: string): ClientAuth {
   };
 }
 
-/** Reaches the addresses that policies may reach, and no others. @param adapt makes a provider's responses standard ones */
-function fetchWith(send: Send, adapt = (response: PublicResponse) => response): CustomFetch {
+const KEY_SET = 'application/jwk-set+json';
+
+/** A key set without keys whose signatures take long to check. @throws Error when no other is left */
+function withUsualKeys(response: PublicResponse, url: string): PublicResponse {
+  const parsed = KeySet.safeParse(jsonOf(response.body));
+  // The library says what is wrong with it.
+  if (!parsed.success) return response;
+  const keys = parsed.data.keys.filter((key) => unusualJwk(key) === null);
+  const [unusual] = parsed.data.keys;
+  if (keys.length === 0 && unusual) throw new Error(`the keys of ${url} are not used: ${unusualJwk(unusual)}`);
+  return { ...response, body: Buffer.from(JSON.stringify({ keys })) };
+}
+
+const KeySet = z.object({ keys: z.array(z.record(z.string(), z.unknown())) });
+
+/** Reaches the addresses that policies may reach, and no others. */
+function fetchWith(send: Send, signal: AbortSignal | undefined, adapt: Adapt = withoutNull): CustomFetch {
   return async (url, { method, headers, body }) => {
     const text = body === undefined || body === null ? undefined : String(body);
-    const response = adapt(await send(url, MAX_BYTES, { method, headers, ...(text !== undefined && { body: text }) }));
+    const request = { method, headers, ...(text !== undefined && { body: text }), ...(signal && { signal }) };
+    const sent = await send(url, MAX_BYTES, request);
+    const read = method === 'POST' ? asTokens : adapt;
+    const response = headers.accept?.includes(KEY_SET) ? withUsualKeys(sent, url) : read(sent);
     const relevant = new Headers();
     for (const name of ['content-type', 'www-authenticate']) {
       const [value] = [response.headers[name]].flat();
@@ -106,21 +131,63 @@ function fetchWith(send: Send, adapt = (response: PublicResponse) => response): 
   };
 }
 
-/** GitHub reports errors with status 200, Twitch lists scopes. */
-function asStandard(response: PublicResponse): PublicResponse {
-  const parsed = TokenDocument.safeParse(jsonOf(response.body));
+const JsonObject = z.record(z.string(), z.unknown());
+
+/** Changes a response that is a JSON object; leaves out members that are null, as providers send them for what they lack. */
+function changed(
+  response: PublicResponse,
+  json: unknown,
+  change: (members: Record<string, unknown>) => object,
+): PublicResponse {
+  const parsed = JsonObject.safeParse(json);
   if (!parsed.success) return response;
-  const { error, scope } = parsed.data;
-  const body = Array.isArray(scope) ? { ...parsed.data, scope: scope.join(' ') } : parsed.data;
-  const hasFailed = error !== undefined && response.status === 200;
-  return { ...response, status: hasFailed ? 400 : response.status, body: Buffer.from(JSON.stringify(body)) };
+  const members = Object.fromEntries(Object.entries(parsed.data).filter(([, value]) => value !== null));
+  return { ...response, body: Buffer.from(JSON.stringify(change(members))) };
 }
 
-const TokenDocument = z.looseObject({ error: z.string().optional(), scope: z.unknown().optional() });
+const withoutNull: Adapt = (response) => changed(response, jsonOf(response.body), (members) => members);
+
+/** A response with tokens, in a form that other clients accept, too: GitHub reports errors with status 200, Twitch lists scopes. */
+const asTokens: Adapt = (response) => {
+  const { status, body } = response;
+  const json = jsonOf(body) ?? formOf(body);
+  const hasFailed = TokenError.safeParse(json).success;
+  const isOk = status >= 200 && status < 300;
+  return changed({ ...response, status: !isOk ? status : hasFailed ? 400 : 200 }, json, (members) => {
+    if (hasFailed || !isOk) return members;
+    const { expires_in: seconds, refresh_token: refresh, scope, ...rest } = members;
+    return {
+      ...rest,
+      // Nobody has asked for tokens of another type.
+      token_type: 'bearer',
+      ...(Number.parseFloat(String(seconds)) >= 0 && { expires_in: seconds }),
+      ...(refresh !== '' && { refresh_token: refresh }),
+      ...(Array.isArray(scope) ? { scope: scope.join(' ') } : typeof scope === 'string' && { scope }),
+    };
+  });
+};
+
+const TokenError = z.looseObject({ error: z.string() });
+
+/** User info that may leave out whom it is about: the token that asked for it came with the subject. Some write it as a number. */
+function asUserInfo(subject: string): Adapt {
+  return (response) =>
+    changed(response, jsonOf(response.body), ({ sub = subject, ...rest }) => ({
+      ...rest,
+      sub: typeof sub === 'number' ? String(sub) : sub,
+    }));
+}
+
+/** Tokens as OAuth had them before JSON. */
+function formOf(body: Buffer): Record<string, string> | null {
+  const fields = Object.fromEntries(new URLSearchParams(body.toString()));
+  return fields.access_token === undefined && fields.error === undefined ? null : fields;
+}
 
 function jsonOf(body: Buffer): unknown {
   try {
-    return JSON.parse(body.toString());
+    // Unlike toString, it leaves out a byte order mark.
+    return JSON.parse(new TextDecoder().decode(body));
   } catch {
     // The reader finds that everything is missing. An error would quote the text, which may have secrets.
     return null;
@@ -128,13 +195,15 @@ function jsonOf(body: Buffer): unknown {
 }
 
 class OpenIdClient implements IdentityProvider {
-  #exchanges = 0;
+  readonly #places = new ClientPlaces(MAX_EXCHANGES);
 
   constructor(
     private readonly client: SignInClient,
     private readonly configuration: Configuration,
-    private readonly send: Send,
-  ) {}
+    private readonly to: { readonly send: Send; readonly until: FetchUntil },
+  ) {
+    configuration[customFetch] = to.until();
+  }
 
   authorizationUrl(parameters: Readonly<Record<string, string>>): string {
     try {
@@ -144,28 +213,29 @@ class OpenIdClient implements IdentityProvider {
     }
   }
 
-  redeem(callback: URL, { state, nonce, verifier }: Attempt): Promise<SignedIn> {
-    return this.#exchange(async () => {
+  redeem(callback: URL, { state, nonce, verifier }: Attempt, client: ExchangeClient): Promise<SignedIn> {
+    return this.#exchange(client, async (signal) => {
       const isOpenId = this.client.place.oauth === undefined;
-      const answer = await authorizationCodeGrant(this.configuration, callback, {
+      const checks = {
         pkceCodeVerifier: verifier,
         expectedState: state,
         ...(isOpenId && { expectedNonce: nonce, idTokenExpected: true }),
-      });
-      return { ...(await this.#personOf(answer, null)), tokens: tokensOf(answer) };
+      };
+      const answer = await this.#until(signal, () => authorizationCodeGrant(this.configuration, callback, checks));
+      return { ...(await this.#personOf(answer, null, signal)), tokens: tokensOf(answer) };
     });
   }
 
-  renew(known: SignedIn): Promise<SignedIn> {
-    return this.#exchange(async () => {
+  renew(known: SignedIn, client: ExchangeClient): Promise<SignedIn> {
+    return this.#exchange(client, async (signal) => {
       const { access, refresh } = known.tokens;
       if (refresh === '' && access === '') return known;
       const answer: Answer =
         refresh === ''
           ? { access_token: access, token_type: 'bearer' }
-          : await refreshTokenGrant(this.configuration, refresh);
+          : await this.#until(signal, () => refreshTokenGrant(this.configuration, refresh));
       const tokens = { ...known.tokens, ...withoutEmpty(tokensOf(answer)) };
-      const person = await this.#personOf(answer, known);
+      const person = await this.#personOf(answer, known, signal);
       if (person.subject !== known.subject) throw sessionEnded('another subject');
       return { ...person, tokens };
     }).catch((error: unknown) => {
@@ -174,20 +244,30 @@ class OpenIdClient implements IdentityProvider {
   }
 
   /** @param known whom the answer is about; null when it is somebody new */
-  async #personOf(answer: Answer, known: Person | null): Promise<Person> {
+  async #personOf(answer: Answer, known: Person | null, signal: AbortSignal): Promise<Person> {
     const { place } = this.client;
     if (place.oauth !== undefined)
-      return place.person(...(await this.#userDocuments(answer.access_token, place.oauth)));
+      return place.person(...(await this.#userDocuments(answer.access_token, place.oauth, signal)));
     const claims = answer.claims?.();
     const hasUserInfo = this.configuration.serverMetadata().userinfo_endpoint !== undefined;
     const subject = claims?.sub ?? known?.subject;
     if (subject === undefined) throw new Error('the provider has sent no ID token');
-    const isWhole = claims?.email !== undefined && claims.name !== undefined;
+    const isWhole = typeof claims?.email === 'string' && typeof claims.name === 'string';
     if (!hasUserInfo || (isWhole && known === null)) return claims ? place.person(claims) : (known as Person);
-    return place.person({ ...claims, ...(await fetchUserInfo(this.configuration, answer.access_token, subject)) });
+    const ask = () => fetchUserInfo(this.configuration, answer.access_token, subject);
+    const userInfo = await this.#until(signal, ask, asUserInfo(subject)).catch((error: unknown) => {
+      // Entra ID refuses tokens for other APIs. The ID token has just said who it is.
+      if (known === null && isUserInfoRefused(error)) return {};
+      throw error;
+    });
+    return place.person({ ...claims, ...userInfo });
   }
 
-  async #userDocuments(token: string, { userUrls, clientHeader }: OAuthEndpoints): Promise<unknown[]> {
+  async #userDocuments(
+    token: string,
+    { userUrls, clientHeader }: OAuthEndpoints,
+    signal: AbortSignal,
+  ): Promise<unknown[]> {
     const headers = {
       authorization: `Bearer ${token}`,
       'user-agent': 'device-agent',
@@ -195,7 +275,7 @@ class OpenIdClient implements IdentityProvider {
     };
     const documents: unknown[] = [];
     for (const url of userUrls) {
-      const { status, body } = await this.send(url, MAX_BYTES, { headers });
+      const { status, body } = await this.to.send(url, MAX_BYTES, { headers, signal });
       if (status === 401 || status === 403) {
         const message = 'The identity provider does not let this endpoint read your account.';
         throw new SignInFailed(403, 'ERR_NGROK_3113', message, `${url} responded with status ${status}`);
@@ -206,23 +286,24 @@ class OpenIdClient implements IdentityProvider {
     return documents;
   }
 
-  async #exchange<T>(work: () => Promise<T>): Promise<T> {
-    const { issuer } = this.client.place;
-    if (this.#exchanges >= MAX_EXCHANGES) {
-      throw new SignInFailed(
-        503,
-        'ERR_NGROK_3165',
-        'Too many people sign in at the moment. Try again later.',
-        `${issuer}: too many at a time`,
-      );
-    }
-    this.#exchanges += 1;
+  async #exchange<T>({ clientIp, clientLeft }: ExchangeClient, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     try {
-      return await work();
+      return await this.#places.run(clientIp, clientLeft, ({ signal }) => work(signal));
     } catch (error) {
-      throw failureOf(error, issuer);
+      throw error instanceof ClientLeft ? error : failureOf(error, this.client.place.issuer);
+    }
+  }
+
+  /**
+   * Ends a request of the library with a signal, which has no parameter for it. Its functions read how to fetch before they wait
+   * for anything. What they fetch for later requests, such as keys, goes on.
+   */
+  #until<T>(signal: AbortSignal, request: () => Promise<T>, adapt?: Adapt): Promise<T> {
+    this.configuration[customFetch] = this.to.until(signal, adapt);
+    try {
+      return request();
     } finally {
-      this.#exchanges -= 1;
+      this.configuration[customFetch] = this.to.until();
     }
   }
 }
@@ -250,6 +331,10 @@ function isClientError(error: unknown, ...codes: readonly string[]): boolean {
 
 function failureOf(error: unknown, issuer: string): SignInFailed {
   if (error instanceof SignInFailed) return error;
+  if (error instanceof NoPlaceLeft) {
+    const message = 'Too many people sign in at the moment. Try again later.';
+    return new SignInFailed(503, 'ERR_NGROK_3165', message, `${issuer}: too many at a time`);
+  }
   const fail = (status: number, code: string, message: string, detail = detailOf(error, issuer)) =>
     new SignInFailed(status, code, message, detail, { cause: error });
   const refusedClient = (word: string) =>
@@ -284,8 +369,18 @@ function isRefusal(error: unknown): error is SignInFailed {
   if (!(error instanceof SignInFailed)) return false;
   const { cause } = error;
   if (cause instanceof ResponseBodyError) return cause.status === 400 && cause.error === 'invalid_request';
-  const answer = cause instanceof ClientError ? cause.cause : null;
-  return answer instanceof Response && (answer.status === 401 || answer.status === 403);
+  return [401, 403].includes(statusOf(cause));
+}
+
+/** Whether a provider has no user info for a token, which trying again does not change. */
+function isUserInfoRefused(error: unknown): boolean {
+  return error instanceof WWWAuthenticateChallengeError || [401, 403, 404].includes(statusOf(error));
+}
+
+/** The status of a response that the library has not accepted; 0 without one. */
+function statusOf(error: unknown): number {
+  const answer = error instanceof ClientError ? error.cause : null;
+  return answer instanceof Response ? answer.status : 0;
 }
 
 function outage(code: string, issuer: string, error: unknown): SignInFailed {

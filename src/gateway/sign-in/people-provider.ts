@@ -75,7 +75,7 @@ export class PeopleProvider implements GatewayPeople {
       asksAgain: prompt === 'login',
       maxAgeMs: Number(max_age) * 1000,
     };
-    const sealed = await this.#requests.seal({ ...request, startedAt }, REQUEST_OWNER);
+    const sealed = this.#requests.seal({ ...request, startedAt }, REQUEST_OWNER);
     return `${this.pageFor(callback)}?request=${sealed}`;
   }
 
@@ -86,18 +86,18 @@ export class PeopleProvider implements GatewayPeople {
   }
 
   /** @returns null for one that is too old, or was not sealed here */
-  async requestIn(sealed: string): Promise<SignInRequest | null> {
-    const request = await this.#requests.open(sealed, REQUEST_OWNER);
+  requestIn(sealed: string): SignInRequest | null {
+    const request = this.#requests.open(sealed, REQUEST_OWNER);
     return request !== null && this.wallClock() - request.startedAt <= REQUEST_MS ? request : null;
   }
 
-  async returnUrl({ callback, state, challenge }: SignInRequest, subject: string, signedInAt: number): Promise<string> {
-    const code = await this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, callback);
+  returnUrl({ callback, state, challenge }: SignInRequest, subject: string, signedInAt: number): string {
+    const code = this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, callback);
     return `${callback}?${new URLSearchParams({ code, state })}`;
   }
 
   async redeem(callback: URL, { verifier }: Attempt): Promise<SignedIn> {
-    const code = await this.#codes.open(callback.searchParams.get('code') ?? '', callback.origin + callback.pathname);
+    const code = this.#codes.open(callback.searchParams.get('code') ?? '', callback.origin + callback.pathname);
     const isOurs =
       code !== null &&
       this.wallClock() - code.issuedAt <= CODE_MS &&

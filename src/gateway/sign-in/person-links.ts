@@ -62,6 +62,8 @@ export function usePersonLink(store: Store, token: string, issuer: string, way: 
   if (person === null) return null;
   store.personLinks.deleteOf(person.id);
   for (const { id } of store.passkeys.ofPerson(person.id)) store.passkeys.delete(id);
+  // Somebody else may have known the password before.
+  store.familiarNetworks.forgetOf(person.id);
   const now = store.now();
   if ('passkey' in way) {
     store.passkeys.insert({ id: store.ids.next('psk'), created_at: now, person_id: person.id, ...way.passkey });

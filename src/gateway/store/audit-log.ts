@@ -37,10 +37,11 @@ export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string 
 
 /**
  * What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. The
- * database itself, the gateways of a shared one and sessions of the dashboard are no rows of tables: those who begin or change them
+ * database itself, the gateways of a shared one, commands to agents and sessions of the dashboard are no rows of tables: those who begin or change them
  * note it.
  */
 const NAMES: Readonly<Record<string, string>> = {
+  agent_commands: 'agent_command',
   api_keys: 'api_key',
   bot_users: 'bot_user',
   certificate_authorities: 'certificate_authority',
@@ -62,6 +63,7 @@ const NAMES: Readonly<Record<string, string>> = {
   passkeys: 'passkey',
   people: 'person',
   person_links: 'person_link',
+  refused_events: 'refused_event',
   reserved_addrs: 'tcp_address',
   reserved_domains: 'domain',
   share_links: 'share_link',

@@ -33,11 +33,14 @@ const deviceColumns = {
   enrolment_key_id: nullable(text),
   install_hash: blob,
   credential_id: nullable(text),
+  /** Of the authtoken that it had before it was revoked or rotated. */
+  former_credential_id: nullable(text),
   generation: integer,
   issued_generation: integer,
   status: text as Column<string> as Column<DeviceStatus>,
   tcp_ports: nullable(json<PortRange>()),
   own_names_only: flag,
+  internal_names: flag,
   kept_rules: json<string[]>(),
   labels: json<Record<string, string>>(),
   /** As far as it is recorded; a gateway that was killed leaves it set. */
@@ -63,6 +66,11 @@ export class Devices extends tableOf('devices', deviceColumns) {
 
   byCredential(credentialId: string): DeviceRow | null {
     return this.where('credential_id = ?', [credentialId])[0] ?? null;
+  }
+
+  /** The device that had an authtoken until it was revoked or rotated. */
+  byFormerCredential(credentialId: string): DeviceRow | null {
+    return this.where('former_credential_id = ?', [credentialId])[0] ?? null;
   }
 
   /** Every device with this name, at any site. */
@@ -114,6 +122,7 @@ const keyColumns = {
   needs_approval: flag,
   tcp_ports: nullable(json<PortRange>()),
   own_names_only: flag,
+  internal_names: flag,
   labels: json<Record<string, string>>(),
 };
 

@@ -39,6 +39,15 @@ const managedColumns = {
 
 export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
+export interface TroubledName {
+  readonly domain: string;
+  /** Why its last order has failed; null: it has not. */
+  readonly msg: string | null;
+  /** Validity of the certificate in use; null: there is none. */
+  readonly begins: string | null;
+  readonly ends: string | null;
+}
+
 /** A table of names with their certificates and provisioning jobs. */
 class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
   /** The number of names in each state; states without names are left out. */
@@ -51,6 +60,16 @@ class ManagedDomains<Columns extends typeof managedColumns> extends Table<Column
     const sql = `SELECT MIN(facts ->> 'not_after') AS at FROM tls_certificates
       WHERE id IN (SELECT certificate_id FROM ${this.name})`;
     return this.database.get<{ at: string | null }>(sql)?.at ?? null;
+  }
+
+  /** Names whose certificate is not issued or renewed, or ends before a time. */
+  troubled(before: string): TroubledName[] {
+    return this.database.all(
+      `SELECT domain, job ->> 'msg' AS msg, facts ->> 'not_before' AS begins, facts ->> 'not_after' AS ends
+       FROM ${this.name} AS names LEFT JOIN tls_certificates AS used ON used.id = names.certificate_id
+       WHERE job ->> 'error_code' IS NOT NULL OR facts ->> 'not_after' < ? ORDER BY ends IS NULL, ends, domain`,
+      [before],
+    );
   }
 
   byName(domain: string): RowOf<Columns> | null {

@@ -1,6 +1,8 @@
+import type { IdSource } from '../../lib/ids.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { AuditLog, AuditRow } from './audit-log.ts';
+import type { RefusedEvents } from './refused-events.ts';
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, blob, END, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
@@ -23,6 +25,10 @@ export interface SyslogTarget {
   host: string;
   port: number;
   transport: 'tcp' | 'tls' | 'udp';
+  /** Of TCP and TLS; left out: octet counting. */
+  framing?: 'octet-counting' | 'lf';
+  /** The CA that is trusted rather than the public ones. */
+  ca_pem?: string | undefined;
 }
 
 export type Target = WebhookTarget | FileTarget | SyslogTarget;
@@ -95,20 +101,17 @@ export interface EventRow extends Pick<AuditRow, 'id' | 'created_at' | 'type' | 
   by: string | null;
 }
 
-/** What happens without a change of the gateway's data. */
-export const ACTIVITY_TYPES = [
-  'agent_session_start.v0',
-  'agent_session_stop.v0',
-  'certificate_failed.v0',
-  'certificate_issued.v0',
-  'connection_denied.v0',
-  'dashboard_sign_in_failed.v0',
-  'endpoint_start.v0',
-  'endpoint_stop.v0',
-  'request_denied.v0',
-  'sign_in_failed.v0',
-  'sign_in_succeeded.v0',
-] as const;
+/**
+ * What happens without a change of the gateway's data. Events of one kind push out none of another: agents and clients can bring
+ * theirs about as often as they like.
+ */
+export const ACTIVITY = {
+  agents: ['agent_session_start.v0', 'agent_session_stop.v0', 'endpoint_start.v0', 'endpoint_stop.v0'],
+  denials: ['connection_denied.v0', 'request_denied.v0'],
+  operation: ['certificate_failed.v0', 'certificate_issued.v0', 'dashboard_sign_in_failed.v0'],
+  'sign-ins': ['sign_in_failed.v0', 'sign_in_succeeded.v0'],
+} as const;
+export const ACTIVITY_TYPES = Object.values(ACTIVITY).flat();
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];
 
 export interface Activity {
@@ -132,15 +135,37 @@ export class ActivityEvents extends tableOf('activity_events', activityColumns) 
             ...[id, JSON.stringify(types)],
             limit,
           ]);
-    return rows.map(({ object, ...row }) => ({ ...row, before: null, after: object, by: null, from_address: null }));
+    return rows.map(asEvent);
   }
 
+  event(id: string): EventRow | null {
+    const row = this.get(id);
+    return row && asEvent(row);
+  }
+
+  /** But not those that were refused: they can be sent again. */
   forgetBefore(id: string): void {
-    this.database.run('DELETE FROM activity_events WHERE id < ?', [id]);
+    const sql = 'DELETE FROM activity_events WHERE id < ? AND id NOT IN (SELECT event_id FROM refused_events)';
+    this.database.run(sql, [id]);
+  }
+
+  /** Forgets the oldest ones of these types beyond a limit. @returns them, oldest first */
+  forgetExcess(types: readonly string[], limit: number): EventRow[] {
+    const ofTypes = 'type IN (SELECT value FROM json_each(?))';
+    const excess = this.count(ofTypes, [JSON.stringify(types)]) - limit;
+    if (excess <= 0) return [];
+    const oldest = this.after('', types, excess);
+    const sql = `DELETE FROM activity_events WHERE ${ofTypes} AND id <= ?`;
+    this.database.run(sql, [JSON.stringify(types), oldest.at(-1)?.id ?? '']);
+    return oldest;
   }
 }
 
-/** Events that are no changes and wait; more of them push out the oldest. */
+function asEvent({ object, ...row }: RowOf<typeof activityColumns>): EventRow {
+  return { ...row, before: null, after: object, by: null, from_address: null };
+}
+
+/** Events of a kind that are no changes and wait; more of them push out the oldest of the kind. */
 const MAX_ACTIVITY = 10_000;
 
 const deliveryColumns = {
@@ -155,28 +180,66 @@ const deliveryColumns = {
 
 type EventDeliveryRow = RowOf<typeof deliveryColumns>;
 
+/** What deliveries are about. */
+interface Delivered {
+  readonly auditLog: AuditLog;
+  readonly activityEvents: ActivityEvents;
+  readonly eventSubscriptions: EventSubscriptions;
+  readonly refusedEvents: RefusedEvents;
+  readonly ids: () => IdSource;
+  readonly now: () => string;
+}
+
 /** How far each destination is, by the id of the destination. Change it only inside {@link Database.write}. */
 export class EventDeliveries extends Table<typeof deliveryColumns> {
   constructor(
     database: Database,
-    private readonly log: AuditLog,
-    private readonly activity: ActivityEvents,
-    private readonly subscriptions: EventSubscriptions,
+    private readonly parts: Delivered,
   ) {
     super(database, 'event_deliveries', deliveryColumns);
-    log.onForgotten((row) => this.#skip([row]));
+    parts.auditLog.onForgotten((row) => this.#skip([row]));
   }
 
   /** Begins with the events from now on. */
   begin({ id, created_at }: EventDestinationRow): void {
-    this.insert({ id, created_at, delivered: this.log.latestId(), skipped: 0, failing_since: null, error: null });
+    this.insert({
+      id,
+      created_at,
+      delivered: this.parts.auditLog.latestId(),
+      skipped: 0,
+      failing_since: null,
+      error: null,
+    });
   }
 
-  /** The destination has acknowledged an event. */
+  /** The destination has acknowledged an event, which it may have refused before. */
   acknowledged(id: string, eventId: string): void {
+    const refused = this.parts.refusedEvents.of(id, eventId);
+    if (refused) this.parts.refusedEvents.delete(refused.id);
+    this.#deliveredUpTo(id, eventId);
+  }
+
+  /** The destination has refused an event, and goes on with the next one. */
+  refused(id: string, event: EventRow, reason: string): void {
+    const { refusedEvents, ids, now } = this.parts;
+    if (!this.get(id)) return;
+    refusedEvents.note(id, event, reason, { id: ids().next('rfe'), created_at: now() });
+    this.#deliveredUpTo(id, event.id);
+  }
+
+  #deliveredUpTo(id: string, eventId: string): void {
     const row = this.get(id);
     // Another gateway may have gone on with it.
-    if (row && row.delivered < eventId) this.update({ ...row, delivered: eventId, failing_since: null, error: null });
+    const delivered = row && row.delivered < eventId ? eventId : row?.delivered;
+    if (row && delivered !== undefined) this.update({ ...row, delivered, failing_since: null, error: null });
+  }
+
+  /** The oldest event of a destination that it has refused and is to get again. */
+  toSendAgain(id: string): EventRow | null {
+    const eventId = this.parts.refusedEvents.nextToSend(id)?.event_id;
+    if (eventId === undefined) return null;
+    const change = this.parts.auditLog.get(eventId);
+    return change ?? this.parts.activityEvents.event(eventId);
   }
 
   failed(id: string, since: string, error: string): void {
@@ -189,38 +252,47 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
   passOver(destinationId: string): void {
     const row = this.get(destinationId);
     if (!row) return;
-    const delivered = this.log.latestId(this.waiting(row, 1)[0]?.id);
+    const delivered = this.parts.auditLog.latestId(this.waiting(row, 1)[0]?.id);
     if (delivered > row.delivered) this.update({ ...row, delivered });
   }
 
   /** The next events that a destination has to get, oldest first. */
   waiting({ id, delivered }: EventDeliveryRow, limit: number): EventRow[] {
-    const types = this.subscriptions.typesFor(id);
-    const all = [this.log, this.activity].flatMap((events): EventRow[] => events.after(delivered, types, limit));
+    const { auditLog, activityEvents, eventSubscriptions } = this.parts;
+    const types = eventSubscriptions.typesFor(id);
+    const all = [auditLog, activityEvents].flatMap((events): EventRow[] => events.after(delivered, types, limit));
     return all.sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
   }
 
-  /** Adds events that are no changes, and forgets those that no destination waits for, and the oldest of too many. */
+  /** Adds events that are no changes, and forgets those that no destination waits for, and the oldest of too many of a kind. */
   addActivity(events: readonly Omit<RowOf<typeof activityColumns>, 'id'>[]): void {
-    const ids = this.log.nextIds(events.length);
-    for (const [place, event] of events.entries()) this.activity.insert({ ...event, id: ids[place] ?? '' });
+    const { auditLog, activityEvents } = this.parts;
+    const ids = auditLog.nextIds(events.length);
+    for (const [place, event] of events.entries()) activityEvents.insert({ ...event, id: ids[place] ?? '' });
     const waitedFor = this.where('id > ?', ['']).map((row) => this.waiting(row, 1)[0]?.id ?? END);
-    this.activity.forgetBefore(waitedFor.reduce((least, id) => (id < least ? id : least), END));
-    const excess = this.activity.count('id > ?', ['']) - MAX_ACTIVITY;
-    if (excess <= 0) return;
-    const oldest = this.activity.after('', null, excess + 1);
-    this.#skip(oldest.slice(0, excess));
-    this.activity.forgetBefore(oldest.at(-1)?.id ?? '');
+    activityEvents.forgetBefore(waitedFor.reduce((least, id) => (id < least ? id : least), END));
+    for (const types of Object.values(ACTIVITY)) {
+      const forgotten = activityEvents.forgetExcess(types, MAX_ACTIVITY);
+      if (forgotten.length > 0) this.#skip(forgotten);
+    }
   }
 
   /** @param events in the order of their ids */
   #skip(events: readonly Pick<EventRow, 'id' | 'type'>[]): void {
+    this.#skipRefused(events);
     for (const row of this.where('delivered < ?', [events.at(-1)?.id ?? ''])) {
-      const types = this.subscriptions.typesFor(row.id);
+      const types = this.parts.eventSubscriptions.typesFor(row.id);
       const isMissed = ({ id, type }: Pick<EventRow, 'id' | 'type'>) =>
         id > row.delivered && (types === null || types.includes(type));
       const count = events.filter(isMissed).length;
       if (count > 0) this.update({ ...row, skipped: row.skipped + count });
+    }
+  }
+
+  #skipRefused(events: readonly Pick<EventRow, 'id'>[]): void {
+    for (const destinationId of events.flatMap(({ id }) => this.parts.refusedEvents.forget(id))) {
+      const row = this.get(destinationId);
+      if (row) this.update({ ...row, skipped: row.skipped + 1 });
     }
   }
 }

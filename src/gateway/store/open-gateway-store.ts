@@ -110,21 +110,31 @@ export function requireSameKey(database: Database, box: SecretsBox): void {
   }
 }
 
-function openFolder({ dataDir, encryptionKey }: StoreLocation): { file: string; box: SecretsBox } {
-  const folder = join(dataDir, 'gateway');
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const file = join(folder, 'gateway.db');
-  const key =
-    encryptionKey === null
-      ? loadOrCreateKey(join(folder, 'encryption.key'), file)
-      : parseKey(encryptionKey, 'the encryption key setting');
-  return { file, box: new SecretsBox(key) };
+function openFolder(location: StoreLocation): { file: string; box: SecretsBox } {
+  mkdirSync(join(location.dataDir, 'gateway'), { recursive: true, mode: 0o700 });
+  return { file: databaseOf(location), box: new SecretsBox(encryptionKeyOf(location)) };
+}
+
+function databaseOf({ dataDir }: StoreLocation): string {
+  return join(dataDir, 'gateway', 'gateway.db');
+}
+
+/** Where a gateway has its encryption key, unless that is a setting. */
+export function keyFileOf({ dataDir }: StoreLocation): string {
+  return join(dataDir, 'gateway', 'encryption.key');
+}
+
+/** The encryption key of a gateway; creates that of a new one. @throws {OperatorError} when it is lost or damaged */
+export function encryptionKeyOf(location: StoreLocation): Buffer {
+  const { encryptionKey } = location;
+  if (encryptionKey === null) return loadOrCreateKey(keyFileOf(location), databaseOf(location));
+  return parseKey(encryptionKey, 'the encryption key setting');
 }
 
 /** Opens a gateway's database, running or not, in any version and without its key. @throws {OperatorError} when that fails */
 export function openGatewayDatabase(location: StoreLocation): Database {
   expectGateway(location);
-  return openDatabase(join(location.dataDir, 'gateway', 'gateway.db'), 'keep');
+  return openDatabase(databaseOf(location), 'keep');
 }
 
 /** @throws {OperatorError} unless a standalone gateway has been started in this folder and its files can be read */

@@ -1,4 +1,6 @@
+import { createHmac } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import type { SecretsBox } from '../../lib/secrets-box.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
 import { blob, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
@@ -44,6 +46,68 @@ export class People extends Table<typeof personColumns> {
   }
 }
 
+const DAY_MS = 86_400_000;
+/** Days for which a network stays familiar that a person does not use. */
+const FAMILIAR_DAYS = 90;
+/** Days after which another use is written. */
+const WRITTEN_AGAIN_DAYS = 7;
+/** Of one person; more push out the one that was used the longest ago. */
+const MAX_FAMILIAR = 20;
+
+/** Client networks from which people have signed in with their passwords. The database has keyed digests of them. */
+export class FamiliarNetworks {
+  readonly #key: string;
+
+  /** @param now RFC 3339, in whole seconds */
+  constructor(
+    private readonly database: Database,
+    box: SecretsBox,
+    private readonly now: () => string,
+  ) {
+    this.#key = box.keyFor('familiar networks');
+  }
+
+  /** @param personId any text: that of nobody takes as long */
+  has(personId: string, network: string): boolean {
+    return this.#usedSince(personId, this.#digest(personId, network), FAMILIAR_DAYS);
+  }
+
+  /** Writes once a week at most for each network of a person. */
+  async remember(personId: string, network: string): Promise<void> {
+    const digest = this.#digest(personId, network);
+    if (this.#usedSince(personId, digest, WRITTEN_AGAIN_DAYS)) return;
+    await this.database.write(() => {
+      const { database } = this;
+      database.run('DELETE FROM familiar_networks WHERE used_at < ?', [this.#daysAgo(FAMILIAR_DAYS)]);
+      // Somebody may have removed the person meanwhile.
+      const added =
+        'INSERT OR REPLACE INTO familiar_networks (person_id, network, used_at) SELECT id, ?, ? FROM people';
+      database.run(`${added} WHERE id = ?`, [digest, this.now(), personId]);
+      const others = 'FROM familiar_networks WHERE person_id = ? AND network <> ?';
+      const kept = `SELECT network ${others} ORDER BY used_at DESC LIMIT ${MAX_FAMILIAR - 1}`;
+      database.run(`DELETE ${others} AND network NOT IN (${kept})`, [personId, digest, personId, digest]);
+    }, null);
+  }
+
+  /** Inside a transaction. */
+  forgetOf(personId: string): void {
+    this.database.run('DELETE FROM familiar_networks WHERE person_id = ?', [personId]);
+  }
+
+  #usedSince(personId: string, digest: string, days: number): boolean {
+    const sql = 'SELECT 1 FROM familiar_networks WHERE person_id = ? AND network = ? AND used_at >= ?';
+    return this.database.values(sql, [personId, digest, this.#daysAgo(days)]) !== null;
+  }
+
+  #daysAgo(days: number): string {
+    return new Date(Date.parse(this.now()) - days * DAY_MS).toISOString();
+  }
+
+  #digest(personId: string, network: string): string {
+    return createHmac('sha256', this.#key).update(`${personId} ${network}`).digest('base64url');
+  }
+}
+
 const passkeyColumns = {
   id: text,
   created_at: text,
@@ -56,6 +120,9 @@ const passkeyColumns = {
 
 export type PasskeyRow = RowOf<typeof passkeyColumns>;
 
+/** Challenges of one passkey that are remembered: nobody signs in more often before their forms expire. */
+const MAX_USED = 100;
+
 export class Passkeys extends tableOf('passkeys', passkeyColumns) {
   byCredential(credentialId: string): PasskeyRow | null {
     return this.where('credential_id = ?', [credentialId])[0] ?? null;
@@ -63,6 +130,28 @@ export class Passkeys extends tableOf('passkeys', passkeyColumns) {
 
   ofPerson(personId: string): PasskeyRow[] {
     return this.where('person_id = ?', [personId]);
+  }
+
+  /**
+   * Uses a passkey for a challenge, once, inside a transaction: also a copy of what an authenticator without a counter has
+   * answered is worth nothing afterwards, here and at other gateways.
+   *
+   * @param passkey with its counter as of now
+   * @param expiresAt when no gateway accepts a form with the challenge any more; both times are RFC 3339
+   * @returns false when it was used for the challenge, or later, or too often, or was replaced
+   */
+  use({ id, counter }: PasskeyRow, challenge: string, expiresAt: string, now: string): boolean {
+    const row = this.get(id);
+    const isCounted = counter > 0 || (row?.counter ?? 0) > 0;
+    if (row === null || (isCounted && counter <= row.counter)) return false;
+    const { database } = this;
+    database.run('DELETE FROM used_challenges WHERE expires_at < ?', [now]);
+    const [used] = database.values('SELECT COUNT(*) FROM used_challenges WHERE passkey_id = ?', [id]) ?? [];
+    if (Number(used) >= MAX_USED) return false;
+    const sql = 'INSERT OR IGNORE INTO used_challenges (challenge, passkey_id, expires_at) VALUES (?, ?, ?)';
+    if (database.run(sql, [challenge, id, expiresAt]) === 0) return false;
+    if (counter !== row.counter) this.update({ ...row, counter });
+    return true;
   }
 }
 

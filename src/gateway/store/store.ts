@@ -11,7 +11,8 @@ import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
-import { Passkeys, People, PersonLinks } from './people.ts';
+import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
+import { RefusedEvents } from './refused-events.ts';
 import { ReservedAddrs } from './reserved-addrs.ts';
 import { ShareLinks } from './share-links.ts';
 import { ApplicationSessions, ApplicationUsers, EndedSignIns } from './sign-ins.ts';
@@ -24,6 +25,7 @@ import { VaultSecrets, Vaults } from './vaults.ts';
 export interface Store extends ReturnType<typeof createTables> {
   auditLog: AuditLog;
   eventDeliveries: EventDeliveries;
+  familiarNetworks: FamiliarNetworks;
   database: Database;
   /** Encrypts the secrets in the database and in files beside it. */
   box: SecretsBox;
@@ -63,7 +65,8 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     database,
     box,
     ...tables,
-    eventDeliveries: new EventDeliveries(database, auditLog, tables.activityEvents, tables.eventSubscriptions),
+    familiarNetworks: new FamiliarNetworks(database, box, now),
+    eventDeliveries: new EventDeliveries(database, { ...tables, now, ids: () => ids }),
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids,
@@ -97,6 +100,7 @@ function createTables(database: Database, box: SecretsBox) {
     passkeys: new Passkeys(database),
     people: new People(database),
     personLinks: new PersonLinks(database),
+    refusedEvents: new RefusedEvents(database),
     reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     shareLinks: new ShareLinks(database),

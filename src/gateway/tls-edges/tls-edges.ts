@@ -86,7 +86,7 @@ export class TlsEdges implements TlsEdgeRouter {
       return;
     }
     const isAnswered = edge.backendId !== null && this.#responseBackend(edge.backendId) !== null;
-    const options = { demands: edge.demands, ...(isAnswered && { protocols: HTTP }) };
+    const options = { demands: edge.demands, owner: served.row.id, ...(isAnswered && { protocols: HTTP }) };
     const secured = await this.options.handshakes.secure(client, options);
     if (secured === null) return;
     const tls = clientTls(secured, edge.demands.clientAuthorities);

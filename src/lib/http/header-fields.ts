@@ -47,3 +47,34 @@ export function nameAt(headers: readonly string[], at: number): string {
 export function valueAt(headers: readonly string[], at: number): string {
   return headers[at + 1] as string;
 }
+
+/** Header lines up to the end of the text (RFC 9110, 5.5 and 5.6.2). Folded ones are invalid (RFC 9112, 5.2). */
+const FIELDS = /(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/y;
+
+/** @returns a flat name, value list; null when a line is malformed */
+export function cleanFields(text: string, at: number): string[] | null {
+  FIELDS.lastIndex = at;
+  if (!FIELDS.test(text)) return null;
+  const fields: string[] = [];
+  for (let start = at; start < text.length; ) {
+    const colon = text.indexOf(':', start);
+    const end = text.indexOf('\r\n', colon);
+    fields.push(text.slice(start, colon), trimSpace(text, colon + 1, end));
+    start = end + 2;
+  }
+  return fields;
+}
+
+/** Compares lengths first, which avoids a lower-case copy of most names. */
+export function isName(name: string, lower: string): boolean {
+  return name.length === lower.length && (name === lower || name.toLowerCase() === lower);
+}
+
+const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
+const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
+
+/** Whether a connection stays open after a message (RFC 9112, 9.3). */
+export function isPersistent(connection: string | undefined, isHttp10: boolean): boolean {
+  if (connection === undefined) return !isHttp10;
+  return !CLOSE.test(connection) && (!isHttp10 || KEEP_ALIVE.test(connection));
+}

@@ -9,8 +9,10 @@ export interface PageNotice {
   /** In small letters, such as an error code. */
   readonly detail?: string;
   readonly link?: NoticeLink | undefined;
-  /** What a button says that posts to the address of the page. */
+  /** What a button says that posts to {@link action}. */
   readonly button?: string;
+  /** Left out: the address of the page. */
+  readonly action?: string;
 }
 
 /** The look of pages that are not of the web build. Fingers need buttons of 44 pixels. */
@@ -26,12 +28,14 @@ export const NOTICE_POLICY = [
 ] as const;
 
 /** A page with one sentence, which loads nothing. */
-export function noticePage({ title, text, detail, link, button }: PageNotice): string {
+export function noticePage({ title, text, detail, link, button, action }: PageNotice): string {
   return htmlPage(
     title,
     `<p>${escapeHtml(text)}</p>
 ${link === undefined ? '' : `<p><a href="${escapeHtml(link.href)}">${escapeHtml(link.text)}</a></p>\n`}${
-  button === undefined ? '' : `<form method="post"><button>${escapeHtml(button)}</button></form>\n`
+  button === undefined
+    ? ''
+    : `<form method="post"${action === undefined ? '' : ` action="${escapeHtml(action)}"`}><button>${escapeHtml(button)}</button></form>\n`
 }${detail === undefined ? '' : `<p><small>${escapeHtml(detail)}</small></p>\n`}`,
   );
 }

@@ -21,7 +21,7 @@ export function isSameOrigin(headers: IncomingHttpHeaders, scheme: 'http' | 'htt
  * Whether a request with a cookie comes from a page of this very host (CSRF). Neighbours below the same site count as the same
  * site for the browser, which sends them the cookie: only `Origin` and `Sec-Fetch-Site` tell them apart.
  */
-export function isOwnPage({ method = '', headers }: IncomingMessage): boolean {
+export function isOwnPage({ method = '', headers }: Pick<IncomingMessage, 'method' | 'headers'>): boolean {
   // Browsers name the origin with every request that changes something.
   const needsOrigin = method !== 'GET' && method !== 'HEAD';
   return isSameOrigin(headers, 'https') && !(needsOrigin && headers.origin === undefined);

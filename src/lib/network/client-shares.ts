@@ -15,12 +15,13 @@ export class ClientShares<T> {
     return share;
   }
 
-  /** @param address as in {@link add} */
-  delete(address: string | undefined, item: T): void {
+  /** @param address as in {@link add} @returns whether it was there */
+  delete(address: string | undefined, item: T): boolean {
     const network = clientNetwork(address ?? '');
     const share = this.#shares.get(network);
-    share?.delete(item);
+    const wasThere = share?.delete(item) ?? false;
     if (share?.size === 0) this.#shares.delete(network);
+    return wasThere;
   }
 
   /** The share of a client's own network; the address is as in {@link add}. */

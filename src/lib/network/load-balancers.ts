@@ -1,9 +1,9 @@
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import type { Log } from '../log/log.ts';
 import { Repeats } from '../log/repeats.ts';
 import { peek } from './client-hello.ts';
-import { type Cidr, parseAddress } from './ip-address.ts';
-import { type ConnectionEnds, parseProxyHeader, signedValueOf } from './proxy-protocol.ts';
+import { type Cidr, parseAddress, withoutMapping } from './ip-address.ts';
+import { type ConnectionEnds, OWN_CONNECTION, parseProxyHeader, signedValueOf } from './proxy-protocol.ts';
 
 /** Milliseconds that a load balancer has for its header, which it sends at once. */
 const HEADER_MS = 5_000;
@@ -20,18 +20,23 @@ export class LoadBalancers {
     private readonly log: Log,
   ) {}
 
-  /** @returns what to do with a connection, whose client `accept` then sees; without load balancers, `accept` itself */
+  /**
+   * @param balancers null: none
+   * @returns what to do with a connection, whose client `accept` then sees: also one that uses IPv4 on a port of IPv6
+   */
   static before(balancers: LoadBalancers | null, accept: (socket: Socket) => void): (socket: Socket) => void {
-    if (balancers === null) return accept;
     return (socket) => {
-      if (balancers.#isOurs(socket)) void balancers.#readHeader(socket, accept);
-      else accept(socket);
+      if (balancers?.isOurs(socket)) return void balancers.#readHeader(socket, accept);
+      const { remoteAddress: clientIp = '', remotePort: clientPort = 0 } = socket;
+      const { localAddress: serverIp = '', localPort: serverPort = 0 } = socket;
+      const ends = { clientIp, clientPort, serverIp: withoutMapping(serverIp), serverPort };
+      if (withoutMapping(clientIp) !== clientIp) setAddresses(socket, { ...ends, clientIp: withoutMapping(clientIp) });
+      accept(socket);
     };
   }
 
-  #isOurs({ remoteAddress = '' }: Socket): boolean {
-    const address = parseAddress(remoteAddress);
-    return address !== null && this.ranges.some((range) => range.contains(address));
+  private isOurs({ remoteAddress }: Socket): boolean {
+    return isOf(this.ranges, remoteAddress);
   }
 
   async #readHeader(socket: Socket, accept: (socket: Socket) => void): Promise<void> {
@@ -55,6 +60,24 @@ export class LoadBalancers {
     if (times !== null)
       this.log.warn({ address: socket.remoteAddress, times }, 'connection of a load balancer without a PROXY header');
   }
+}
+
+function isOf(ranges: readonly Cidr[], text = ''): boolean {
+  const address = parseAddress(text);
+  return address !== null && ranges.some((range) => range.contains(address));
+}
+
+/**
+ * Connects to a program on this machine, which may take the connection for a load balancer's: then it begins with a header that says
+ * that it is not a client's.
+ *
+ * @param balancers of that program
+ */
+export function connectHere(place: { host: string; port: number }, balancers: readonly Cidr[]): Socket {
+  const socket = connect(place);
+  return socket.once('connect', () => {
+    if (isOf(balancers, socket.localAddress)) socket.write(OWN_CONNECTION);
+  });
 }
 
 /** What a connection says of its ends from now on. */

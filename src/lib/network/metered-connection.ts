@@ -1,38 +1,44 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
 import { processorNow } from '../time/clock.ts';
-import { runInTurn } from '../time/loop-turn.ts';
-import { type TokenBucket, TokenBuckets } from '../time/token-bucket.ts';
-import { clientNetwork } from './ip-address.ts';
+import { CertificateInspection, type Presenter } from './certificate-inspection.ts';
+import { runCertificateTask } from './certificate-turns.ts';
 
-/** Bytes of a client's handshake, which may contain a chain of certificates; usual ones have 2 to 8 KiB. */
-const MAX_HANDSHAKE_BYTES = 16_384;
-/** The share of a processor that the certificates of one client network may take. */
-const SHARE = 0.1;
-/** Milliseconds for which a network may exceed that after a pause. */
-const BURST_MS = 1000;
-
-/** Milliseconds of the processor. */
-const times = new TokenBuckets({ burst: BURST_MS * SHARE, perMs: SHARE });
+/** On whose behalf a handshake takes place, and with whom. */
+export interface HandshakeParties {
+  /** For example the authtoken of an endpoint: owners share the time for certificates. */
+  readonly owner: string;
+  /** Called with the processor time that certificates have taken, in milliseconds. */
+  readonly charge?: (ms: number) => void;
+}
 
 /**
- * A connection under TLS whose client may send certificates. OpenSSL verifies all of them, trusted or not, and its own
- * limits allow a chain that takes more than half a second. Until the handshake is complete, what the client sends is
- * limited, waits for its turn, and is charged to the client's network. Node reads other connections without JavaScript.
+ * A connection under TLS whose other side may present certificates. OpenSSL verifies all of them, trusted or not, and its own
+ * limits allow a chain that takes more than half a second. Until they are known to be cheap, see
+ * {@link CertificateInspection}, what the other side sends waits for its turn. Node reads other connections without
+ * JavaScript.
  */
 export class MeteredConnection extends Duplex {
-  readonly #network: string;
-  #received = 0;
-  #isMetered = true;
+  /** Null before it is known what to inspect, and when that is done. */
+  #inspection: CertificateInspection | null = null;
+  #isFirst = true;
   /** Whether bytes wait for their turn. None are read meanwhile. */
   #isWaiting = false;
-  /** The client has ended its side behind the bytes that wait. */
+  #isPassing = false;
+  /** The other side has ended behind the bytes that wait. */
   #hasEnded = false;
 
-  /** @param socket must have a listener for errors */
-  constructor(private readonly socket: Socket) {
+  /**
+   * @param socket must have a listener for errors
+   * @param peer names the other side: peers of an owner take turns
+   */
+  constructor(
+    private readonly socket: Socket,
+    private readonly parties: HandshakeParties,
+    private readonly peer: string,
+  ) {
     super();
-    this.#network = clientNetwork(socket.remoteAddress ?? '');
     // The owner of the TLS socket decides how the connection ends.
     socket.allowHalfOpen = true;
     socket
@@ -42,9 +48,13 @@ export class MeteredConnection extends Duplex {
     socket.pause();
   }
 
-  /** The handshake is complete: from now on, bytes are passed on at once. */
-  trust(): void {
-    this.#isMetered = false;
+  /** @param secured the TLS connection over this one, right after it was created */
+  inspect(secured: TLSSocket, presenter: Presenter): void {
+    // A client's first bytes come in its turn, and contain no certificate.
+    this.#isFirst = presenter === 'client';
+    this.#inspection = new CertificateInspection(secured, presenter, () => {
+      if (!this.#isPassing && !this.#isWaiting) queueMicrotask(() => this.#passInspected());
+    });
   }
 
   override _read(): void {
@@ -72,24 +82,20 @@ export class MeteredConnection extends Duplex {
     done(error);
   }
 
-  get #time(): TokenBucket {
-    return times.of(this.#network, performance.now());
-  }
-
-  /** Milliseconds until the certificates of the network are paid for. */
-  get #waitMs(): number {
-    return this.#time.waitMs(0, performance.now());
-  }
-
   #take(chunk: Buffer): void {
-    if (!this.#isMetered) this.#pass(chunk);
-    // The handshake has just begun, in its turn.
-    else if (this.#received === 0) this.#passMetered(chunk);
-    else {
-      this.#isWaiting = true;
-      this.socket.pause();
-      this.#await(chunk);
+    if (this.#inspection === null) {
+      this.#pass(chunk);
+      return;
     }
+    this.#inspection.add(chunk);
+    if (this.#isFirst) {
+      this.#isFirst = false;
+      this.#passInspected();
+      return;
+    }
+    this.#isWaiting = true;
+    this.socket.pause();
+    runCertificateTask(this.parties.owner, this.peer, () => this.#takeTurn());
   }
 
   #endInput(): void {
@@ -97,35 +103,28 @@ export class MeteredConnection extends Duplex {
     else this.push(null);
   }
 
-  #await(chunk: Buffer): void {
-    const waitMs = this.#waitMs;
-    if (waitMs > 0) setTimeout(() => this.#await(chunk), waitMs).unref();
-    else runInTurn(this.#network, () => this.#takeTurn(chunk));
-  }
-
-  #takeTurn(chunk: Buffer): void {
+  #takeTurn(): void {
     if (this.destroyed) return;
-    // Others of the network may have had their turns in between.
-    if (this.#waitMs > 0) {
-      this.#await(chunk);
-      return;
-    }
     this.#isWaiting = false;
     this.socket.resume();
     const start = processorNow();
-    this.#passMetered(chunk);
+    this.#passInspected();
+    this.parties.charge?.(processorNow() - start);
     if (this.#hasEnded) this.push(null);
-    this.#time.take(processorNow() - start, performance.now());
   }
 
-  /** The first bytes of a request may follow the handshake at once. */
-  #passMetered(chunk: Buffer): void {
-    const rest = MAX_HANDSHAKE_BYTES - this.#received;
-    this.#received += chunk.length;
-    this.#pass(chunk.subarray(0, rest));
-    if (chunk.length <= rest) return;
-    if (this.#isMetered) this.destroy(new Error('certificates too long'));
-    else this.#pass(chunk.subarray(rest));
+  #passInspected(): void {
+    const inspection = this.#inspection;
+    if (inspection === null || this.destroyed) return;
+    this.#isPassing = true;
+    try {
+      for (let bytes = inspection.next(); bytes !== null; bytes = inspection.next()) this.#pass(bytes);
+      if (inspection.isDone) this.#inspection = null;
+    } catch (error) {
+      this.destroy(error instanceof Error ? error : new Error(String(error)));
+    } finally {
+      this.#isPassing = false;
+    }
   }
 
   #pass(chunk: Buffer): void {

@@ -1,6 +1,6 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import ipaddr from 'ipaddr.js';
-import { addressBytes } from './ip-address.ts';
+import { addressBytes, parseAddress, unmapped } from './ip-address.ts';
 
 export interface ConnectionEnds {
   readonly clientIp: string;
@@ -35,6 +35,9 @@ const VALUE_HEAD_BYTES = 3;
 export function proxyHeader(version: 1 | 2, ends: ConnectionEnds): Buffer {
   return version === 1 ? textHeader(ends) : binaryHeader(ends);
 }
+
+/** Version 2 for a connection that is the sender's own. */
+export const OWN_CONNECTION = Buffer.concat([SIGNATURE, Buffer.from([LOCAL, UNKNOWN, 0, 0])]);
 
 /** What follows the addresses in version 2: values of types 0xE0 to 0xEF are an application's own (section 2.2.8). */
 export interface ProxyValue {
@@ -113,7 +116,8 @@ export interface ParsedProxyHeader {
 }
 
 /**
- * Parses a header of either version at the start of a connection.
+ * Parses a header of either version at the start of a connection. Balancers that listen for IPv4 and IPv6 on one socket write
+ * IPv4 addresses as IPv4-mapped ones (HAProxy's `v4v6`): both ends become what they stand for.
  *
  * @param bytes received so far
  * @returns undefined when incomplete; null when there is none, or a malformed one
@@ -140,7 +144,13 @@ function parseLine(bytes: Buffer): ParsedProxyHeader | null | undefined {
   const [clientPort, serverPort] = ports.map(portOf);
   const isWellFormed = (family === 'TCP4' || family === 'TCP6') && isAddress(clientIp) && isAddress(serverIp);
   if (!isWellFormed || ports.length !== 2 || clientPort == null || serverPort == null) return null;
-  return { ends: { clientIp, serverIp, clientPort, serverPort }, length, values: [] };
+  const ends = { clientIp: canonical(clientIp), serverIp: canonical(serverIp), clientPort, serverPort };
+  return { ends, length, values: [] };
+}
+
+/** @param address well-formed */
+function canonical(address: string): string {
+  return parseAddress(address)?.toString() ?? address;
 }
 
 function portOf(text: string): number | null {
@@ -156,7 +166,7 @@ function parseBinary(bytes: Buffer): ParsedProxyHeader | null | undefined {
   const width = family === TCP4 ? 4 : 16;
   if (command === LOCAL || (family !== TCP4 && family !== TCP6)) return { ends: null, length, values: [] };
   if (length < FIXED_BYTES + 2 * width + 4) return null;
-  const address = (at: number) => ipaddr.fromByteArray([...bytes.subarray(at, at + width)]).toString();
+  const address = (at: number) => unmapped(ipaddr.fromByteArray([...bytes.subarray(at, at + width)])).toString();
   const portsAt = FIXED_BYTES + 2 * width;
   const clientIp = address(FIXED_BYTES);
   const serverIp = address(FIXED_BYTES + width);

@@ -11,6 +11,8 @@ const MAX_EARLY_BYTES = 16_384;
 const MAX_TURNS = 16;
 
 export interface HandshakeEvents {
+  /** Whose endpoint the client has come to, when it may present certificates: see {@link MeteredConnection}. */
+  readonly owner?: string;
   /** Called when the handshake begins, once the client has its turn. */
   onBegin?(): void;
   /** Called with the first error, of the handshake or of TLS afterwards; the connection is closed then. */
@@ -27,7 +29,7 @@ export interface HandshakeEvents {
 export function performHandshake(
   socket: Socket,
   options: TLSSocketOptions,
-  { onBegin, onError }: HandshakeEvents = {},
+  { owner = '', onBegin, onError }: HandshakeEvents = {},
 ): Promise<TLSSocket | null> {
   if (socket.destroyed) return Promise.resolve(null);
   return new Promise((resolve) => {
@@ -36,7 +38,7 @@ export function performHandshake(
     inTurn(socket, () => {
       socket.off('close', left);
       onBegin?.();
-      resolve(handshake(socket, options, onError));
+      resolve(handshake(socket, options, owner, onError));
     });
   });
 }
@@ -115,11 +117,13 @@ class Line {
 async function handshake(
   socket: Socket,
   options: TLSSocketOptions,
+  owner: string,
   onError: HandshakeEvents['onError'],
 ): Promise<TLSSocket | null> {
-  const metered = options.requestCert ? new MeteredConnection(socket) : null;
+  const network = clientNetwork(socket.remoteAddress ?? '');
+  const metered = options.requestCert ? new MeteredConnection(socket, { owner }, network) : null;
   const secured = new TLSSocket(metered ?? socket, { ...options, isServer: true });
-  if (metered) secured.once('secure', () => metered.trust());
+  metered?.inspect(secured, 'client');
   let hasFailed = false;
   const fail = (error: Error) => {
     if (!hasFailed) onError?.(error);
@@ -138,7 +142,7 @@ async function handshake(
 }
 
 /** Node knows the addresses of a connection only when it reads it itself, and not those that a load balancer tells. */
-function withAddresses(secured: TLSSocket, socket: Socket): TLSSocket {
+export function withAddresses(secured: TLSSocket, socket: Socket): TLSSocket {
   const { remoteAddress, remotePort, remoteFamily, localAddress, localPort } = socket;
   for (const [name, value] of Object.entries({ remoteAddress, remotePort, remoteFamily, localAddress, localPort })) {
     Object.defineProperty(secured, name, { value });

@@ -26,6 +26,7 @@ export const AuditEvent = z.object({
   type: z.string(),
   object_id: z.string(),
   by: z.string(),
+  by_description: orNull(z.string()),
   from_address: orNull(z.string()),
   before: values,
   after: values,
@@ -35,6 +36,8 @@ export interface AuditEvent extends z.output<typeof AuditEvent> {
   type: string;
   /** The id of an API key; `gateway` for a command or a link to the dashboard, `device` for a device that joins or leaves. */
   by: string;
+  /** The description of that API key; null without one. */
+  by_description: string | null;
   /** Null for a command on the gateway's machine. */
   from_address: string | null;
   /** Members before the change, without secrets; null when it was created. */

@@ -48,6 +48,7 @@ export const DeviceUpdate = body({
     .max(MAX_PLAIN_NAMES)
     .optional(),
   own_names_only: z.boolean().optional(),
+  internal_names: z.boolean().optional(),
 });
 export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
   /** A new name; the device takes it when it joins again, and keeps its old names until then. */
@@ -61,6 +62,8 @@ export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
   plain_names?: string[] | undefined;
   /** Whether it gets no further names directly below the site by asking for them. */
   own_names_only?: boolean | undefined;
+  /** Whether it may also bind internal endpoints at `*-<name>.<site>.internal`. */
+  internal_names?: boolean | undefined;
 }
 
 const DeviceTunnel = z.object({ public_url: orNull(z.string()), forwards_to: z.string(), started_at: z.string() });
@@ -78,6 +81,7 @@ export const Device = z.object({
   labels: z.record(z.string(), z.string()),
   plain_names: z.array(z.string()),
   own_names_only: z.boolean(),
+  internal_names: z.boolean(),
   tcp_ports: orNull(z.string()),
   owner_id: z.string(),
   enrolment_key: orNull(Ref),

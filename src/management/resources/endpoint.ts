@@ -74,6 +74,7 @@ export const Endpoint = z.object({
   traffic_policy: z.string().optional(),
   access: z.array(z.string()).optional(),
   people: z.object({ everyone: z.boolean(), emails: z.array(z.string()), groups: z.array(z.string()) }).optional(),
+  policy_warnings: z.array(z.string()).optional(),
 });
 export interface Endpoint extends z.output<typeof Endpoint> {
   /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
@@ -95,6 +96,11 @@ export interface Endpoint extends z.output<typeof Endpoint> {
    * list. Other rules may let in fewer. Not in ngrok's API.
    */
   people?: { everyone: boolean; emails: string[]; groups: string[] } | undefined;
+  /**
+   * What is valid in the policy that was sent but probably a mistake, such as a person whom the gateway does not have. Only in the
+   * answer to that request. Not in ngrok's API.
+   */
+  policy_warnings?: string[] | undefined;
 }
 
 export const endpoints = {

@@ -50,6 +50,7 @@ export const EnrolmentKeyCreate = body({
   needs_approval: z.boolean().default(false),
   tcp_ports: parsed(parseRange, WRONG_VALUE, /^\d{1,5}(-\d{1,5})?$/).optional(),
   own_names_only: z.boolean().default(false),
+  internal_names: z.boolean().default(false),
   labels: deviceLabels.default({}),
 });
 export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
@@ -67,6 +68,8 @@ export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
   tcp_ports?: string | undefined;
   /** Whether its devices only get names that end in `-<name>`, and never `camera.<site>`. Default: false. */
   own_names_only?: boolean | undefined;
+  /** Whether its devices may also bind internal endpoints at `*-<name>.<site>.internal`. Default: false. */
+  internal_names?: boolean | undefined;
   /** Labels of its devices. */
   labels?: Record<string, string> | undefined;
 }
@@ -96,6 +99,7 @@ export const EnrolmentKey = z.object({
   needs_approval: z.boolean(),
   tcp_ports: orNull(z.string()),
   own_names_only: z.boolean(),
+  internal_names: z.boolean(),
   labels: z.record(z.string(), z.string()),
 });
 export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {

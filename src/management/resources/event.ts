@@ -116,11 +116,15 @@ const file = body({
   name: z.string().regex(FILE_NAME, refused(NO_TARGET, 'can have a-z, 0-9, _ and - only, at most 64; it is no path')),
 });
 
+/** Characters of a CA's certificate. */
+const MAX_CA = 32_768;
 const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/;
 const syslog = body({
   host: z.string().regex(HOST, refused(NO_TARGET, 'must be a hostname or an IP address, without port')),
   port: z.int().min(1).max(65_535),
   transport: z.enum(['tcp', 'tls', 'udp']).default('tcp'),
+  framing: z.enum(['octet-counting', 'lf']).default('octet-counting'),
+  ca_pem: z.string().max(MAX_CA).optional(),
 });
 
 /** Exactly one of its members is sent. */
@@ -169,7 +173,15 @@ export interface EventDestinationUpdate extends z.input<typeof EventDestinationU
 export const EventTarget = z.object({
   webhook: orNull(z.object({ url: z.string(), signing_secret: orNull(z.string()) })),
   file: orNull(z.object({ name: z.string() })),
-  syslog: orNull(z.object({ host: z.string(), port: z.int(), transport: z.string() })),
+  syslog: orNull(
+    z.object({
+      host: z.string(),
+      port: z.int(),
+      transport: z.string(),
+      framing: z.string().default('octet-counting'),
+      ca_pem: orNull(z.string()),
+    }),
+  ),
 });
 export interface EventTarget extends z.output<typeof EventTarget> {}
 
@@ -180,6 +192,8 @@ export const EventDelivery = z.object({
   waiting_since: orNull(z.string()),
   delivered_until: orNull(z.string()),
   skipped: z.int(),
+  // Older gateways do not say.
+  refused: z.int().default(0),
 });
 
 /** Where events are sent. */
@@ -195,7 +209,7 @@ export interface EventDestination extends z.output<typeof EventDestination> {
   target: EventTarget;
   /**
    * Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how
-   * many were skipped because they became too old. Not in ngrok's API.
+   * many were skipped because they became too old, or refused by it and passed over. Not in ngrok's API.
    */
   delivery?: z.output<typeof EventDelivery> | undefined;
 }
@@ -210,3 +224,36 @@ export const eventDestinations = {
   update: EventDestinationUpdate,
   answer: EventDestination,
 };
+
+/** An event that a destination has refused, and that was passed over. */
+export const RefusedEvent = z.object({
+  id: z.string(),
+  created_at: z.string(),
+  event_id: z.string(),
+  event_type: z.string(),
+  event_timestamp: z.string(),
+  reason: z.string(),
+  sending: z.boolean(),
+});
+export interface RefusedEvent extends z.output<typeof RefusedEvent> {
+  /** When it was passed over. */
+  created_at: string;
+  /** Whether it is sent again. */
+  sending: boolean;
+}
+
+/** Events that a destination has refused, below it. */
+export const refusedEvents = { listKey: 'refused_events', idPrefix: 'rfe_' };
+
+const MAX_CHOSEN = 1_000;
+
+export const RefusedEventChoice = body({
+  refused_event_ids: z
+    .array(idOf([refusedEvents.idPrefix], 227))
+    .max(MAX_CHOSEN)
+    .optional(),
+});
+export interface RefusedEventChoice extends z.input<typeof RefusedEventChoice> {
+  /** Left out: all that the destination has refused. Ids that it no longer has are ignored. */
+  refused_event_ids?: string[] | undefined;
+}

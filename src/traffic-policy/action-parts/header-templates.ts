@@ -1,6 +1,7 @@
 import { CONNECTION_HEADERS } from '../../lib/http/header-fields.ts';
 import type { ActionContext } from '../action-context.ts';
 import { headerBytes, isHeaderText } from '../header-text.ts';
+import { bytesOfHeaders } from '../kept-values.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
@@ -40,6 +41,13 @@ export class HeaderTemplates {
       if (isHeaderText(value)) return [name, headerBytes(value)];
       throw new PolicyFailure('ERR_NGROK_3900', `the value of ${name} has a character that a header cannot carry`);
     });
+  }
+
+  /** As {@link flat}, for headers that the request or its response keeps. @throws {PolicyFailure} also when they take too much */
+  lasting(scope: PolicyScope): readonly string[] {
+    const headers = this.flat(scope);
+    scope.hold(bytesOfHeaders(headers), 'response');
+    return headers;
   }
 }
 

@@ -13,7 +13,7 @@ import type { PreparedAction } from '../steps.ts';
  */
 export function addHeaders(config: unknown, context: ActionContext): PreparedAction {
   const headers = headerTemplates(parseConfig(AddHeadersConfig, config).headers, context);
-  const valuesFor = (subject: Subject) => headers.constant ?? headers.flat(context.scopeOf(subject));
+  const valuesFor = (subject: Subject) => headers.constant ?? headers.lasting(context.scopeOf(subject));
   const done = (request: PolicyRequest, added: readonly string[]) => {
     request.scope?.changed();
     if (context.policy.results.size > 0) context.record(request, 'add_headers', { headers_added: asMap(added) });

@@ -1,15 +1,14 @@
-import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { Reservation } from '../../lib/memory-budget.ts';
 import type { ActionContext } from '../action-context.ts';
 import { prepareReplacement, Replacement, replacementsOf } from '../action-parts/find-replace.ts';
-import { decodedBody, forgetBytes } from '../action-parts/message-body.ts';
+import { type Coding, codingOf, forgetBytes } from '../action-parts/message-body.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
-import type { PolicyRequest, PolicyResponse, PolicyScope } from '../policy-subjects.ts';
+import type { PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import { type PreparedAction, policyError } from '../steps.ts';
-import type { TextReplacement } from '../text-replacements.ts';
 
 const MAX_BODY = 1024 * 1024;
 
@@ -25,12 +24,12 @@ export function requestBodyFindReplace(config: unknown, context: ActionContext):
       const { headers } = request;
       const isLong = firstValue(headers, 'content-length') !== undefined;
       // A request without a body cannot get one, though some patterns match an empty text.
-      const changed = body.length === 0 ? UNCHANGED : await replace(body, headers, context.scopeOf(request));
+      const changed = body.length === 0 ? UNCHANGED : await replace(body, headers, request);
       context.record(request, 'request_body_find_replace', { replacements: changed.matches });
       if (changed.body === null) return undefined;
       forgetBytes(headers);
       if (isLong) headers.push('content-length', String(changed.body.length));
-      request.replaceBody(changed.body);
+      if (!request.replaceBody(changed.body)) return TOO_LONG;
       request.scope?.changed();
       return undefined;
     },
@@ -63,10 +62,10 @@ export function responseBodyFindReplace(config: unknown, context: ActionContext)
     if (body === null) throw failure(`the body is incomplete, or longer than ${MAX_BODY} bytes`);
     // With compress-response before this action, the encoding that the headers name is yet to come.
     const isEncodedLater = response.compression !== undefined;
-    const changed = await replace(body, isEncodedLater ? [] : response.headers, context.scopeOf(request));
+    const changed = await replace(body, isEncodedLater ? [] : response.headers, request);
     context.record(request, 'response_body_find_replace', { replacements: changed.matches });
     if (changed.body === null) return;
-    response.body = changed.body;
+    holdBody(changed.body, request, response);
     if (!isEncodedLater) {
       forgetBytes(response.headers);
       response.headers.push('content-length', String(changed.body.length));
@@ -89,25 +88,42 @@ interface Changed {
 
 const UNCHANGED: Changed = { body: null, matches: [] };
 
-type Replace = (body: Buffer, headers: readonly string[], scope: PolicyScope) => Promise<Changed>;
+/** Sends another body to the client, which counts until the response ends. @throws {PolicyFailure} when there is no room */
+function holdBody(body: Buffer, request: PolicyRequest, response: PolicyResponse): void {
+  const held = response.bodyHeld ?? new Reservation(request.bodyMemory ?? null);
+  held.release();
+  if (!held.tryReserve(body.length)) throw failure('the body takes too much memory');
+  if (response.bodyHeld === undefined) request.onEnd?.(() => held.release());
+  response.bodyHeld = held;
+  response.body = body;
+}
+
+type Replace = (body: Buffer, headers: readonly string[], request: PolicyRequest) => Promise<Changed>;
 
 function prepare(config: unknown, context: ActionContext): Replace {
   const { replacements } = parseConfig(BodyFindReplaceConfig, config);
   const prepared = replacements.map((item, at) => prepareReplacement(item, `config.replacements[${at}]`, context));
-  return async (body, headers, scope) => {
-    const bytes = await decodedBody(body, headers, MAX_BODY).catch((error: unknown) => {
-      throw failure(messageOf(error), error);
-    });
-    // Bytes in another encoding stay as they are, with one character each.
-    const encoding = isUtf8(bytes) ? 'utf8' : 'latin1';
-    const wanted = prepared.map((each) => inEncoding(each(scope), encoding));
-    const { text, matches } = await context.ports.replaceIn(bytes.toString(encoding), wanted);
+  return async (bytes, headers, request) => {
+    const coding = knownCoding(headers);
+    const scope = context.scopeOf(request);
+    const wanted = prepared.map((each) => each(scope));
+    // What was parsed of the request must not wait with it.
+    scope.changed();
+    const { text, encoding, matches } = await context.ports.replaceIn(
+      { bytes, coding, maxBytes: MAX_BODY },
+      wanted,
+      request,
+    );
     return { body: matches.length === 0 ? null : Buffer.from(text, encoding), matches };
   };
 }
 
-function inEncoding({ pattern, to }: TextReplacement, encoding: 'utf8' | 'latin1'): TextReplacement {
-  return { pattern, to: encoding === 'utf8' ? to : Buffer.from(to).toString('latin1') };
+function knownCoding(headers: readonly string[]): Coding | null {
+  try {
+    return codingOf(headers);
+  } catch (error) {
+    throw failure(messageOf(error), error);
+  }
 }
 
 /** Parts of a body, and bodies that never end, cannot be searched as a whole. */

@@ -45,10 +45,11 @@ const CompressResponseConfig = z.strictObject({
 /** Compresses responses for clients that accept it, while processor time and memory for it are left. */
 export function compressResponse(config: unknown, context: ActionContext): PreparedAction {
   const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
-  const { compressionTime: time, encoderMemory: memory } = context.ports;
+  const { compressionTime, encoderMemory: memory } = context.ports;
   return {
     ends: false,
     on_http_response: () => (request, response) => {
+      const time = compressionTime.shareOf(request.connection);
       const isEncoded = !/^(?:identity)?$/i.test(trimSpace(firstValue(response.headers, 'content-encoding') ?? ''));
       const isDue = !isEncoded && isCompressible(request, response) && !time.isSpent;
       const preferred = isDue ? negotiate(algorithms, request) : null;

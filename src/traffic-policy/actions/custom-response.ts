@@ -25,7 +25,9 @@ export function customResponse(config: unknown, context: ActionContext): Prepare
   } else {
     step = (request) => {
       const scope = context.scopeOf(request);
-      return answerWith(body.text(scope), headers.flat(scope));
+      const answer = answerWith(body.text(scope), headers.lasting(scope));
+      scope.hold(answer.body.length, 'response');
+      return answer;
     };
   }
   return { ends: true, on_http_request: () => step, on_http_response: () => step };

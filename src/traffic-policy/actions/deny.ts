@@ -3,13 +3,13 @@ import { DenyConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-errors.ts';
-import type { PolicyAnswer, PolicyClose, PreparedAction } from '../steps.ts';
+import { notAdmittedError, type PolicyAnswer, type PolicyClose, type PreparedAction } from '../steps.ts';
 
 const FORBIDDEN = 403;
 
 export const CLOSE: PolicyClose = { kind: 'close' };
 
-/** Rejects a request with an empty response, or closes a connection. */
+/** Rejects a request with an empty response, or closes a connection. People who have signed in get a page that says so. */
 export function deny(config: unknown, _context: ActionContext): PreparedAction {
   const { status_code } = parseConfig(DenyConfig, config);
   return {
@@ -23,7 +23,9 @@ export function deny(config: unknown, _context: ActionContext): PreparedAction {
     on_http_request: () => {
       const status = status_code ?? FORBIDDEN;
       const answer: PolicyAnswer = { kind: 'answer', status, headers: [], body: Buffer.alloc(0), refused: true };
-      return () => answer;
+      // With another status, the policy's author has another reason than who it is.
+      if (status !== FORBIDDEN) return () => answer;
+      return ({ notAdmitted }) => (notAdmitted ? notAdmittedError(notAdmitted()) : answer);
     },
   };
 }

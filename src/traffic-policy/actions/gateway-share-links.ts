@@ -6,20 +6,12 @@ import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { SEALING_MS, type ShareLink } from '../ports.ts';
-import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
-import {
-  type Cookies,
-  HOST,
-  MAX_SHARE_COOKIES,
-  SHARE_MARK,
-  setCookie,
-  takeCookies,
-} from '../sign-in/sign-in-cookies.ts';
+import { type Cookies, SHARE, setCookie, shareCookies } from '../sign-in/sign-in-cookies.ts';
 import { type PolicyAnswer, type PolicyError, type PreparedAction, policyError, type RequestResult } from '../steps.ts';
 
 /** Tells browsers apart that open links. */
-const BROWSER = 'browser';
+const BROWSER = `${SHARE}browser`;
 const BROWSER_S = 600;
 
 const PATH = '/ngrok/share/';
@@ -41,19 +33,12 @@ export function gatewayShareLinks(config: unknown, context: ActionContext): Prep
       if (answer !== undefined) return answer;
       return admit(request, context, enforce);
     },
-    on_excluded_request: (request) => {
-      cookiesOf(request);
-      return atOwnPath(request, context);
-    },
+    on_excluded_request: (request) => atOwnPath(request, context),
   };
 }
 
-async function admit(
-  request: PolicyRequest,
-  context: ActionContext,
-  enforce: boolean,
-): Promise<PolicyError | undefined> {
-  const link = await openLink(request, context);
+function admit(request: PolicyRequest, context: ActionContext, enforce: boolean): PolicyError | undefined {
+  const link = openLink(request, context);
   context.record(request, 'gateway_share_links', { let_in: link !== null, link_id: link?.id ?? '' });
   if (link !== null || !enforce) return undefined;
   return request.connection.tls === null ? NEEDS_HTTPS : NEEDS_LINK;
@@ -77,13 +62,21 @@ const NO_SUCH_LINK = policyError(
   'This link does not work. It may have expired, or been used or revoked. Ask for another one.',
 );
 
+const TO_ENDPOINT: PolicyAnswer = {
+  kind: 'answer',
+  status: 303,
+  headers: ['location', '/', ...PRIVATE],
+  body: Buffer.alloc(0),
+  refused: false,
+};
+
 const UNAVAILABLE = policyError(503, 'ERR_NGROK_2300', 'Links cannot be opened at the moment. Try again later.', [
   ...['retry-after', '5'],
 ]);
 
 function atOwnPath(request: PolicyRequest, context: ActionContext): RequestResult {
-  if (!request.target.startsWith(PATH) || request.connection.tls === null) return undefined;
-  const token = pathOf(request.target).slice(PATH.length);
+  if (!request.clientTarget.startsWith(PATH) || request.connection.tls === null) return undefined;
+  const token = pathOf(request.clientTarget).slice(PATH.length);
   const host = hostOf(request);
   if (request.method === 'POST') return opened(request, context, { token, host });
   return entrance(request, context, { token, host });
@@ -95,7 +88,7 @@ async function entrance(
   { token, host }: { token: string; host: string },
 ): Promise<PolicyAnswer | PolicyError> {
   // Opened here before, perhaps for the last time.
-  if ((await openLink(request, context))?.id.endsWith(`_${token.split('_', 1)[0]}`)) return toEndpoint([]);
+  if (openLink(request, context)?.id.endsWith(`_${token.split('_', 1)[0]}`)) return TO_ENDPOINT;
   const link = TOKEN.test(token) ? context.ports.shareLinks.withToken(token, host) : null;
   return link === null ? (tooMany(request, context) ?? NO_SUCH_LINK) : openingPage(request, host, link);
 }
@@ -104,11 +97,12 @@ async function entrance(
 function openingPage(request: PolicyRequest, host: string, { expiresAt }: ShareLink): PolicyAnswer {
   const until = `${new Date(expiresAt).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const text = `Somebody has shared ${host} with you. This browser can use it until ${until}.`;
-  const browser = browserOf(cookiesOf(request)) || randomBytes(16).toString('base64url');
+  const browser = browserOf(request.ownCookies) || randomBytes(16).toString('base64url');
+  request.responseCookies = setCookie(BROWSER, browser, BROWSER_S, null);
   return {
     kind: 'answer',
     status: 200,
-    headers: [...PAGE_HEADERS, ...setCookie(HOST + SHARE_MARK + BROWSER, browser, BROWSER_S, null)],
+    headers: PAGE_HEADERS,
     body: Buffer.from(noticePage({ title: 'Shared with you', text, button: 'Open' })),
     refused: false,
   };
@@ -119,11 +113,11 @@ async function opened(
   context: ActionContext,
   { token, host }: { token: string; host: string },
 ): Promise<PolicyAnswer | PolicyError> {
-  const { processorTime, shareLinks, wallClock } = context.ports;
+  const { shareLinks, wallClock } = context.ports;
   const refusal = tooMany(request, context);
   if (refusal !== undefined) return refusal;
   if (!TOKEN.test(token)) return NO_SUCH_LINK;
-  const browser = browserOf(cookiesOf(request));
+  const browser = browserOf(request.ownCookies);
   let link: ShareLink | null;
   try {
     link = await shareLinks.open(token, host, browser, request.connection.clientIp);
@@ -133,8 +127,10 @@ async function opened(
   }
   if (link === null) return NO_SUCH_LINK;
   const seconds = Math.ceil((link.expiresAt - wallClock()) / 1000);
-  processorTime.spend(SEALING_MS);
-  return toEndpoint(setCookie(cookieName(link.id), await shareLinks.cookies.seal(link.id, host), seconds, null));
+  context.timeFor(request).spend(SEALING_MS);
+  const sealed = shareLinks.cookies.seal(link.id, host);
+  request.responseCookies = setCookie(cookieName(link.id), sealed, seconds, null);
+  return TO_ENDPOINT;
 }
 
 function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): PolicyError | undefined {
@@ -144,41 +140,28 @@ function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): Polic
   return policyError(429, 'ERR_GATEWAY_TOO_MANY_ATTEMPTS', message, ['retry-after', String(waitS)]);
 }
 
-function toEndpoint(headers: readonly string[]): PolicyAnswer {
-  const body = Buffer.alloc(0);
-  return { kind: 'answer', status: 303, headers: ['location', '/', ...PRIVATE, ...headers], body, refused: false };
-}
-
 /** The link that lets this browser in; null when none does. */
-async function openLink(request: PolicyRequest, { ports }: ActionContext): Promise<ShareLink | null> {
-  const cookies = cookiesOf(request);
-  if (cookies.size === 0) return null;
+function openLink(request: PolicyRequest, context: ActionContext): ShareLink | null {
+  if (request.ownCookies.size === 0) return null;
   const host = hostOf(request);
-  for (const [name, sealed] of [...cookies].slice(0, MAX_SHARE_COOKIES)) {
-    const id = await ports.shareLinks.cookies.open(sealed, host, () => ports.processorTime.spend(SEALING_MS));
-    const link = id === null || name !== cookieName(id) ? null : ports.shareLinks.find(id, host);
+  const { shareLinks } = context.ports;
+  const spend = () => context.timeFor(request).spend(SEALING_MS);
+  for (const [name, sealed] of shareCookies(request.ownCookies)) {
+    const id = shareLinks.cookies.open(sealed, host, spend);
+    const link = id === null || name !== cookieName(id) ? null : shareLinks.find(id, host);
     if (link !== null) return link;
   }
   return null;
 }
 
-/** The cookies of links; upstreams do not get them. */
-function cookiesOf(request: PolicyRequest): Cookies {
-  if (request.shareCookies === undefined) {
-    request.shareCookies = takeCookies(request.headers, SHARE_MARK);
-    if (request.shareCookies.size > 0) request.scope?.changed();
-  }
-  return request.shareCookies;
-}
-
 function browserOf(cookies: Cookies): string {
-  return cookies.get(HOST + SHARE_MARK + BROWSER)?.slice(0, 64) ?? '';
+  return cookies.get(BROWSER)?.slice(0, 64) ?? '';
 }
 
 function cookieName(id: string): string {
-  return HOST + SHARE_MARK + id.slice(id.lastIndexOf('_') + 1);
+  return SHARE + id.slice(id.lastIndexOf('_') + 1);
 }
 
-function hostOf({ headers }: PolicyRequest): string {
-  return (firstValue(headers, 'host') ?? '').replace(/:\d*$/, '').toLowerCase();
+function hostOf({ clientHost }: PolicyRequest): string {
+  return clientHost.replace(/:\d*$/, '').toLowerCase();
 }

@@ -1,5 +1,5 @@
-import { z } from 'zod';
-import { admissionBy, admits } from '../access.ts';
+import type { z } from 'zod';
+import { ADMISSION_LISTS, admissionBy, admits } from '../access.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { DAY_MS } from '../sign-in/session.ts';
@@ -7,17 +7,16 @@ import { SignInGate } from '../sign-in/sign-in-gate.ts';
 import type { PreparedAction } from '../steps.ts';
 import { gateAction, IdleTime, SignInConfig } from './openid-connect.ts';
 
-const Names = z.array(z.string().min(1).max(254)).min(1).max(1000).optional();
-
 const GatewaySignInConfig = SignInConfig.pick({
   auth_id: true,
   max_session_duration: true,
   allow_cors_preflight: true,
-}).extend({ people: Names, groups: Names, idle_session_duration: IdleTime });
+}).extend({ ...ADMISSION_LISTS, idle_session_duration: IdleTime });
 
 /** Makes clients sign in as people of this gateway, which is an action of our own. */
 export function gatewaySignIn(config: unknown, context: ActionContext): PreparedAction {
   const parsed = parseConfig(GatewaySignInConfig, config ?? {});
+  warnOfUnknown(parsed, context);
   const { people, owner } = context.ports.signIn;
   const maxMs = parsed.max_session_duration ?? 14 * DAY_MS;
   const gate = new SignInGate(
@@ -40,6 +39,23 @@ export function gatewaySignIn(config: unknown, context: ActionContext): Prepared
     context,
   );
   return gateAction(gate);
+}
+
+/** Warnings name so many of each kind. */
+const MAX_NAMED = 5;
+
+function warnOfUnknown({ people = [], groups = [] }: z.output<typeof GatewaySignInConfig>, context: ActionContext) {
+  const { knowledge } = context.ports;
+  if (knowledge === null) return;
+  const warn = (field: string, names: readonly string[], problem: string) => {
+    if (names.length === 0) return;
+    const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
+    context.warn(`config.${field}: ${names.slice(0, MAX_NAMED).join(', ')}${more} ${problem}`);
+  };
+  const unknown = people.filter((email) => !knowledge.hasPerson(email));
+  warn('people', unknown, 'may not come in: unknown to this gateway; add them with gateway people add');
+  const empty = groups.filter((group) => !knowledge.hasMembers(group));
+  warn('groups', empty, 'let nobody in: no person of this gateway is in such a group');
 }
 
 /** The gateway says itself who somebody is; it sends no claims. */

@@ -3,7 +3,10 @@ import type { CelInput } from '@bufbuild/cel';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { nameAt, valueAt } from '../../lib/http/header-fields.ts';
+import { ResponseTooLong } from '../../lib/http/read-response.ts';
 import { isSecretHeader } from '../../lib/masking/secret-names.ts';
+import { NoRoom, Reservation } from '../../lib/memory-budget.ts';
+import { ClientPlaces, NoPlaceLeft } from '../../lib/network/client-places.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { durationBetween, Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
@@ -15,7 +18,7 @@ import { type Expression, ExpressionError } from '../cel/expression.ts';
 import { celOf } from '../cel/values.ts';
 import { PolicyFailure, refusal } from '../policy-errors.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
-import { namedValues, type OutboundRequest, type OutboundResponse, ResponseTooLong } from '../public-request.ts';
+import { namedValues, type OutboundRequest, type OutboundResponse, Unreachable } from '../public-request.ts';
 import { firstValue } from '../scope/header-map.ts';
 import type { ProcessorTime } from '../state/processor-time.ts';
 import { type PolicyError, type PreparedAction, policyError } from '../steps.ts';
@@ -27,9 +30,11 @@ const MAX_RETRIES = 3;
 const RETRY = { baseMs: 100, maxMs: 1000 };
 /** At a time, of all policies of an authtoken. */
 const MAX_PARALLEL = 32;
-/** Processor time of one request, in milliseconds; most of it for a TLS handshake. */
+/** Processor time of one request, in milliseconds; what a server's certificates take is measured. */
 const PUBLIC_MS = 2;
 const INTERNAL_MS = 0.5;
+
+const NO_BODY = Buffer.alloc(0);
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'DELETE']);
@@ -49,8 +54,14 @@ const HttpRequestConfig = z.strictObject({
   on_error: z.enum(['halt', 'continue']).optional(),
 });
 
-/** Requests under way, by the time of those who pay for them. */
-const parallel = new WeakMap<ProcessorTime, number>();
+const placesByPayer = new WeakMap<ProcessorTime, ClientPlaces>();
+
+/** The places for requests of those who pay with this time. */
+function placesOf(time: ProcessorTime): ClientPlaces {
+  const places = placesByPayer.get(time) ?? new ClientPlaces(MAX_PARALLEL);
+  placesByPayer.set(time, places);
+  return places;
+}
 
 /** Why a request has failed, as policies read it. */
 class RequestFailed extends Error {
@@ -104,6 +115,9 @@ const TOO_MANY_REDIRECTS = 'ERR_NGROK_3214';
 const TOO_LONG = 'ERR_NGROK_3601';
 const TIMED_OUT = 'ERR_NGROK_3602';
 const NOT_A_URL = 'ERR_NGROK_2226';
+/** One message for all of it: the operator's log says which. */
+const UNREACHABLE =
+  'the server is unreachable: its name does not resolve, its addresses are not public, or it accepts no connection';
 
 function prepare(config: Omit<z.output<typeof HttpRequestConfig>, 'on_error'>, context: ActionContext): Prepared {
   const url = context.template(config.url, 'config.url');
@@ -164,7 +178,8 @@ function withAttempts(declarations: Declarations): Declarations {
 class HttpRequestRun {
   readonly #attempts: Attempt[] = [];
   readonly #scope: PolicyScope;
-  readonly #signal: AbortSignal;
+  /** Bodies of responses, as they arrive and decoded. */
+  readonly #held: Reservation;
   #outbound: OutboundRequest | null = null;
 
   constructor(
@@ -173,29 +188,41 @@ class HttpRequestRun {
     private readonly context: ActionContext,
   ) {
     this.#scope = context.scopeOf(request);
-    this.#signal = AbortSignal.timeout(prepared.timeoutMs);
+    this.#held = new Reservation(request.bodyMemory ?? null);
   }
 
   /** @returns why it has failed; null: it has not */
   async run(): Promise<RequestFailed | null> {
-    const { processorTime: time } = this.context.ports;
-    const before = parallel.get(time) ?? 0;
-    parallel.set(time, before + 1);
+    const { processorTime } = this.context.ports;
+    const { connection, clientLeft } = this.request;
     let error: RequestFailed | null = null;
     try {
-      if (before >= MAX_PARALLEL) throw tooMany(`more than ${MAX_PARALLEL} requests at a time`);
-      this.#outbound = this.#outboundRequest();
-      error = await this.#tryAll(this.#outbound);
+      error = await placesOf(processorTime).run(connection.clientIp, clientLeft, (end) => this.#runUntil(end));
     } catch (problem) {
+      if (problem instanceof NoPlaceLeft) error = tooMany(`more than ${MAX_PARALLEL} requests at a time`);
       // What has no value, and no error of the gateway's own, is a failure of the request.
-      if (!(problem instanceof RequestFailed)) throw problem;
-      error = problem;
+      else if (problem instanceof RequestFailed) error = problem;
+      else throw problem;
     } finally {
-      parallel.set(time, (parallel.get(time) ?? 1) - 1);
+      this.#held.release();
     }
+    // Until the response to the client ends, later rules may read it: the scope counts it.
     this.#record(error);
-    if (error) this.context.trouble(error.code, `http-request failed: ${error.message}`);
+    if (error) this.context.trouble(error.code, `http-request failed: ${messageOf(error.cause ?? error)}`);
     return error;
+  }
+
+  async #runUntil(end: AbortController): Promise<RequestFailed | null> {
+    const { timeoutMs } = this.prepared;
+    const cancel = this.context.ports.clock.after(timeoutMs, () => {
+      end.abort(new RequestFailed(TIMED_OUT, `no response within ${timeoutMs / 1000} s`));
+    });
+    try {
+      this.#outbound = this.#outboundRequest();
+      return await this.#tryAll(this.#outbound, end.signal);
+    } finally {
+      cancel();
+    }
   }
 
   #outboundRequest(): OutboundRequest {
@@ -216,84 +243,84 @@ class HttpRequestRun {
       'ngrok-req-id',
       randomUUID(),
     ];
-    return { method, url, headers: all, body: sent, maxBytes: MAX_RESPONSE };
+    return { method, url, headers: all, body: sent, maxBytes: MAX_RESPONSE, held: this.#held };
   }
 
-  async #tryAll(outbound: OutboundRequest): Promise<RequestFailed | null> {
+  async #tryAll(outbound: OutboundRequest, signal: AbortSignal): Promise<RequestFailed | null> {
     for (;;) {
-      const attempt = await this.#attempt(outbound);
+      this.#forgetLastBody();
+      const attempt = await this.#attempt(outbound, signal);
       this.#attempts.push(attempt);
-      const isLast = this.#attempts.length > MAX_RETRIES || this.#signal.aborted || attempt.error?.halts === true;
+      const isLast = this.#attempts.length > MAX_RETRIES || signal.aborted || attempt.error?.halts === true;
       if (isLast || !this.#wantsRetry(outbound, attempt)) return attempt.error;
       const { clock } = this.context.ports;
       const delay = backoffDelay(this.#attempts.length - 1, RETRY, clock.random);
-      // The time is up.
-      await clock.sleep(delay, this.#signal).catch(() => {});
+      // The time is up, or nobody waits any more.
+      await clock.sleep(delay, signal).catch(() => {});
     }
   }
 
-  async #attempt(outbound: OutboundRequest): Promise<Attempt> {
+  /** Policies read the body of the last attempt only. */
+  #forgetLastBody(): void {
+    const last = this.#attempts.pop();
+    if (last === undefined) return;
+    const { response } = last;
+    this.#attempts.push({ ...last, response: response && { ...response, body: NO_BODY } });
+    this.#held.release();
+  }
+
+  async #attempt(outbound: OutboundRequest, signal: AbortSignal): Promise<Attempt> {
     const start = performance.now();
     let response: OutboundResponse | null = null;
     let error: RequestFailed | null = null;
     try {
-      response = await this.#followed(outbound);
+      response = await this.#followed(outbound, signal);
     } catch (problem) {
-      error = this.#failureOf(problem);
+      error = failureOf(signal.aborted ? signal.reason : problem);
     }
     return { response, error, ms: performance.now() - start };
   }
 
-  async #followed(first: OutboundRequest): Promise<OutboundResponse> {
+  async #followed(first: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
     const { maxRedirects } = this.prepared;
     let outbound = first;
     for (let redirects = 0; ; redirects++) {
-      const response = await this.#ask(outbound);
+      const response = await this.#ask(outbound, signal);
       const location = firstValue(response.headers, 'location');
       if (maxRedirects === 0 || !REDIRECTS.has(response.status) || location === undefined) {
-        const body = await decodedBody(response.body, response.headers, MAX_RESPONSE);
-        // Until the response to the client ends, later rules may read it.
-        if (this.request.calls?.keep(body.length) === false)
-          throw tooMany('what requests of policies were answered takes too much memory');
+        const time = this.context.timeFor(this.request);
+        const body = await decodedBody(response.body, response.headers, MAX_RESPONSE, this.#held, time);
         return { ...response, body };
       }
       if (redirects === maxRedirects) {
         throw new RequestFailed(TOO_MANY_REDIRECTS, `the server redirected more than ${maxRedirects} times`);
       }
       outbound = redirected(outbound, response.status, location);
+      this.#held.release();
     }
   }
 
-  async #ask(outbound: OutboundRequest): Promise<OutboundResponse> {
+  async #ask(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
     const { calls } = this.request;
     if (calls) calls.left -= 1;
-    const response = calls && calls.left < 0 ? null : await this.#send(outbound);
+    const response = calls && calls.left < 0 ? null : await this.#send(outbound, signal);
     // The policy of an internal endpoint may have had too many, too.
     if (response !== null && (!calls || calls.left >= 0)) return response;
     throw tooMany('policies have made too many requests for one request of a client');
   }
 
-  #send(outbound: OutboundRequest): Promise<OutboundResponse> {
+  #send(outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
     const { ports } = this.context;
     const { calls, connection } = this.request;
+    const time = this.context.timeFor(this.request);
     if (isInternal(outbound.url)) {
       if (!calls) throw new RequestFailed(FAILED, 'there are no internal endpoints');
-      ports.processorTime.spend(INTERNAL_MS);
-      return calls.ask(outbound, this.#signal);
+      time.spend(INTERNAL_MS);
+      return calls.ask(outbound, signal);
     }
-    ports.processorTime.spend(PUBLIC_MS);
+    time.spend(PUBLIC_MS);
     const headers = [...outbound.headers, 'x-forwarded-for', connection.clientIp];
-    return ports.request({ ...outbound, headers }, this.#signal);
-  }
-
-  #failureOf(problem: unknown): RequestFailed {
-    if (problem instanceof RequestFailed) return problem;
-    if (this.#signal.aborted) {
-      return new RequestFailed(TIMED_OUT, `no response within ${this.prepared.timeoutMs / 1000} s`);
-    }
-    if (problem instanceof PolicyFailure) return new RequestFailed(problem.code, problem.message);
-    const code = problem instanceof ResponseTooLong ? TOO_LONG : FAILED;
-    return new RequestFailed(code, messageOf(problem), { cause: problem });
+    return ports.request({ ...outbound, headers }, signal, time);
   }
 
   #wantsRetry(outbound: OutboundRequest, { response, error }: Attempt): boolean {
@@ -314,6 +341,9 @@ class HttpRequestRun {
       // For example because there is no response, like a rule that does not match then.
       if (problem instanceof ExpressionError) return false;
       throw problem;
+    } finally {
+      // What was parsed of the request must not wait with it.
+      scope.changed();
     }
   }
 
@@ -331,6 +361,15 @@ class HttpRequestRun {
       error: error === null ? NO_ERROR : { code: error.code, message: error.message },
     });
   }
+}
+
+function failureOf(problem: unknown): RequestFailed {
+  if (problem instanceof RequestFailed) return problem;
+  if (problem instanceof NoRoom) return tooMany('what requests of policies were answered takes too much memory');
+  if (problem instanceof PolicyFailure) return new RequestFailed(problem.code, problem.message);
+  if (problem instanceof Unreachable) return new RequestFailed(FAILED, UNREACHABLE, { cause: problem });
+  const code = problem instanceof ResponseTooLong ? TOO_LONG : FAILED;
+  return new RequestFailed(code, messageOf(problem), { cause: problem });
 }
 
 function tooMany(problem: string): RequestFailed {
@@ -368,6 +407,5 @@ function redirected(outbound: OutboundRequest, status: number, location: string)
     if (becomesGet && /^content-/i.test(name)) continue;
     headers.push(name, valueAt(outbound.headers, at));
   }
-  const { method, body, maxBytes } = outbound;
-  return becomesGet ? { method: 'GET', url, headers, body: null, maxBytes } : { method, url, headers, body, maxBytes };
+  return becomesGet ? { ...outbound, method: 'GET', url, headers, body: null } : { ...outbound, url, headers };
 }

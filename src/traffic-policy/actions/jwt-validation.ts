@@ -1,18 +1,13 @@
-import {
-  decodeProtectedHeader,
-  errors,
-  type JWTPayload,
-  type JWTVerifyGetKey,
-  type JWTVerifyOptions,
-  jwtVerify,
-} from 'jose';
+import { decodeProtectedHeader, errors, type JWTPayload, type JWTVerifyOptions } from 'jose';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
 import { findToken, type TokenPlace, TokenRefused } from '../action-parts/token-finder.ts';
+import { verifyToken } from '../action-parts/token-signature.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
-import { KeySets } from '../state/key-sets.ts';
+import { type KeySet, KeySets } from '../state/key-sets.ts';
+import type { ProcessorTime } from '../state/processor-time.ts';
 import { type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { NO_ERROR } from './restrict-ips.ts';
@@ -59,9 +54,6 @@ const JwtValidationConfig = z.strictObject({
     ),
   }),
 });
-
-/** Milliseconds that checking a signature takes, mostly outside the event loop. */
-const SIGNATURE_MS = 0.2;
 
 interface TokenRules {
   readonly places: readonly TokenPlace[];
@@ -119,8 +111,9 @@ class TokenVerifier {
 
   async verify(request: PolicyRequest, place: TokenPlace): Promise<object> {
     const scope = this.context.scopeOf(request);
-    const { token, property } = await findToken(request, place, scope, this.context.ports.processorTime);
-    const payload = await this.#payloadOf(token, place, scope);
+    const time = this.context.timeFor(request);
+    const { token, property } = await findToken(request, place, scope, time);
+    const payload = await this.#payloadOf(token, place, scope, time);
     return {
       header: decodeProtectedHeader(token),
       payload,
@@ -131,7 +124,7 @@ class TokenVerifier {
     };
   }
 
-  async #payloadOf(token: string, place: TokenPlace, scope: PolicyScope): Promise<JWTPayload> {
+  async #payloadOf(token: string, place: TokenPlace, scope: PolicyScope, time: ProcessorTime): Promise<JWTPayload> {
     const { issuers, audiences, algorithms } = this.rules;
     const options: JWTVerifyOptions = {
       issuer: issuers.map((template) => template.text(scope)),
@@ -143,70 +136,49 @@ class TokenVerifier {
     // An access token declares its type (RFC 9068, section 4).
     if (place.type === 'at+jwt' || place.type === 'it+jwt') options.typ = place.type;
     const urls = this.rules.keySetUrls.map((template) => template.text(scope));
+    const tried = new Set<KeySet>();
+    // What was parsed of the request must not wait with it.
+    scope.changed();
     for (const stale of [false, true]) {
       for (const url of urls) {
-        const payload = await this.#tryKeySet(token, url, stale, options);
+        const payload = await this.#tryKeySet(token, url, stale, options, { tried, time });
         if (payload !== null) return payload;
       }
     }
     throw new TokenRefused('ERR_NGROK_3403', 'The token is signed with an unknown key.');
   }
 
-  /** @returns null when the set has no key for the token */
-  async #tryKeySet(token: string, url: string, stale: boolean, options: JWTVerifyOptions): Promise<JWTPayload | null> {
+  /** @returns null when the set has no key for the token, or was tried before */
+  async #tryKeySet(
+    token: string,
+    url: string,
+    stale: boolean,
+    options: JWTVerifyOptions,
+    { tried, time }: { tried: Set<KeySet>; time: ProcessorTime },
+  ): Promise<JWTPayload | null> {
     const { ports } = this.context;
-    const unusable = (problem: string, error: unknown): null => {
-      this.context.trouble('ERR_NGROK_3403', `${problem} ${url}: ${messageOf(error)}`);
+    const unusable = (problem: string): null => {
+      this.context.trouble('ERR_NGROK_3403', problem);
       return null;
     };
-    let keys: JWTVerifyGetKey;
+    let keys: KeySet;
     try {
-      keys = await this.keySets.get(url, ports.fetch, ports.clock.now(), stale);
+      keys = await this.keySets.get(url, { fetch: ports.fetch, time }, ports.clock.now(), stale);
     } catch (error) {
-      return unusable('cannot fetch', error);
+      return unusable(`cannot fetch ${url}: ${messageOf(error)}`);
     }
+    if (tried.has(keys)) return null;
+    tried.add(keys);
     try {
-      return await verifyWith(keys, token, options, () => ports.processorTime.spend(SIGNATURE_MS));
+      return await verifyToken(token, keys.keyFor, options, time);
     } catch (error) {
-      if (error instanceof errors.JWKSNoMatchingKey) return null;
+      if (error instanceof errors.JWKSNoMatchingKey) {
+        return keys.unusual === null ? null : unusable(`keys of ${url} are ignored: ${keys.unusual}`);
+      }
       if (error instanceof errors.JOSEError) throw refusedFor(error);
-      return unusable('cannot use a key of', error);
+      return unusable(`cannot use a key of ${url}: ${messageOf(error)}`);
     }
   }
-}
-
-async function verifyWith(
-  keys: JWTVerifyGetKey,
-  token: string,
-  options: JWTVerifyOptions,
-  onVerify: () => void,
-): Promise<JWTPayload> {
-  onVerify();
-  try {
-    return (await jwtVerify(token, keys, options)).payload;
-  } catch (error) {
-    if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
-    return verifyWithAny(error, token, options, onVerify);
-  }
-}
-
-/** The token names no key, and several fit. Those that cannot be used, such as short RSA keys, are skipped. */
-async function verifyWithAny(
-  keys: InstanceType<typeof errors.JWKSMultipleMatchingKeys>,
-  token: string,
-  options: JWTVerifyOptions,
-  onVerify: () => void,
-): Promise<JWTPayload> {
-  for await (const key of keys) {
-    onVerify();
-    try {
-      return (await jwtVerify(token, key, options)).payload;
-    } catch (error) {
-      const isAnothers = error instanceof errors.JWSSignatureVerificationFailed;
-      if (error instanceof errors.JOSEError && !isAnothers) throw error;
-    }
-  }
-  throw new errors.JWKSNoMatchingKey();
 }
 
 function refusedFor(error: InstanceType<typeof errors.JOSEError>): TokenRefused {

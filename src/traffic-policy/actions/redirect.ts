@@ -32,7 +32,7 @@ export function redirect(config: unknown, context: ActionContext): PreparedActio
       const location = after === null ? before : absolute(after.url, before);
       context.record(request, 'redirect', { matches: after?.matches ?? [], url: location, error: NO_ERROR });
       if (isSame(location, before)) return undefined;
-      const all = [...headers.flat(scope), 'location', location];
+      const all = [...headers.lasting(scope), 'location', location];
       return { kind: 'answer', status, headers: all, body: EMPTY, refused: false };
     },
   };

@@ -1,8 +1,7 @@
-import { type CelInput, isCelList, isCelMap } from '@bufbuild/cel';
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { PolicyFailure, refusal } from '../policy-errors.ts';
+import { refusal } from '../policy-errors.ts';
 import type { Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 
@@ -34,31 +33,8 @@ export function setVars(config: unknown, context: ActionContext): PreparedAction
   });
   const run = (subject: Subject) => {
     const scope = context.scopeOf(subject);
-    for (const { name, valueIn } of assignments) {
-      const value = valueIn(scope);
-      requireModest(name, value);
-      scope.setVariable(name, value);
-    }
+    for (const { name, valueIn } of assignments) scope.setVariable(name, valueIn(scope));
     return undefined;
   };
   return { ends: false, on_tcp_connect: () => run, on_http_request: () => run, on_http_response: () => run };
-}
-
-/** Without a limit, variables made of variables could grow without bound. */
-const MAX_SIZE = 128 * 1024;
-
-function requireModest(name: string, value: CelInput): void {
-  if (measure(value, MAX_SIZE) < 0) throw new PolicyFailure('ERR_NGROK_2249', `vars.${name} is too large`);
-}
-
-/** @returns the room that remains after the value; below 0 when it does not fit */
-function measure(value: CelInput, room: number): number {
-  if (typeof value === 'string' || value instanceof Uint8Array) return room - value.length - 8;
-  let left = room - 8;
-  if (isCelList(value)) {
-    for (const element of value) if (left >= 0) left = measure(element, left);
-  } else if (isCelMap(value)) {
-    for (const [key, member] of value) if (left >= 0) left = measure(member, left - String(key).length);
-  }
-  return left;
 }

@@ -40,7 +40,7 @@ export function sseFindReplace(config: unknown, context: ActionContext): Prepare
       const name = field(scope);
       const before = message[name];
       if (before === null) continue;
-      const { text, matches: found } = await context.ports.replaceIn(before, [replacement(scope)]);
+      const { text, matches: found } = await context.ports.replaceIn(before, [replacement(scope)], request);
       message[name] = text;
       for (const each of found) matches.push({ ...each, replacement_index });
     }

@@ -1,5 +1,6 @@
-import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { z } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import { MAX_AUTHORITIES, readCertificates, readPrivateKey } from '../../lib/network/usual-keys.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-errors.ts';
@@ -62,42 +63,39 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   };
 }
 
-/** Checks certificates that are known now: with an invalid one no handshake could succeed. */
+/** Checks certificates and keys that are known now: with an invalid one no handshake could succeed. The edge checks others. */
 function checkPem(
   certificate: Template | null,
   privateKey: Template | null,
   authorities: readonly Template[],
   ports: Pick<PolicyPorts, 'hasCertificateAuthority'>,
 ): void {
-  const leaf = certificateIn(certificate?.constant, 'config.server_certificate');
-  const key = privateKey?.constant;
-  if (leaf && typeof key === 'string' && !isKeyOf(leaf, key)) {
+  const [cert, key] = [certificate?.constant ?? null, privateKey?.constant ?? null];
+  if (cert !== null) check('config.server_certificate', () => readCertificates(cert));
+  if (key !== null) check('config.server_private_key', () => readPrivateKey(key));
+  if (cert !== null && key !== null && !areOnePair(cert, key)) {
     throw refusal('ERR_NGROK_2204', 'is not the key of server_certificate', 'config.server_private_key');
   }
   for (const [at, { constant }] of authorities.entries()) {
     const field = `config.mutual_tls_certificate_authorities[${at}]`;
-    if (!constant?.startsWith('ca_')) certificateIn(constant, field);
+    if (constant === null) continue;
+    if (!constant.startsWith('ca_')) check(field, () => readCertificates(constant, MAX_AUTHORITIES));
     else if (!ports.hasCertificateAuthority(constant)) {
       throw refusal('ERR_NGROK_2204', `no certificate authority has the id ${constant}`, field);
     }
   }
 }
 
-function certificateIn(pem: string | null | undefined, field: string): X509Certificate | null {
-  if (typeof pem !== 'string') return null;
+function check(field: string, read: () => unknown): void {
   try {
-    return new X509Certificate(pem);
-  } catch {
-    throw refusal('ERR_NGROK_2204', 'is not a certificate in PEM', field);
+    read();
+  } catch (error) {
+    throw refusal('ERR_NGROK_2204', messageOf(error), field);
   }
 }
 
-function isKeyOf(certificate: X509Certificate, pem: string): boolean {
-  try {
-    return certificate.checkPrivateKey(createPrivateKey(pem));
-  } catch {
-    return false; // The cause is dropped: it could quote the key.
-  }
+function areOnePair(certificate: string, privateKey: string): boolean {
+  return readCertificates(certificate)[0]?.checkPrivateKey(readPrivateKey(privateKey)) === true;
 }
 
 function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): void {

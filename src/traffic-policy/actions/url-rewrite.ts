@@ -2,6 +2,7 @@ import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { UrlReplacement } from '../action-parts/find-replace.ts';
 import { parseConfig } from '../action-problems.ts';
+import { bytesOfText } from '../kept-values.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
@@ -26,6 +27,7 @@ export function urlRewrite(config: unknown, context: ActionContext): PreparedAct
       });
       if (after === null || after.url === before) return undefined;
       const { authority, target } = partsOf(after.url);
+      scope.hold(bytesOfText(after.url), 'response');
       request.target = target;
       if (authority !== null && authority !== partsOf(before).authority) replaceHost(request.headers, authority);
       scope.changed();

@@ -5,6 +5,7 @@ import { refusal } from '../policy-errors.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
 import { requestUrl } from '../scope/http-variables.ts';
+import { SigningKeys } from '../state/signing-keys.ts';
 import { type PolicyAnswer, type PolicyError, type PreparedAction, policyError } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { verifierOf, whyUnsupported } from '../webhooks/providers.ts';
@@ -27,10 +28,11 @@ export function verifyWebhook(config: unknown, context: ActionContext): Prepared
   if (!verify) throw refusal('ERR_NGROK_2222', whyUnsupported(provider), 'config.provider');
   if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
   const secret = context.template(text ?? '', 'config.secret');
+  const signingKeys = context.ports.state.keep(SigningKeys, [], () => new SigningKeys());
   return {
     ends: false,
     on_http_request: () => async (request) => {
-      const verdict = await verdictOn(request, verify, secret, context);
+      const verdict = await verdictOn(request, verify, { secret, signingKeys }, context);
       const problem = typeof verdict === 'string' ? verdict : null;
       const error = problem === null ? NO_ERROR : { code: CODE, message: problem };
       context.record(request, 'verify_webhook', { verified: problem === null, error });
@@ -57,13 +59,14 @@ function refused(problem: string, provider: string): PolicyError | PolicyAnswer 
 async function verdictOn(
   request: PolicyRequest,
   verify: Verify,
-  secret: Template,
+  { secret, signingKeys }: { secret: Template; signingKeys: SigningKeys },
   context: ActionContext,
 ): Promise<WebhookVerdict> {
   const scope = context.scopeOf(request);
   const body = await request.readBody(MAX_BODY);
   if (body === null) return 'the body is too long';
-  const { processorTime } = context.ports;
+  const { ports } = context;
+  const time = context.timeFor(request);
   const webhook = (): Webhook => ({
     method: request.method,
     url: requestUrl(scope),
@@ -72,9 +75,12 @@ async function verdictOn(
     secret: secret.text(scope),
     nowMs: scope.now(),
     header: (name) => firstValue(request.headers, name) ?? '',
-    fetch: context.ports.fetch,
+    signingKey: (url) => {
+      const { clientIp } = request.connection;
+      return signingKeys.get(url, { source: { fetch: ports.fetch, time }, clientIp, nowMs: ports.clock.now() });
+    },
     note: (problem) => context.trouble(CODE, problem),
-    measured: (work) => processorTime.run(work),
+    measured: (work) => time.run(work),
   });
-  return processorTime.run(() => verify(webhook()));
+  return time.run(() => verify(webhook()));
 }

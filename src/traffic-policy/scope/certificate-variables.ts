@@ -1,16 +1,13 @@
 import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
-import type * as X509 from '@peculiar/x509';
+import type * as X509 from '../../lib/x509-library.ts';
 
-/** Parses certificates. Loaded on demand: it takes 12 MiB of memory, and few policies need it. */
+/** Loaded on demand: few policies need it. */
 let library: typeof X509 | null = null;
 
 /** Wait for it before the first call of {@link certificateVariables}. */
 export async function loadCertificateLibrary(): Promise<void> {
-  if (library) return;
-  // Must be loaded before @peculiar/x509, whose dependencies need it.
-  await import('reflect-metadata');
-  library = await import('@peculiar/x509');
+  library ??= await import('../../lib/x509-library.ts');
 }
 
 function x509(): typeof X509 {

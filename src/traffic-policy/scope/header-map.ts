@@ -3,18 +3,18 @@ import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 import { headerText } from '../header-text.ts';
 
 /** Headers by lower-case name. The library makes a list of its own of an array that is read. */
-class HeaderMap extends Map<string, string[]> {
-  override get(name: unknown): string[] | undefined {
-    return typeof name === 'string' ? super.get(name.toLowerCase()) : undefined;
+export class HeaderMap<Name, Value> extends Map<Name, Value> {
+  override get(name: unknown): Value | undefined {
+    return typeof name === 'string' ? super.get(name.toLowerCase() as Name) : undefined;
   }
 
   override has(name: unknown): boolean {
-    return typeof name === 'string' && super.has(name.toLowerCase());
+    return typeof name === 'string' && super.has(name.toLowerCase() as Name);
   }
 }
 
 export function headerMap(flat: readonly string[]): CelMap {
-  const map = new HeaderMap();
+  const map = new HeaderMap<string, string[]>();
   for (let at = 0; at < flat.length; at += 2) {
     const name = nameAt(flat, at).toLowerCase();
     const known = map.get(name);
@@ -23,6 +23,15 @@ export function headerMap(flat: readonly string[]): CelMap {
     else map.set(name, [value]);
   }
   return celMap(map);
+}
+
+/** Whether a map finds names in any case, as that of headers does. */
+export function ignoresCase(map: CelMap): boolean {
+  for (const name of map.keys()) {
+    const upper = String(name).toUpperCase();
+    if (upper !== name) return map.has(upper) && ![...map.keys()].includes(upper);
+  }
+  return false;
 }
 
 export function firstValue(flat: readonly string[], wanted: string): string | undefined {

@@ -4,6 +4,8 @@ import { DurationSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
 import { trimSpace } from '../../lib/http/header-fields.ts';
 import { Budget } from '../cel/budget.ts';
 import { celOf } from '../cel/values.ts';
+import { KeptValues } from '../kept-values.ts';
+import { PolicyFailure } from '../policy-errors.ts';
 import type {
   PolicyConnection,
   PolicyEndpoint,
@@ -11,11 +13,13 @@ import type {
   PolicyResponse,
   PolicyScope,
   PolicyTls,
+  Until,
 } from '../policy-subjects.ts';
 import type { PolicyPorts } from '../ports.ts';
 import { certificateVariables } from './certificate-variables.ts';
 import { addressVariables, UNKNOWN_ADDRESS } from './connection-variables.ts';
 import { allValues, headerMap } from './header-map.ts';
+import { HeldMemory } from './held-memory.ts';
 import { variablesOf } from './policy-variables.ts';
 import { decodedPath, pathOf, queryOf, queryParameters } from './url-parts.ts';
 import { parseUserAgent, type UserAgent } from './user-agent.ts';
@@ -37,6 +41,12 @@ const CERTIFICATE_COST = 20;
 /** The cost of looking an address up in all databases. */
 const ADDRESS_COST = 2000;
 
+/** Bytes of memory of all variables of a phase, and of all results. */
+const MAX_VARIABLES = 128 * 1024;
+const MAX_RESULTS = 1024 * 1024;
+/** Bytes of the results of on_tcp_connect, which last as long as a connection: those are limited by number. */
+const MAX_OF_CONNECTION = 8192;
+
 type Certificate = Record<string, CelInput> | null;
 
 /** Parsed once per connection: it takes about a millisecond. Null for a side that presented none. */
@@ -47,9 +57,11 @@ export class SubjectScope implements PolicyScope {
   readonly createdAt: number;
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget: Budget;
-  #vars: Map<string, CelInput> | null = null;
+  #vars: KeptValues | null = null;
   /** Null as long as no action of this subject has recorded one: what the connection's own phase recorded is valid. */
-  #results: Map<string, CelInput> | null = null;
+  #results: KeptValues | null = null;
+  #memory: HeldMemory | null = null;
+  #isRunning = false;
   #derived: Derived = {};
   #addresses: { client?: Readonly<Record<string, CelInput>>; server?: Readonly<Record<string, CelInput>> } | null =
     null;
@@ -69,7 +81,23 @@ export class SubjectScope implements PolicyScope {
     this.response = response;
     this.#vars = null;
     this.#derived = {};
+    this.#isRunning = true;
+    this.#memory?.begin();
     this.budget.renew();
+  }
+
+  end(isOver: boolean): void {
+    this.#derived = {};
+    this.#isRunning = false;
+    if (isOver) this.#vars = null;
+    this.#memory?.end(isOver);
+  }
+
+  hold(bytes: number, until: Until): void {
+    // The connection's own phase never waits.
+    if (this.request === null) return;
+    this.#memory ??= new HeldMemory(this.ports.valueMemory, this.request, this.#isRunning);
+    this.#memory.hold(bytes, until);
   }
 
   changed(): void {
@@ -89,27 +117,35 @@ export class SubjectScope implements PolicyScope {
   }
 
   setVariable(name: string, value: CelInput): void {
-    this.#vars ??= new Map();
-    this.#vars.set(name, value);
+    this.#vars ??= new KeptValues();
+    const more = this.#vars.set(name, value, MAX_VARIABLES);
+    if (more === null) throw new PolicyFailure('ERR_NGROK_2249', `vars.${name} is too large`);
+    this.hold(more, 'phase');
   }
 
   setResult(action: string, result: object): void {
-    this.#results ??= new Map(this.connection.results);
-    this.#results.set(action, celOf(result));
+    this.#results ??= new KeptValues(this.connection.results);
+    const more = this.#results.set(action, celOf(result), this.request === null ? MAX_OF_CONNECTION : MAX_RESULTS);
+    if (more === null) throw new PolicyFailure('ERR_NGROK_2300', `actions.ngrok.${action} is too large`);
+    this.hold(more, 'response');
     // Every request on the connection reads the results of the connection's own phase.
-    if (this.request === null) this.connection.results = this.#results;
+    if (this.request === null) this.connection.results = this.#results.values;
   }
 
   result(action: string): CelInput | undefined {
-    return (this.#results ?? this.connection.results)?.get(action);
+    return this.#resultValues?.get(action);
   }
 
   get vars(): CelMap {
-    return celMap(this.#vars ?? new Map());
+    return celMap(this.#vars?.values ?? new Map());
   }
 
   get actions(): CelMap {
-    return celMap(new Map([['ngrok', celMap(this.#results ?? this.connection.results ?? new Map())]]));
+    return celMap(new Map([['ngrok', celMap(this.#resultValues ?? new Map())]]));
+  }
+
+  get #resultValues(): ReadonlyMap<string, CelInput> | undefined {
+    return this.#results?.values ?? this.connection.results;
   }
 
   get requestHeaders(): CelMap {

@@ -66,14 +66,21 @@ export interface Attempt {
   readonly startedAt: number;
 }
 
+/** Whose browser an exchange with a provider is for. */
+export interface ExchangeClient {
+  readonly clientIp: string;
+  /** Aborts when it leaves, with which the exchange ends; left out: it goes on. */
+  readonly clientLeft?: AbortSignal | undefined;
+}
+
 /** The requests of one client to its provider. All throw {@link SignInFailed}. */
 export interface IdentityProvider {
   /** The URL at which people sign in. */
   authorizationUrl(parameters: Readonly<Record<string, string>>): string | Promise<string>;
   /** @param callback the URL to which the browser has returned */
-  redeem(callback: URL, attempt: Attempt): Promise<SignedIn>;
+  redeem(callback: URL, attempt: Attempt, client: ExchangeClient): Promise<SignedIn>;
   /** Asks who somebody is now. */
-  renew(person: SignedIn): Promise<SignedIn>;
+  renew(person: SignedIn, client: ExchangeClient): Promise<SignedIn>;
 }
 
 /** The people of the gateway, which is their provider. */

@@ -7,6 +7,9 @@ export interface ProviderPreset {
   readonly scopes: readonly string[];
 }
 
+/** The issuer of Google's accounts. */
+export const GOOGLE = 'https://accounts.google.com';
+
 const OPEN_ID = ['openid', 'profile', 'email'];
 
 /** The providers that ngrok names. Each needs a client of the policy's author. */
@@ -55,7 +58,7 @@ export const PROVIDER_PRESETS = {
     },
   },
   gitlab: { scopes: OPEN_ID, place: { issuer: 'https://gitlab.com', person: personOf } },
-  google: { scopes: OPEN_ID, place: { issuer: 'https://accounts.google.com', person: personOf } },
+  google: { scopes: OPEN_ID, place: { issuer: GOOGLE, person: personOf } },
   linkedin: {
     scopes: OPEN_ID,
     place: {
@@ -100,7 +103,9 @@ export const PROVIDER_PRESETS = {
   },
 } as const satisfies Readonly<Record<string, ProviderPreset>>;
 
-const text = z.string().default('');
+/** Providers send null for what they do not have, and Entra ID lists where a text belongs: as if it was not there. */
+const optionalText = z.string().optional().catch(undefined);
+const text = optionalText.transform((value = '') => value);
 
 const GitHubUser = z.looseObject({ id: z.int(), login: z.string(), name: z.string().nullish() });
 const GitHubEmails = z.array(z.looseObject({ email: z.string(), primary: z.boolean(), verified: z.boolean() }));
@@ -114,12 +119,15 @@ function userOf(user: unknown, subject: string): Person {
   return { subject: z.string().parse(rest[subject]), email, name };
 }
 
+/** How providers say that they have verified an email, in lower case. */
+const VERIFIED: ReadonlySet<unknown> = new Set([true, 'true', 1, '1']);
+
 const Claims = z.looseObject({
   sub: z.string(),
-  email: z.string().optional(),
-  email_verified: z.union([z.boolean(), z.string()]).optional(),
-  name: z.string().optional(),
-  preferred_username: z.string().optional(),
+  email: text,
+  email_verified: z.unknown().optional(),
+  name: optionalText,
+  preferred_username: text,
 });
 
 /**
@@ -127,16 +135,7 @@ const Claims = z.looseObject({
  * could claim it, and policies decide by it.
  */
 export function personOf(claims: unknown): Person {
-  const {
-    sub,
-    email = '',
-    email_verified: isVerified = true,
-    name,
-    preferred_username: username,
-  } = Claims.parse(claims);
-  return {
-    subject: sub,
-    email: isVerified === true || isVerified === 'true' ? email : '',
-    name: name ?? username ?? '',
-  };
+  const { sub, email, email_verified: said, name, preferred_username: username } = Claims.parse(claims);
+  const isVerified = VERIFIED.has((typeof said === 'string' ? said.toLowerCase() : said) ?? true);
+  return { subject: sub, email: isVerified ? email : '', name: name ?? username };
 }

@@ -2,11 +2,15 @@ import { nameAt, trimSpace, valueAt } from '../../lib/http/header-fields.ts';
 
 /** What all cookies of the sign-in have in their names, after the prefix that browsers enforce. */
 const MARK = 'ngrok-sign-in-';
-/** What the names of the cookies of share links begin with; the identifier of the link follows. */
-export const SHARE_MARK = 'ngrok-share-';
+const SHARE_MARK = 'ngrok-share-';
 /** Accepted from this host only, over HTTPS: neither a neighbour below the same site nor a page without TLS can set it. */
-export const HOST = '__Host-';
+const HOST = '__Host-';
 const SECURE = '__Secure-';
+/** What the names of the cookies of share links begin with; the identifier of the link follows. */
+export const SHARE = HOST + SHARE_MARK;
+const OWN = [HOST + MARK, SECURE + MARK, SHARE];
+/** Anywhere in the name: browsers and upstreams may take what is around it for white space. */
+const SETS_OWN = /^[^;]*__(?:Host|Secure)-ngrok-(?:sign-in|share)-/;
 
 /** Browsers keep at least 4,096 bytes of a cookie with its name and attributes (RFC 6265, section 6.1). */
 const MAX_PART = 3_500;
@@ -14,8 +18,10 @@ const MAX_PART = 3_500;
 const MAX_PARTS = 6;
 /** Sign-ins of one browser that have begun, for example in several tabs. */
 const MAX_ATTEMPTS = 10;
-/** Share links of a browser that are looked at for a request; clients can send any number. */
-export const MAX_SHARE_COOKIES = 20;
+/** Bytes of what browsers send of them: the headers of a request have 64 KiB. */
+const MAX_ATTEMPTS_BYTES = 16_384;
+/** Share links of a browser that are looked at for a request. */
+const MAX_SHARE_COOKIES = 20;
 
 /** The names of the cookies of one policy at one site: another policy's have other names. */
 export interface CookieNames {
@@ -33,25 +39,25 @@ export function cookieNames(tag: string, domain: string | null): CookieNames {
 
 export type Cookies = ReadonlyMap<string, string>;
 
-const NO_COOKIES: Cookies = new Map();
+export const NO_COOKIES: Cookies = new Map();
 
 /**
- * Takes the sign-in's cookies out of the headers of a request: upstreams could use them at other endpoints, and may not have
- * room for them.
+ * Takes the cookies of sign-ins and share links out of the headers of a request: a name may have another owner by now, who
+ * could use them when the first one is back. Upstreams may not have room for them, either.
  *
  * @param headers flat name, value list; changes in place
- * @param mark what their names begin with, after the prefix that browsers enforce
  */
-export function takeCookies(headers: string[], mark = MARK): Cookies {
+export function takeOwnCookies(headers: string[]): Cookies {
   let taken: Map<string, string> | null = null;
   for (let at = headers.length - 2; at >= 0; at -= 2) {
+    if (!isNamed(headers, at, 'cookie')) continue;
     const value = valueAt(headers, at);
-    if (nameAt(headers, at).toLowerCase() !== 'cookie' || !value.includes(mark)) continue;
+    if (!value.includes('-ngrok-s')) continue;
     taken ??= new Map();
     const rest: string[] = [];
     for (const part of value.split(';')) {
       const pair = trimSpace(part);
-      if (!pair.startsWith(HOST + mark) && !pair.startsWith(SECURE + mark)) {
+      if (!OWN.some((own) => pair.startsWith(own))) {
         rest.push(pair);
         continue;
       }
@@ -62,6 +68,17 @@ export function takeCookies(headers: string[], mark = MARK): Cookies {
     else headers[at + 1] = rest.join('; ');
   }
   return taken ?? NO_COOKIES;
+}
+
+/** Whether a Set-Cookie header sets or deletes a cookie of a sign-in or share link. */
+export function setsOwnCookie(value: string): boolean {
+  return value.includes('-ngrok-s') && SETS_OWN.test(value);
+}
+
+/** Compares lengths first: hardly any name has to be copied in lower case. */
+function isNamed(headers: readonly string[], at: number, lower: string): boolean {
+  const name = nameAt(headers, at);
+  return name.length === lower.length && name.toLowerCase() === lower;
 }
 
 /** @returns the sealed session; null without one */
@@ -111,17 +128,27 @@ export function keepAttempt(
   { attempt }: CookieNames,
 ): string[] {
   const begun = [...cookies.keys()].filter((name) => name.startsWith(attempt)).sort();
+  let bytes = sealed.length;
+  const newestSurplus = begun.findLastIndex((name, at) => {
+    bytes += cookies.get(name)?.length ?? 0;
+    return begun.length - at >= MAX_ATTEMPTS || bytes > MAX_ATTEMPTS_BYTES;
+  });
   // No more than browsers can have: a client can send thousands, each of which would make the response longer.
-  const surplus = begun.slice(0, Math.min(MAX_ATTEMPTS, Math.max(0, begun.length + 1 - MAX_ATTEMPTS)));
+  const surplus = begun.slice(0, Math.min(MAX_ATTEMPTS, newestSurplus + 1));
   return [
     ...surplus.flatMap((name) => setCookie(name, '', 0, null)),
     ...setCookie(attempt + id, sealed, seconds, null),
   ];
 }
 
-/** Headers that make the browser forget the share links that it has opened; it cannot have more than some of them. */
-export function forgetShareLinks(links: Cookies): string[] {
-  return [...links.keys()].slice(0, MAX_SHARE_COOKIES).flatMap((name) => setCookie(name, '', 0, null));
+/** Headers that make the browser forget the share links that it has opened. */
+export function forgetShareLinks(cookies: Cookies): string[] {
+  return shareCookies(cookies).flatMap(([name]) => setCookie(name, '', 0, null));
+}
+
+/** The cookies of share links: as many as browsers can have, of any number that clients send. */
+export function shareCookies(cookies: Cookies): [name: string, value: string][] {
+  return [...cookies].filter(([name]) => name.startsWith(SHARE)).slice(0, MAX_SHARE_COOKIES);
 }
 
 export function forgetAttempt(id: string, { attempt }: CookieNames): string[] {

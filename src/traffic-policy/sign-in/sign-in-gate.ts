@@ -3,23 +3,28 @@ import { messageOf } from '../../lib/errors.ts';
 import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { ActionContext } from '../action-context.ts';
-import type { PolicyRequest } from '../policy-subjects.ts';
+import type { NotAdmitted, PolicyRequest } from '../policy-subjects.ts';
 import { SEALING_MS } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { pathOf } from '../scope/url-parts.ts';
-import { type PolicyAnswer, type PolicyError, policyError, type RequestOutcome, type RequestResult } from '../steps.ts';
+import {
+  notAdmittedError,
+  type PolicyAnswer,
+  type PolicyError,
+  policyError,
+  type RequestOutcome,
+  type RequestResult,
+} from '../steps.ts';
 import { type Attempt, type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { GOOGLE } from './provider-presets.ts';
 import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
-  type Cookies,
   forgetAttempt,
   forgetSessionCookie,
   forgetShareLinks,
   keepAttempt,
   keepSessionCookie,
-  SHARE_MARK,
   sessionCookieIn,
-  takeCookies,
 } from './sign-in-cookies.ts';
 import {
   resultOf,
@@ -39,10 +44,14 @@ const CALLBACK = '/ngrok/oidc/callback';
 
 /** Milliseconds in which people have to sign in at the provider. */
 const ATTEMPT_MS = 15 * 60_000;
-/** Longer paths are not returned to: each attempt's is in a cookie. */
-const MAX_TARGET = 1024;
+/** A name of an attempt, and 256 bits: see {@link randomText}. */
+const STATE = /^([0-9a-z]{9,20})\.[\w-]{43}$/;
+/** Characters of a path and query that people return to: each attempt's is in a cookie, which browsers limit to 4,096 bytes. */
+const MAX_TARGET = 2_048;
 /** Milliseconds of processor time for an exchange with a provider, which is hardly measurable: TLS, documents, signatures. */
 const EXCHANGE_MS = 5;
+/** Instead of a target. */
+const TOO_LONG = '';
 const NO_STORE = ['cache-control', 'no-store'];
 const NO_BODY = Buffer.alloc(0);
 const NO_TOKENS = { identity: '', access: '', refresh: '' };
@@ -71,11 +80,9 @@ const NEEDS_SIGN_IN: PolicyError = {
   link: { href: '/', text: 'Sign in' },
 };
 
-/** A request with what was taken from it. */
 interface GatedRequest {
   readonly request: PolicyRequest;
   readonly site: SignInSite;
-  readonly cookies: Cookies;
 }
 
 /** Lets signed-in people through and sends others to sign in at the provider. */
@@ -96,58 +103,64 @@ export class SignInGate {
     if (request.connection.tls === null) return NEEDS_HTTPS;
     if (this.options.allowsPreflight && isPreflight(request)) return undefined;
     const gated = this.#begun(request);
-    const answer = request.target.startsWith(PATHS) ? this.#atOwnPath(gated) : undefined;
+    const answer = request.clientTarget.startsWith(PATHS) ? this.#atOwnPath(gated) : undefined;
     if (answer !== undefined) return answer;
     return this.#admitSession(gated);
   }
 
   async #admitSession(gated: GatedRequest): Promise<RequestOutcome | undefined> {
     const { request } = gated;
-    const session = await this.#sessionIn(gated);
+    const session = this.#sessionIn(gated);
     const now = this.context.ports.wallClock();
     if (session === null || !this.#isOpen(session, gated, now)) return this.#signInFirst(gated, session, now);
     const { renewMs, admits } = this.options;
     if (admits?.(session) === false) {
       this.#record(request, null, null, now);
-      return notAdmitted(session, request);
+      return notAdmittedError(this.#notAdmitted(session, request));
     }
     if (renewMs !== null && now - session.checkedAt >= renewMs) return this.#renewed(session, gated, now);
-    await this.#letThrough(session, gated, now, false);
+    this.#letThrough(session, gated, now, false);
     return undefined;
   }
 
   /** Lets a request through without a session, except for the paths at which people sign in. */
   pass(request: PolicyRequest): RequestResult {
-    const isOwn = request.target.startsWith(PATHS) && request.connection.tls !== null;
-    if (isOwn) return this.#atOwnPath(this.#begun(request));
-    this.#takeCookies(request);
-    return undefined;
+    const isOwn = request.clientTarget.startsWith(PATHS) && request.connection.tls !== null;
+    return isOwn ? this.#atOwnPath(this.#begun(request)) : undefined;
   }
 
   #begun(request: PolicyRequest): GatedRequest {
-    return { request, cookies: this.#takeCookies(request), site: this.#sites.of(this.context.scopeOf(request)) };
+    return { request, site: this.#sites.of(request.clientHost, this.context.scopeOf(request)) };
   }
 
-  #takeCookies(request: PolicyRequest): Cookies {
-    const cookies = takeCookies(request.headers);
-    if (cookies.size > 0) request.scope?.changed();
-    return cookies;
-  }
-
-  async #letThrough(session: Session, gated: GatedRequest, now: number, isRenewed: boolean): Promise<void> {
+  #letThrough(session: Session, gated: GatedRequest, now: number, isRenewed: boolean): void {
     const { times } = this.options;
     if (isRenewed || isUseDue(session, times, now)) {
-      const { request } = gated;
-      const kept = await this.#keep({ ...session, usedAt: now }, gated, now);
-      request.responseHeaders = [...(request.responseHeaders ?? []), ...kept];
+      setCookies(gated, this.#keep({ ...session, usedAt: now }, gated, now));
     }
-    this.#record(gated.request, session, isRenewed ? 'renewed' : null, now);
+    const { request } = gated;
+    this.#record(request, session, isRenewed ? 'renewed' : null, now);
+    if (isNavigation(request)) request.notAdmitted = () => this.#notAdmitted(session, request);
   }
 
-  async #sessionIn({ cookies, site }: GatedRequest): Promise<Session | null> {
-    const sealed = sessionCookieIn(cookies, site.names);
+  /** Tells somebody who has signed in that they may not come in, and leads to another sign-in. */
+  #notAdmitted({ email, name }: Person, { method, clientTarget }: PolicyRequest): NotAdmitted {
+    const { authId } = this.options;
+    const query = new URLSearchParams({
+      ...(authId !== '' && { auth_id: authId }),
+      ...(method === 'GET' && { redirect_path: clientTarget }),
+    });
+    const who = email || name || 'This account';
+    return {
+      message: `${who} may not open this page. Ask its owner, or sign in as somebody else.`,
+      link: { href: `${LOGIN}${query.size > 0 ? `?${query}` : ''}`, text: 'Sign in as somebody else' },
+    };
+  }
+
+  #sessionIn({ request, site }: GatedRequest): Session | null {
+    const sealed = sessionCookieIn(request.ownCookies, site.names);
     const { sessions } = this.context.ports.signIn;
-    const session = sealed === null ? null : await sessions.open(sealed, site.owner, this.#spendOnSeal);
+    const session = sealed === null ? null : sessions.open(sealed, site.owner, () => this.#spendOnSeal(request));
     const { people } = this.options.place;
     if (session === null || people === undefined) return session;
     const person = people.find(session.subject);
@@ -166,14 +179,14 @@ export class SignInGate {
     const { request } = gated;
     this.#record(request, session, 'ended', now);
     if (!isNavigation(request)) return NEEDS_SIGN_IN;
-    return this.#answer(gated, () => this.#begin(gated, request.target, {}));
+    return this.#answer(gated, () => this.#begin(gated, request.clientTarget, {}));
   }
 
   #atOwnPath(gated: GatedRequest): RequestResult {
     const { request, site } = gated;
-    const path = pathOf(request.target);
+    const path = pathOf(request.clientTarget);
     if (path !== LOGIN && path !== LOGOUT && path !== CALLBACK) return undefined;
-    const { searchParams } = new URL(site.origin + request.target);
+    const { searchParams } = new URL(site.origin + request.clientTarget);
     if (path === CALLBACK) return this.#answer(gated, () => this.#finish(gated, searchParams.get('state')));
     const authId = searchParams.get('auth_id');
     if (authId !== null && authId !== this.options.authId) return undefined;
@@ -181,26 +194,26 @@ export class SignInGate {
     // Images of other pages would push out the cookies of sign-ins that have begun.
     if (path === LOGIN && !isNavigation(request)) return NEEDS_SIGN_IN;
     // People who ask to sign in want to choose who they are.
-    if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: 'login' }));
+    if (path === LOGIN) return this.#answer(gated, () => this.#begin(gated, target ?? '/', { prompt: promptAt(site) }));
     if (!isFromHere(request)) return page(signOutQuestion(site), [...NO_STORE, ...NOTICE_POLICY]);
     return this.#signOut(gated, target);
   }
 
   async #signOut(gated: GatedRequest, target: string | null): Promise<PolicyAnswer> {
     const { request, site } = gated;
-    const session = await this.#sessionIn(gated);
+    const session = this.#sessionIn(gated);
     if (session !== null) this.context.ports.signIn.signOut(session.id);
     // Who signs out does not expect to be let in by a link.
-    const links = request.shareCookies ?? takeCookies(request.headers, SHARE_MARK);
-    const headers = [...NO_STORE, ...forgetSessionCookie(gated.cookies, site.names), ...forgetShareLinks(links)];
-    if (target !== null) return redirect(urlAt(site, target), headers);
-    return signedOut(headers, site);
+    const { ownCookies } = request;
+    setCookies(gated, [...forgetSessionCookie(ownCookies, site.names), ...forgetShareLinks(ownCookies)]);
+    return target === null ? signedOut(site) : redirect(urlAt(site, target));
   }
 
   /** Starts to sign somebody in. */
-  async #begin({ site, cookies }: GatedRequest, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
-    const provider = await this.#provider(site);
-    const { processorTime, signIn, wallClock } = this.context.ports;
+  async #begin(gated: GatedRequest, target: string, more: Record<string, string>): Promise<PolicyAnswer> {
+    const { request, site } = gated;
+    const provider = await this.#provider(gated);
+    const { signIn, wallClock } = this.context.ports;
     const now = wallClock();
     // The time in front makes later names greater.
     const id = `${now.toString(36)}${randomBytes(4).toString('hex')}`;
@@ -208,11 +221,11 @@ export class SignInGate {
       state: `${id}.${randomText()}`,
       nonce: randomText(),
       verifier: randomText(),
-      target: target.startsWith(PATHS) || target.length > MAX_TARGET ? '/' : target,
+      target: target.startsWith(PATHS) ? '/' : target.length > MAX_TARGET ? TOO_LONG : target,
       startedAt: now,
     };
-    this.#spendOnSeal();
-    const sealed = await signIn.attempts.seal(attempt, site.owner);
+    this.#spendOnSeal(request);
+    const sealed = signIn.attempts.seal(attempt, site.owner);
     const url = () =>
       provider.authorizationUrl({
         ...this.options.parameters,
@@ -224,20 +237,20 @@ export class SignInGate {
         code_challenge: hash('sha256', attempt.verifier, 'base64url'),
         code_challenge_method: 'S256',
       });
-    const location = await processorTime.run(url);
-    const kept = keepAttempt(id, sealed, ATTEMPT_MS / 1000, cookies, site.names);
-    return redirect(location, [...NO_STORE, ...kept]);
+    const location = await this.context.timeFor(request).run(url);
+    setCookies(gated, keepAttempt(id, sealed, ATTEMPT_MS / 1000, request.ownCookies, site.names));
+    return redirect(location);
   }
 
   /** Signs somebody in who has returned from the provider. */
   async #finish(gated: GatedRequest, state: string | null): Promise<PolicyAnswer> {
-    const { request, site, cookies } = gated;
+    const { request, site } = gated;
     const { signIn, wallClock } = this.context.ports;
     if (state === null)
       throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
-    const id = state.split('.', 1)[0] ?? '';
-    const sealed = cookies.get(site.names.attempt + id) ?? '';
-    const attempt = await signIn.attempts.open(sealed, site.owner, this.#spendOnSeal);
+    const id = STATE.exec(state)?.[1] ?? '';
+    const sealed = (id !== '' && request.ownCookies.get(site.names.attempt + id)) || '';
+    const attempt = signIn.attempts.open(sealed, site.owner, () => this.#spendOnSeal(request));
     if (attempt?.state !== state) {
       throw new SignInFailed(
         400,
@@ -252,14 +265,16 @@ export class SignInGate {
     if (!this.#state.use(state)) {
       throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before. Start again.', '');
     }
-    const provider = await this.#provider(site);
-    this.#spendOnExchange();
-    const person = await provider.redeem(new URL(site.origin + request.target), attempt);
+    const provider = await this.#provider(gated);
+    this.#spendOnExchange(request);
+    const { clientLeft, connection } = request;
+    const client = { clientIp: connection.clientIp, clientLeft };
+    const person = await provider.redeem(new URL(site.origin + request.clientTarget), attempt, client);
     const now = wallClock();
     const session = this.#start(person, gated, now);
     this.#ended(gated, session.subject, null);
-    const headers = [...NO_STORE, ...forgetAttempt(id, site.names), ...(await this.#keep(session, gated, now))];
-    return redirect(urlAt(site, attempt.target), headers);
+    setCookies(gated, [...forgetAttempt(id, site.names), ...this.#keep(session, gated, now)]);
+    return attempt.target === TOO_LONG ? page(SIGNED_IN, NO_STORE) : redirect(urlAt(site, attempt.target));
   }
 
   /** A new session, which is written down meanwhile: people come in also when that fails. */
@@ -287,17 +302,18 @@ export class SignInGate {
   async #renewed(session: Session, gated: GatedRequest, now: number): Promise<RequestOutcome | undefined> {
     try {
       const person = await this.#state.renewOnce(session.id, now, async () => {
-        const provider = await this.#provider(gated.site);
-        this.#spendOnExchange();
-        return provider.renew(session);
+        const provider = await this.#provider(gated);
+        this.#spendOnExchange(gated.request);
+        // Others with the same session wait for it, too, and a provider may have replaced the token.
+        return provider.renew(session, { clientIp: gated.request.connection.clientIp });
       });
-      await this.#letThrough({ ...session, ...person, checkedAt: now }, gated, now, true);
+      this.#letThrough({ ...session, ...person, checkedAt: now }, gated, now, true);
       return undefined;
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
       this.context.trouble(error.code, error.detail);
       if (!error.isOutage || this.#isUnconfirmed(session, now)) return this.#signInFirst(gated, session, now);
-      await this.#letThrough(session, gated, now, false);
+      this.#letThrough(session, gated, now, false);
       return undefined;
     }
   }
@@ -307,14 +323,16 @@ export class SignInGate {
     return now - checkedAt >= (this.options.renewMs ?? 0) + DAY_MS;
   }
 
-  #provider(site: SignInSite): Promise<IdentityProvider> {
-    return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange());
+  #provider({ request, site }: GatedRequest): Promise<IdentityProvider> {
+    return this.context.ports.signIn.provider(site.client, () => this.#spendOnExchange(request));
   }
 
-  readonly #spendOnSeal = () => this.context.ports.processorTime.spend(SEALING_MS);
+  #spendOnSeal(request: PolicyRequest): void {
+    this.context.timeFor(request).spend(SEALING_MS);
+  }
 
-  #spendOnExchange(): void {
-    this.context.ports.processorTime.spend(EXCHANGE_MS);
+  #spendOnExchange(request: PolicyRequest): void {
+    this.context.timeFor(request).spend(EXCHANGE_MS);
   }
 
   /** Answers with a page when somebody cannot be signed in. */
@@ -338,17 +356,18 @@ export class SignInGate {
   }
 
   /** @returns headers that make the browser keep a session */
-  async #keep(session: Session, { site, cookies }: GatedRequest, now: number): Promise<string[]> {
+  #keep(session: Session, { request, site }: GatedRequest, now: number): string[] {
     const { signIn } = this.context.ports;
     const seconds = Math.ceil((endOf(session, this.options.times) - now) / 1000);
-    const seal = async (content: Session) => {
-      this.#spendOnSeal();
-      return keepSessionCookie(await signIn.sessions.seal(content, site.owner), seconds, cookies, site.names);
+    const seal = (content: Session) => {
+      this.#spendOnSeal(request);
+      const sealed = signIn.sessions.seal(content, site.owner);
+      return keepSessionCookie(sealed, seconds, request.ownCookies, site.names);
     };
-    const kept = await seal({ ...session, tokens: this.#neededTokens(session) });
+    const kept = seal({ ...session, tokens: this.#neededTokens(session) });
     if (kept !== null) return kept;
     this.context.trouble('ERR_NGROK_2300', "the provider's tokens are too long for cookies: they are left out");
-    return (await seal({ ...session, tokens: NO_TOKENS })) ?? [];
+    return seal({ ...session, tokens: NO_TOKENS }) ?? [];
   }
 
   /** Cookies have little room: only tokens that the policy reads are kept, and those that renew what is known of a person. */
@@ -391,26 +410,41 @@ function isNavigation({ method, headers }: PolicyRequest): boolean {
 }
 
 /** Whether no page of another host has made the browser send a request. */
-function isFromHere({ headers }: PolicyRequest): boolean {
-  const [origin, host, site] = ['origin', 'host', 'sec-fetch-site'].map((name) => firstValue(headers, name));
+function isFromHere({ headers, clientHost: host }: PolicyRequest): boolean {
+  const [origin, site] = ['origin', 'sec-fetch-site'].map((name) => firstValue(headers, name));
   return isSameOrigin({ origin, host, 'sec-fetch-site': site }, 'https');
 }
+
+const SIGNED_IN: PageNotice = {
+  title: 'Signed in',
+  text: `The address that you opened has more than ${MAX_TARGET.toLocaleString('en')} characters: open it again.`,
+  link: { href: '/', text: 'Open the start page instead' },
+};
 
 /** 256 bits, as PKCE recommends. */
 function randomText(): string {
   return randomBytes(32).toString('base64url');
 }
 
-function redirect(location: string, headers: readonly string[]): PolicyAnswer {
-  return { kind: 'answer', status: 302, headers: ['location', location, ...headers], body: NO_BODY, refused: false };
+/** Google lets people choose an account; it does not know `login`, which asks for the password again. */
+function promptAt({ client }: SignInSite): string {
+  return client.place.issuer === GOOGLE ? 'select_account' : 'login';
 }
 
-function signedOut(headers: readonly string[], { origin, client }: SignInSite): PolicyAnswer {
+function setCookies({ request }: GatedRequest, headers: readonly string[]): void {
+  request.responseCookies = [...(request.responseCookies ?? []), ...headers];
+}
+
+function redirect(location: string): PolicyAnswer {
+  return { kind: 'answer', status: 302, headers: ['location', location, ...NO_STORE], body: NO_BODY, refused: false };
+}
+
+function signedOut({ origin, client }: SignInSite): PolicyAnswer {
   const { people } = client.place;
   const link = people
     ? { href: people.pageFor(origin), text: 'Sign out of this gateway, too' }
     : { href: LOGIN, text: 'Sign in' };
-  return page({ title: 'Signed out', text: 'You have signed out here.', link }, headers);
+  return page({ title: 'Signed out', text: 'You have signed out here.', link }, NO_STORE);
 }
 
 /** Pages of other hosts can send a browser here, neighbours below the same site also in an image, with its cookies. */
@@ -422,13 +456,4 @@ function signOutQuestion({ host }: SignInSite): PageNotice {
 function page(notice: PageNotice, headers: readonly string[]): PolicyAnswer {
   const all = ['content-type', 'text/html; charset=utf-8', ...headers];
   return { kind: 'answer', status: 200, headers: all, body: Buffer.from(noticePage(notice)), refused: false };
-}
-
-function notAdmitted({ email }: Person, { method, target }: PolicyRequest): PolicyError {
-  const back = method === 'GET' ? `?redirect_path=${encodeURIComponent(target)}` : '';
-  const message = `${email} may not open this page. Ask its owner, or sign in as somebody else.`;
-  return {
-    ...policyError(403, 'ERR_GATEWAY_NOT_ADMITTED', message, NO_STORE),
-    link: { href: `${LOGIN}${back}`, text: 'Sign in as somebody else' },
-  };
 }

@@ -3,7 +3,6 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import { NO_ERROR } from '../actions/restrict-ips.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
-import { firstValue } from '../scope/header-map.ts';
 import type { Template } from '../templates.ts';
 import type { ProviderPlace, SignedIn, SignInClient } from './identity-provider.ts';
 import { endOf, type Session, type SessionTimes } from './session.ts';
@@ -41,9 +40,11 @@ export class Sites {
 
   constructor(private readonly options: SiteOptions) {}
 
-  /** @throws {PolicyFailure} when the request's host, or the client, cannot be used */
-  of(scope: PolicyScope): SignInSite {
-    const authority = firstValue(scope.request?.headers ?? [], 'host') ?? '';
+  /**
+   * @param authority that the client has asked for: a policy could put any host into the header
+   * @throws {PolicyFailure} when the host, or the client, cannot be used
+   */
+  of(authority: string, scope: PolicyScope): SignInSite {
     const clientId = this.options.clientId.text(scope);
     const clientSecret = this.options.clientSecret.text(scope);
     const key = `${authority}\n${clientId}\n${clientSecret}`;

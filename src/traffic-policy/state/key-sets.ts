@@ -1,8 +1,14 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import { z } from 'zod';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { unusualJwk } from '../../lib/network/usual-jwk.ts';
+import { type DocumentSource, fetchCharged } from './document-fetches.ts';
 
-type KeySet = ReturnType<typeof createLocalJWKSet>;
+export interface KeySet {
+  readonly keyFor: ReturnType<typeof createLocalJWKSet>;
+  /** Why some of its keys are ignored; null: all are used. */
+  readonly unusual: string | null;
+}
 
 const FRESH_MS = 15 * 60 * 1000;
 /** The delay before another fetch when a fetch failed, or a key was missing in the set. */
@@ -24,8 +30,6 @@ interface Entry {
   newer: Promise<KeySet>;
 }
 
-type Fetch = (url: string, maxBytes: number) => Promise<Buffer>;
-
 /** Key sets of identity providers: fetched at first use and kept for 15 minutes. */
 export class KeySets {
   readonly #entries = new BoundedMap<string, Entry>(MAX_SETS);
@@ -35,15 +39,16 @@ export class KeySets {
    * that must not delay requests with known ones.
    *
    * @param stale whether the kept set lacks the key
+   * @param source pays for what is fetched
    * @throws Error when no set can be fetched
    */
-  get(url: string, fetch: Fetch, nowMs: number, stale: boolean): Promise<KeySet> {
+  get(url: string, source: DocumentSource, nowMs: number, stale: boolean): Promise<KeySet> {
     const known = this.#entries.get(url);
     if (!known || nowMs - known.fetchedAt >= (known.failed ? FAILED_MS : FRESH_MS)) {
-      return this.#keep(url, nowMs, load(url, fetch));
+      return this.#keep(url, nowMs, load(url, source));
     }
     if (!stale || known.failed) return known.keys;
-    if (nowMs - known.triedAt >= AGAIN_MS) this.#renew(url, known, nowMs, load(url, fetch));
+    if (nowMs - known.triedAt >= AGAIN_MS) this.#renew(url, known, nowMs, load(url, source));
     return known.newer;
   }
 
@@ -71,10 +76,18 @@ export class KeySets {
   }
 }
 
-function load(url: string, fetch: Fetch): Promise<KeySet> {
-  return fetch(url, MAX_BYTES).then(parseKeySet);
+async function load(url: string, source: DocumentSource): Promise<KeySet> {
+  const document = await fetchCharged(source, url, MAX_BYTES);
+  return source.time.run(() => parseKeySet(document));
 }
 
+/** Leaves out keys whose signatures take long to check. */
 function parseKeySet(document: Buffer): KeySet {
-  return createLocalJWKSet(Document.parse(JSON.parse(document.toString())) as JSONWebKeySet);
+  const { keys } = Document.parse(JSON.parse(document.toString()));
+  const problems = keys.map(unusualJwk);
+  const usual = keys.filter((_, at) => problems[at] === null) as JSONWebKeySet['keys'];
+  return {
+    keyFor: createLocalJWKSet({ keys: usual }),
+    unusual: problems.find((problem) => problem !== null) ?? null,
+  };
 }

@@ -1,6 +1,7 @@
 import { createHash, createPublicKey, verify as verifySignature } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
+import { publicKeyProblem } from '../../lib/network/usual-keys.ts';
 import {
   FORM,
   fieldsOf,
@@ -193,7 +194,10 @@ export const sendgrid: Verify = (webhook) => {
   if (signature === '' || time === '') return NO_SIGNATURE;
   if (!isRecent(time, webhook)) return TOO_OLD;
   try {
-    const key = createPublicKey({ key: Buffer.from(secret, 'base64'), format: 'der', type: 'spki' });
+    const der = Buffer.from(secret, 'base64');
+    const problem = publicKeyProblem(der);
+    if (problem !== null) throw new Error(problem);
+    const key = createPublicKey({ key: der, format: 'der', type: 'spki' });
     const signed = Buffer.concat([Buffer.from(time), body]);
     return verdict(verifySignature('sha256', signed, key, Buffer.from(signature, 'base64')));
   } catch (error) {

@@ -1,4 +1,4 @@
-import { createVerify } from 'node:crypto';
+import { createVerify, type KeyObject } from 'node:crypto';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { NO_SIGNATURE, TOO_OLD, type Verify, WRONG_SIGNATURE } from './webhook.ts';
@@ -27,25 +27,28 @@ const SUBSCRIPTION = ['Message', 'MessageId', 'SubscribeURL', 'Timestamp', 'Toke
 /** SNS retries a delivery for an hour with the same signature. */
 const MAX_AGE_MS = 60 * 60 * 1000;
 
-const MAX_CERTIFICATE = 16 * 1024;
-const CACHED = 50;
-const certificates = new Map<string, Buffer>();
+/**
+ * Where Amazon publishes the certificates of a region. Names beside these can be anybody's: `sns.s3.amazonaws.com` and
+ * `sns.s3-us-west-2.amazonaws.com` are a bucket of S3. A query could have the service repeat what it says.
+ */
+const CERTIFICATE_URL =
+  /^https:\/\/sns\.(?:cn-[a-z]+-\d{1,2}\.amazonaws\.com\.cn|(?!cn-)[a-z]{2}(?:-[a-z]+){1,2}-\d{1,2}\.amazonaws\.com)\/SimpleNotificationService-[0-9a-f]{32}\.pem$/;
 
 /** Amazon signs with its own key and publishes the certificate under a host name of its own. */
 export const sns: Verify = async (webhook) => {
   const message = parseMessage(webhook.body);
   if (message === null) return NO_SIGNATURE;
-  if (!isAmazons(message.SigningCertURL)) return WRONG_SIGNATURE;
+  if (!CERTIFICATE_URL.test(message.SigningCertURL)) return WRONG_SIGNATURE;
   const age = webhook.nowMs - Date.parse(message.Timestamp);
   if (!(Math.abs(age) <= MAX_AGE_MS)) return TOO_OLD;
-  let certificate: Buffer;
+  let key: KeyObject;
   try {
-    certificate = await certificateAt(message.SigningCertURL, webhook.fetch);
+    key = await webhook.signingKey(message.SigningCertURL);
   } catch (error) {
     webhook.note(`cannot fetch ${message.SigningCertURL}: ${messageOf(error)}`);
     return 'cannot fetch the certificate';
   }
-  return webhook.measured(() => isSigned(message, certificate)) ? null : WRONG_SIGNATURE;
+  return webhook.measured(() => isSigned(message, key)) ? null : WRONG_SIGNATURE;
 };
 
 function parseMessage(body: Buffer): Message | null {
@@ -56,28 +59,9 @@ function parseMessage(body: Buffer): Message | null {
   }
 }
 
-function isAmazons(url: string): boolean {
-  if (!URL.canParse(url)) return false;
-  const { protocol, host, pathname } = new URL(url);
-  return protocol === 'https:' && /^sns\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?$/.test(host) && pathname.endsWith('.pem');
-}
-
-async function certificateAt(url: string, fetch: (url: string, maxBytes: number) => Promise<Buffer>): Promise<Buffer> {
-  const known = certificates.get(url);
-  if (known) return known;
-  const certificate = await fetch(url, MAX_CERTIFICATE);
-  if (certificates.size >= CACHED) certificates.clear();
-  certificates.set(url, certificate);
-  return certificate;
-}
-
-function isSigned(message: Message, certificate: Buffer): boolean {
+function isSigned(message: Message, key: KeyObject): boolean {
   const fields = message.Type === 'Notification' ? NOTIFICATION : SUBSCRIPTION;
   const verifier = createVerify(message.SignatureVersion === '1' ? 'RSA-SHA1' : 'RSA-SHA256');
   for (const field of fields) if (message[field] !== undefined) verifier.update(`${field}\n${message[field]}\n`);
-  try {
-    return verifier.verify(certificate, message.Signature, 'base64');
-  } catch {
-    return false; // the document is not a certificate
-  }
+  return key.asymmetricKeyType === 'rsa' && verifier.verify(key, message.Signature, 'base64');
 }

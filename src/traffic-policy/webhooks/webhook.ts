@@ -1,4 +1,4 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 
 export interface Webhook {
   readonly method: string;
@@ -10,7 +10,8 @@ export interface Webhook {
   readonly nowMs: number;
   /** The first value of a header, by its lower-case name; empty when it is missing. */
   header(name: string): string;
-  fetch(url: string, maxBytes: number): Promise<Buffer>;
+  /** The key of the certificate at a URL of the provider. @throws Error when it is unavailable */
+  signingKey(url: string): Promise<KeyObject>;
   /** Logs a problem that the sender does not need to know. */
   note(problem: string): void;
   /** Runs work that follows a wait, so that it is charged like the rest. */

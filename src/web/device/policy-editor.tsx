@@ -177,6 +177,7 @@ export class PolicyDraft {
   readonly #problems = signal<readonly PolicyTextProblem[]>([]);
   readonly #format = signal<Format>('yaml');
   readonly #isTyped = signal(false);
+  readonly #people = signal<PolicyTextAnswer['people']>(null);
   #timer = 0;
   /** Numbers the requests, so that a late answer changes nothing. */
   #request = 0;
@@ -193,6 +194,11 @@ export class PolicyDraft {
 
   get format(): ReadonlySignal<Format> {
     return this.#format;
+  }
+
+  /** Which people of the gateway the policy lets sign in; null: it does not ask for them. */
+  get people(): PolicyTextAnswer['people'] {
+    return this.#people.value;
   }
 
   get isEmpty(): boolean {
@@ -266,7 +272,10 @@ export class PolicyDraft {
     const request = ++this.#request;
     const text = this.#text.value;
     const answer = await call<PolicyTextAnswer>('POST', '/page/policy', { text, protocol: this.protocol(), ...more });
-    if (request === this.#request) this.#problems.value = answer.problems;
+    if (request === this.#request) {
+      this.#problems.value = answer.problems;
+      this.#people.value = answer.people;
+    }
     return answer;
   }
 }

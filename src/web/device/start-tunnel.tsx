@@ -6,11 +6,12 @@ import type { PageSuggestions } from '../../agent/api/page/page-routes.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
-import { Choice, setter, TextField } from '../ui/field.tsx';
+import { Choice, isComplete, setter, TextField } from '../ui/field.tsx';
 import { ShieldIcon } from '../ui/icons.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft, PolicyEditor } from './policy-editor.tsx';
+import { isOption, OptionsDraft, TunnelOptions } from './tunnel-options.tsx';
 
 export const FORWARDS_TO_HINT = 'A port of this device, host:port, http(s)://host:port or unix:/path.';
 type Protocol = 'http' | 'tcp' | 'tls';
@@ -37,6 +38,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
   const form = useRef<HTMLFormElement>(null);
   const allPorts = useSignal(false);
   const [draft] = useState(() => new PolicyDraft(() => protocol.value));
+  const [options] = useState(() => new OptionsDraft());
   const suggestions = useSignal<Omit<PageSuggestions, 'access'>>({ ports: [], ending: null, hasOwnSite: false });
   useEffect(() => {
     call<PageSuggestions>('GET', '/page/suggestions').then(
@@ -54,12 +56,14 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
       forwards_to: upstream.value.trim(),
       ...(domain.value.trim() !== '' && { domain: domain.value.trim() }),
       ...(policy && { policy }),
+      ...options.changes(protocol.value, upstream.value),
     });
     if (notice === undefined) onClose();
     else remark.value = notice;
   };
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (!isComplete(event.currentTarget)) return;
     const failed = await run(create);
     if (failed && hasPolicy.value) await draft.locate(failed);
     // The field that is wrong, which may be out of view.
@@ -86,7 +90,9 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
           <ProblemNotice
             title="The tunnel was not started"
             problem={problem}
-            isMarked={(place) => FIELDS.includes(place) || (hasPolicy.value && draft.isMarked(place))}
+            isMarked={(place) =>
+              FIELDS.includes(place) || isOption(place) || (hasPolicy.value && draft.isMarked(place))
+            }
           />
         )}
         <TextField
@@ -133,6 +139,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
           hint={domainHint(protocol.value, domain.value.trim(), suggestions.value)}
           problem={details.domain}
         />
+        {protocol.value === 'http' && <TunnelOptions draft={options} upstream={upstream.value} problems={details} />}
         {hasPolicy.value ? (
           <PolicyEditor draft={draft} />
         ) : (

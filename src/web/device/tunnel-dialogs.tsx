@@ -15,6 +15,7 @@ import { useSubmission } from '../ui/submission.ts';
 import { PolicyDraft, PolicyEditor, type Protocol } from './policy-editor.tsx';
 import { ShareDialog } from './share-dialog.tsx';
 import { FORWARDS_TO_HINT } from './start-tunnel.tsx';
+import { isOption, OptionsDraft, TunnelOptions } from './tunnel-options.tsx';
 
 export interface TunnelDialogsProps {
   tunnel: FeedTunnel;
@@ -43,12 +44,17 @@ function QrDialog({ tunnel: { url, url_part: name } }: { tunnel: FeedTunnel }): 
   );
 }
 
-/** Changes what a tunnel forwards to; its URL stays. */
-function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: { tunnel: FeedTunnel }): JSX.Element {
-  const upstream = useSignal(before);
+/** Changes what a tunnel forwards to, and its options; its URL stays. */
+function ChangeDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
+  const { url, url_part: name, protocol } = tunnel;
+  const upstream = useSignal(tunnel.forwards_to);
+  const [options] = useState(() => new OptionsDraft(tunnel));
   const { busy, problem, onSubmit } = useSubmission();
   const change = async () => {
-    await call('PATCH', `/tunnels/${encodeURIComponent(url)}`, { forwards_to: upstream.value.trim() });
+    await call('PATCH', `/tunnels/${encodeURIComponent(url)}`, {
+      forwards_to: upstream.value.trim(),
+      ...options.changes(protocol, upstream.value),
+    });
     goHome();
   };
   return (
@@ -58,7 +64,7 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
           <ProblemNotice
             title="The tunnel was not changed"
             problem={problem}
-            isMarked={(place) => place === 'forwards_to'}
+            isMarked={(place) => place === 'forwards_to' || isOption(place)}
           />
         )}
         <TextField
@@ -69,6 +75,9 @@ function ChangeDialog({ tunnel: { url, url_part: name, forwards_to: before } }: 
           problem={problem?.details.forwards_to}
           autofocus
         />
+        {protocol === 'http' && (
+          <TunnelOptions draft={options} upstream={upstream.value} problems={problem?.details ?? {}} />
+        )}
         <p class="hint">{url} stays the same. Requests under way may be interrupted.</p>
         <div class="dialog-actions">
           <Button onClick={goHome}>Cancel</Button>
@@ -155,6 +164,8 @@ function PolicyDialog({ tunnel, choosesAccess = false }: { tunnel: FeedTunnel; c
       {ready.value && choosesAccess && (
         <AccessForm
           present={tunnel.access}
+          url={tunnel.url ?? ''}
+          people={draft.people}
           choices={choices}
           admit={(request) => draft.admit(request)}
           writing={writing}

@@ -90,7 +90,8 @@ const UPSTREAM_STATES = {
   answers: 'answers',
   refused: 'refuses connections',
   unreachable: 'does not answer',
-  wrong_protocol: 'speaks another protocol',
+  tls_failed: 'TLS fails',
+  wrong_protocol: 'sends no valid HTTP',
   hangs: 'hangs: keeps connections open after clients have left',
   unknown: 'not checked yet',
 } as const;
@@ -136,6 +137,11 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
           {errorText(error)} {status === 'failed' && 'The agent keeps trying.'}
         </p>
       )}
+      {(tunnel.policy_warnings ?? []).map((warning) => (
+        <p key={warning} class="reason">
+          Policy: {warning}
+        </p>
+      ))}
       <div class="actions">
         <CopyButton text={url} what={url} />
         <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={`QR code: ${name}`}>

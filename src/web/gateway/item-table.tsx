@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useId, useState } from 'preact/hooks';
 import { Button } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
@@ -95,6 +95,7 @@ export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Eleme
   const { title, path, listKey, owner, isOwned = () => true, add, none } = props;
   const [list] = useState(() => new PagedList<T>({ path, listKey }));
   const open = useSignal<Action | null>(null);
+  const heading = useId();
   const load = () => void list.refresh(MOST);
   useEffect(load, [owner]);
   const items = list.items.value.filter(isOwned);
@@ -108,9 +109,9 @@ export function OwnedItems<T extends Item>(props: OwnedItemsProps<T>): JSX.Eleme
     load();
   };
   return (
-    <section class="part" aria-labelledby="owned">
+    <section class="part" aria-labelledby={heading}>
       <div class="section-head">
-        <h3 id="owned">{title}</h3>
+        <h3 id={heading}>{title}</h3>
         {add && <Button onClick={() => show(add())}>{add().label}</Button>}
       </div>
       {list.problem.value && <ProblemNotice title="The list could not be loaded" problem={list.problem.value} />}

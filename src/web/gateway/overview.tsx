@@ -9,12 +9,13 @@ import { PlusIcon } from '../ui/icons.tsx';
 import { Badge, EmptyState, Notice, ProblemNotice, type Tone } from '../ui/notice.tsx';
 import { linkTo, useTitle } from '../ui/router.ts';
 import { attempt } from '../ui/submission.ts';
+import { ago } from '../ui/time-span.ts';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
 import { pageTitle, SECTION_TITLES } from './section.ts';
 import { api, type News } from './session.ts';
 
-const GATEWAYS_MS = 5_000;
+const REFRESH_MS = 5_000;
 type Gateway = DashboardOverview['gateways'][number];
 const STATES: Record<Gateway['state'], [Tone, string]> = {
   serving: ['good', 'Online'],
@@ -44,14 +45,13 @@ export function Overview({
     news.value;
     void refresh();
   });
-  // Nobody announces that a gateway has fallen silent.
-  const isCluster = overview.value !== null && overview.value.gateways.length > 0;
+  // Nobody announces that a disk is full, or that a gateway has fallen silent.
   useEffect(() => {
-    if (!isCluster) return;
-    const timer = setInterval(refresh, GATEWAYS_MS);
+    const timer = setInterval(refresh, REFRESH_MS);
     return () => clearInterval(timer);
-  }, [isCluster, refresh]);
+  }, [refresh]);
   const known = overview.value;
+  const isCluster = known !== null && known.gateways.length > 0;
   const groups = known && problemGroups(known.attention);
   const silent = known?.gateways.filter(({ state }) => state === 'silent') ?? [];
   return (
@@ -60,8 +60,19 @@ export function Overview({
         <h2 id="problems">Needs attention</h2>
         {problem.value && <ProblemNotice title="The list could not be loaded" problem={problem.value} />}
         {!known && !problem.value && <p class="with-spinner">Checking devices, certificates and edges…</p>}
-        {groups?.length === 0 && silent.length === 0 && <Notice tone="good">No problems found.</Notice>}
+        {groups?.length === 0 && silent.length === 0 && known?.conditions.length === 0 && (
+          <Notice tone="good">No problems found.</Notice>
+        )}
         <ul class="problems">
+          {known?.conditions.map(({ id, severity, message, remedy }) => (
+            <li key={id} class="card">
+              <Badge tone={severity === 'critical' ? 'bad' : 'warning'}>Gateway</Badge>
+              <div>
+                <strong>{capitalized(message)}</strong>
+                <p>{capitalized(remedy)}.</p>
+              </div>
+            </li>
+          ))}
           {silent.map(({ id, address, silentSeconds }) => (
             <li key={id} class="card">
               <Badge tone={STATES.silent[0]}>{STATES.silent[1]}</Badge>
@@ -78,6 +89,11 @@ export function Overview({
             <Group key={group.kind} group={group} />
           ))}
         </ul>
+        {known && (
+          <p class="hint">
+            {known.lastBackupAt === null ? 'No backup yet.' : `Last backup: ${ago(known.lastBackupAt)}.`}
+          </p>
+        )}
       </section>
       {known && known.gateways.length > 0 && <GatewayList gateways={known.gateways} />}
       {figures.value && <FigureList figures={figures.value} isCluster={isCluster} />}
@@ -141,6 +157,10 @@ function GatewayList({ gateways }: { gateways: readonly Gateway[] }): JSX.Elemen
       </ul>
     </section>
   );
+}
+
+function capitalized(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
 function counted(count: number, what: string): string {

@@ -189,20 +189,24 @@ function firstPage(filter: URLSearchParams): string {
 const MOST = 1_000;
 
 /**
- * The items of a section that a field offers.
+ * The items of a list that a field offers.
  *
  * @throws {ApiProblem}
  */
+export async function loadItems<T extends Item>(section: Listed<T>): Promise<readonly T[]> {
+  const list = new PagedList<T>(section);
+  await list.loadUpTo(MOST);
+  if (list.problem.value) throw list.problem.value;
+  return list.items.value;
+}
+
+/** What a field offers for the items of a section. @throws {ApiProblem} */
 export async function loadOptions<T extends Item>(
   section: Pick<Section<T>, 'path' | 'listKey' | 'nameOf'>,
   isOffered: (item: T) => boolean = () => true,
 ): Promise<readonly Option[]> {
-  const list = new PagedList<T>(section);
-  await list.loadUpTo(MOST);
-  if (list.problem.value) throw list.problem.value;
-  return list.items.value
-    .filter(isOffered)
-    .map((item) => ({ value: item.id, label: section.nameOf(item), hint: item.id }));
+  const items = await loadItems<T>(section);
+  return items.filter(isOffered).map((item) => ({ value: item.id, label: section.nameOf(item), hint: item.id }));
 }
 
 /** Whether what is shown of an item may have changed. */

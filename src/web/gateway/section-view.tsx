@@ -101,6 +101,8 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
   const isLimited = filterQuery(section, limits.value).size > 0;
   const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;
+  /** The search has not read everything. */
+  const isCut = wanted !== '' && list.state.value === 'more' && items.length >= MOST && list.problem.value === null;
   const hasMore = matching.length > rows.value || list.state.value === 'more';
   return (
     <>
@@ -147,8 +149,14 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
       <div role="status">
         {isLoading && items.length === 0 && <p class="with-spinner">Loading…</p>}
         {isLoading && wanted !== '' && <p class="with-spinner">Searching… {matching.length} so far</p>}
-        {!isLoading && !isEmpty && matching.length === 0 && (wanted !== '' || isLimited) && (
+        {!isLoading && !isEmpty && !isCut && matching.length === 0 && (wanted !== '' || isLimited) && (
           <p class="hint">Nothing matches{wanted !== '' && ` “${filter.value}”`}.</p>
+        )}
+        {isCut && (
+          <p class="hint">
+            Only the newest {items.length.toLocaleString('en')} were searched, and there are more:{' '}
+            {section.filters ? 'limit the list above, or continue.' : 'continue to search older ones.'}
+          </p>
         )}
       </div>
       {list.problem.value && (
@@ -175,10 +183,11 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
         <Button
           onClick={() => {
             rows.value += ROWS;
-            if (matching.length < rows.value) void list.loadMore();
+            if (isCut && matching.length < rows.value) void list.loadUpTo(items.length + MOST);
+            else if (matching.length < rows.value) void list.loadMore();
           }}
         >
-          Show more
+          {isCut && matching.length <= rows.value ? 'Search older ones' : 'Show more'}
         </Button>
       )}
     </>

@@ -2,13 +2,12 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { CopyButton } from './button.tsx';
-import { SelectField } from './field.tsx';
+import { SelectField, TextArea } from './field.tsx';
 import { Notice, ProblemNotice } from './notice.tsx';
 import type { Submission } from './submission.ts';
 
 /** How a policy lets clients in, in words of people. */
 const WORDS: Readonly<Record<string, string>> = {
-  everyone: 'everyone with the URL',
   certificate: 'a client certificate',
   password: 'a password',
   'sign-in': 'people who sign in',
@@ -33,7 +32,7 @@ export function isInternal(url: string): boolean {
 export function accessText(ways: readonly string[], url = ''): string {
   const needed = ways.flatMap((way) => WORDS[way] ?? []);
   const isOpen = needed.length === 0;
-  const everyone = isInternal(url) ? 'everyone whom other endpoints forward here' : WORDS.everyone;
+  const everyone = isInternal(url) ? 'everyone whom other endpoints forward here' : 'everyone with the URL';
   const first = isOpen && !ways.includes('policy') ? [everyone] : needed;
   const text = [
     ...(first.length > 0 ? [first.join(' and ') + (ways.includes('or-link') && !isOpen ? ', or a link' : '')] : []),
@@ -44,7 +43,7 @@ export function accessText(ways: readonly string[], url = ''): string {
 }
 
 const CHOICES = [
-  { value: 'everyone', label: 'Everyone', hint: 'Everyone with the URL.' },
+  { value: 'everyone', label: 'Everyone', hint: null },
   { value: 'password', label: 'A password', hint: 'A user name and a password, which is made for you.' },
   { value: 'sign-in', label: 'Sign-in', hint: 'People who sign in at the gateway.' },
   { value: 'link', label: 'A link', hint: 'Browsers that have opened a link, which you make with Share.' },
@@ -56,15 +55,35 @@ const CHOICES = [
 ] as const;
 export type AccessChoice = (typeof CHOICES)[number]['value'];
 
-/** Who may come in, and whether share links let people in besides; a choice of null changes only the latter. */
+/** People of the gateway by their emails, and groups of them. */
+type Listed<T> = Readonly<Record<'people' | 'groups', T>>;
+
+/** Who may come in, and whether share links let people in besides; a choice of null keeps the way. */
 export interface AccessRequest {
   choice: AccessChoice | null;
   links: boolean;
+  /** Who may sign in; two empty lists: all people of the gateway. Left out: nothing changes. */
+  admitted?: Listed<string[]>;
+}
+
+/** A field whose value is one name on each line. */
+export interface NamesFieldProps {
+  kind: keyof Listed<unknown>;
+  label: string;
+  hint: string;
+  value: string;
+  onInput: (value: string) => void;
 }
 
 export interface AccessFormProps {
   /** How clients come in now. */
   present: readonly string[];
+  /** Of the endpoint. */
+  url: string;
+  /** Which people of the gateway may sign in now; null: the policy does not ask for them. */
+  people: { readonly emails: readonly string[]; readonly groups: readonly string[] } | null;
+  /** Chooses among the people and groups of the gateway; left out: one writes them, as nobody here knows them. */
+  NamesField?: (props: NamesFieldProps) => JSX.Element;
   /** Asks for the choices that there are. */
   choices: () => Promise<readonly string[]>;
   /** Writes into the policy what was chosen; returns the password in it, if a new one is; undefined: it cannot be read. */
@@ -78,30 +97,50 @@ const AS_IT_IS = { value: '' as const, label: 'As the policy says now' };
 /** What people need unless they have a link. */
 const CAN_HAVE_LINKS: ReadonlySet<string> = new Set(['password', 'sign-in']);
 
+/** What the form shows. */
+interface Chosen {
+  readonly choice: AccessChoice | '';
+  readonly links: boolean;
+  /** As somebody writes them; null: the policy does not ask for people of the gateway. */
+  readonly names: Listed<string> | null;
+}
+
 /** Chooses who may come in, which writes it into the policy; it takes effect when that is saved. */
-export function AccessForm({ present, choices, admit, writing: { problem, run } }: AccessFormProps): JSX.Element {
+export function AccessForm({
+  present,
+  url,
+  people,
+  NamesField = WrittenNames,
+  choices,
+  admit,
+  writing: { problem, run },
+}: AccessFormProps): JSX.Element {
   const supported = useSignal<readonly string[]>([]);
   const found = CHOICES.find(({ value }) => present.includes(value))?.value;
-  const choice = useSignal<AccessChoice | ''>(found ?? '');
-  const links = useSignal(takesLinks(present));
+  const chosen = useSignal<Chosen>({
+    choice: found ?? '',
+    links: takesLinks(present),
+    names: people && { people: people.emails.join('\n'), groups: people.groups.join('\n') },
+  });
+  const { choice, links, names } = chosen.value;
   const password = useSignal<string | null>(null);
-  const waiting = useRef<AccessRequest | null>(null);
+  const waiting = useRef<Chosen | null>(null);
   /** What the policy says. */
-  const written = useRef({ choice: choice.value, links: links.value });
+  const written = useRef(chosen.value);
   const write = async () => {
     try {
-      for (let request = waiting.current; request !== null; request = waiting.current) {
+      for (let next = waiting.current; next !== null; next = waiting.current) {
         waiting.current = null;
+        const request = requestFor(next, written.current);
         const made = await admit(request);
         if (made === undefined) break;
-        written.current = { choice: request.choice ?? written.current.choice, links: request.links };
+        written.current = next;
         if (request.choice !== null) password.value = made;
       }
     } finally {
       // What was refused is not chosen.
       waiting.current = null;
-      choice.value = written.current.choice;
-      links.value = written.current.links;
+      chosen.value = written.current;
     }
   };
   useEffect(() => {
@@ -111,32 +150,52 @@ export function AccessForm({ present, choices, admit, writing: { problem, run } 
     });
   }, []);
   // On a slow link, somebody chooses again while a choice is written: the latest one counts.
-  const request = (next: AccessChoice | null, isAllowed: boolean) => {
-    waiting.current = { choice: next ?? waiting.current?.choice ?? null, links: isAllowed };
+  const request = (change: Partial<Chosen>) => {
+    chosen.value = { ...chosen.value, ...change };
+    waiting.current = chosen.value;
     void run(write);
   };
-  const choose = (next: AccessChoice) => {
-    choice.value = next;
-    request(next, links.value && CAN_HAVE_LINKS.has(next));
-  };
-  const allowLinks = (isAllowed: boolean) => {
-    links.value = isAllowed;
-    request(null, isAllowed);
-  };
+  const choose = (next: AccessChoice) =>
+    request({
+      choice: next,
+      links: links && CAN_HAVE_LINKS.has(next),
+      ...(next === 'sign-in' && { names: names ?? { people: '', groups: '' } }),
+    });
   return (
     <>
-      <p class="hint">Now: {accessText(present)}. A choice is written into the policy below; all other rules stay.</p>
+      <p class="hint">
+        Now: {accessText(present, url)}. A choice is written into the policy below; all other rules stay.
+      </p>
       {problem && <ProblemNotice title="The policy could not be changed" problem={problem} />}
       <SelectField
         label="Who may come in"
-        value={choice.value}
+        value={choice}
         options={[...(found ? [] : [AS_IT_IS]), ...CHOICES.filter(({ value }) => supported.value.includes(value))]}
         onChange={(next) => next !== '' && choose(next)}
       />
-      <p class="hint">{CHOICES.find(({ value }) => value === choice.value)?.hint}</p>
-      {CAN_HAVE_LINKS.has(choice.value) && (
+      <p class="hint">
+        {choice === 'everyone'
+          ? `${accessText(['everyone'], url)}.`
+          : CHOICES.find(({ value }) => value === choice)?.hint}
+      </p>
+      {choice === 'sign-in' &&
+        names !== null &&
+        NAMES.map(({ kind, ...texts }) => (
+          <NamesField
+            key={kind}
+            kind={kind}
+            {...texts}
+            value={names[kind]}
+            onInput={(value) => request({ names: { ...names, [kind]: value } })}
+          />
+        ))}
+      {CAN_HAVE_LINKS.has(choice) && (
         <label class="check">
-          <input type="checkbox" checked={links.value} onChange={(event) => allowLinks(event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={links}
+            onChange={(event) => request({ links: event.currentTarget.checked })}
+          />
           <span>A link lets people in, too</span>
         </label>
       )}
@@ -153,4 +212,44 @@ export function AccessForm({ present, choices, admit, writing: { problem, run } 
       )}
     </>
   );
+}
+
+const NAMES = [
+  {
+    kind: 'people',
+    label: 'People',
+    hint: 'By their email addresses. Without people and groups, all people of the gateway.',
+  },
+  { kind: 'groups', label: 'Groups', hint: 'People who are in one of these may come in, too.' },
+] as const;
+
+function WrittenNames({ label, hint, value, onInput }: NamesFieldProps): JSX.Element {
+  return (
+    <TextArea
+      label={label}
+      hint={`One on each line. ${hint}`}
+      rows={2}
+      isCode={false}
+      value={value}
+      onInput={onInput}
+    />
+  );
+}
+
+/** What changes a policy from what it says to what was chosen. */
+function requestFor(next: Chosen, before: Chosen): AccessRequest {
+  const choice = next.choice === '' || next.choice === before.choice ? null : next.choice;
+  const isListed = next.choice === 'sign-in' && (choice !== null || next.names !== before.names);
+  return {
+    choice,
+    links: next.links,
+    ...(isListed &&
+      next.names && { admitted: { people: namesIn(next.names.people), groups: namesIn(next.names.groups) } }),
+  };
+}
+
+/** Each once: policies name so many at most. */
+function namesIn(text: string): string[] {
+  const lines = text.split('\n').map((line) => line.trim());
+  return [...new Set(lines)].filter((line) => line !== '');
 }

@@ -1,3 +1,4 @@
+import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
 import { CloseIcon } from './icons.tsx';
@@ -18,12 +19,19 @@ export interface DialogProps {
 }
 
 /**
- * A modal dialog: keeps the focus inside, closes with Escape, and returns the focus. If what opened it is gone, such as the row of
+ * A modal dialog: keeps the focus inside, and returns it. It closes with Escape until somebody has entered something, which would
+ * be lost. If what opened it is gone, such as the row of
  * a deleted item, the heading of its section takes the focus.
  */
 export function Dialog({ title, children, onClose, wide = false, hasFocusField = false }: DialogProps): JSX.Element {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
+  const isFilled = useRef(false);
+  const isKept = useSignal(false);
+  useEffect(() => {
+    isFilled.current = false;
+    isKept.value = false;
+  }, [title]);
   useEffect(() => {
     const before = document.activeElement;
     const heading = before?.closest('section')?.querySelector<HTMLElement>('h2, h3');
@@ -31,6 +39,7 @@ export function Dialog({ title, children, onClose, wide = false, hasFocusField =
     dialog?.showModal();
     // What is outside of an open dialog takes no focus, and the next dialog may be here before this one has left the page.
     return () => {
+      isFilled.current = false;
       dialog?.close();
       if (before instanceof HTMLElement) before.focus();
       // The row leaves the page together with this dialog, or a moment before.
@@ -46,7 +55,13 @@ export function Dialog({ title, children, onClose, wide = false, hasFocusField =
       aria-labelledby={id}
       onCancel={(event) => {
         event.preventDefault();
-        onClose();
+        isKept.value = isFilled.current;
+        if (!isFilled.current) onClose();
+      }}
+      // Browsers let nobody keep a dialog open against a second Escape.
+      onClose={() => isFilled.current && element.current?.isConnected && element.current.showModal()}
+      onInput={() => {
+        isFilled.current = true;
       }}
     >
       <header class="dialog-head">
@@ -57,7 +72,15 @@ export function Dialog({ title, children, onClose, wide = false, hasFocusField =
           <CloseIcon />
         </button>
       </header>
-      <div class="dialog-body">{children}</div>
+      <div class="dialog-body">
+        {isKept.value && (
+          <p class="hint" role="status">
+            Escape does not close this form, as what you have entered would be lost. Save it, or close it with the
+            button.
+          </p>
+        )}
+        {children}
+      </div>
     </dialog>
   );
 }

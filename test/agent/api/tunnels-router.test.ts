@@ -43,6 +43,10 @@ describe('POST /tunnels', () => {
     pooling: true,
     metadata: 'hall 3',
     proxy_proto: '2',
+    max_connections: 1,
+    host_header: 'rewrite',
+    rewrite_redirects: false,
+    response_timeout: '10m',
   };
 
   it('keeps and shows the options of an endpoint that were sent', async () => {
@@ -70,6 +74,20 @@ describe('POST /tunnels', () => {
     [{ proxy_proto: '3' }, 'proxy_proto', 'must be 1 or 2'],
     [{ proxy_proto: '1', forwards_to: 'https://[::1]' }, 'proxy_proto', 'not supported with https://'],
     [{ pooling: 'yes' }, 'pooling', 'must be true or false'],
+    [{ max_connections: 0 }, 'max_connections', 'must be from 1 to 1000'],
+    [{ max_connections: 1, protocol: 'tls' }, 'max_connections', 'only http tunnels support it: leave it out'],
+    [{ host_header: 'a b' }, 'host_header', 'must be rewrite or a hostname'],
+    [{ rewrite_redirects: 'no' }, 'rewrite_redirects', 'must be true or false'],
+    [{ response_timeout: 60 }, 'response_timeout', 'must be a duration such as 90s, 10m or 1h'],
+    [{ response_timeout: '2d' }, 'response_timeout', 'must be a duration such as 90s, 10m or 1h'],
+    [{ response_timeout: '25h' }, 'response_timeout', 'must be between 1s and 24h'],
+    [{ upstream_tls_verify: 0 }, 'upstream_tls_verify', 'must be true or false'],
+    [{ upstream_tls_ca_file: 'ca.pem' }, 'upstream_tls_ca_file', 'must be an absolute path'],
+    [{ upstream_tls_ca_file: '/no/ca.pem', forwards_to: 'https://[::1]' }, 'upstream_tls_ca_file', 'ENOENT'],
+    [{ upstream_tls_server_name: 'a b' }, 'upstream_tls_server_name', 'must be a hostname or an IP address'],
+    [{ upstream_tls_min_version: '0.9' }, 'upstream_tls_min_version', 'must be one of 1.0, 1.1, 1.2, 1.3'],
+    [{ upstream_tls_verify: false }, 'upstream_tls_verify', 'only upstreams with https:// support it'],
+    [{ upstream_tls_verify: false, protocol: 'tls' }, 'upstream_tls_verify', 'only http tunnels support it'],
     [{ metadata: 'é'.repeat(2049) }, 'metadata', 'is longer than 4096 bytes'],
     [{ metadata: {} }, 'metadata', 'must be text'],
   ])('refuses %j', async (members, member, problem) => {
@@ -161,7 +179,7 @@ describe('POST /tunnels', () => {
       .post('/tunnels')
       .send({ ...device342, domian: 'x', protcol: 'http' });
     const supported =
-      'supported: protocol, forwards_to, domain, policy, binding, app_protocol, pooling, metadata, proxy_proto';
+      'supported: protocol, forwards_to, domain, policy, binding, app_protocol, pooling, metadata, proxy_proto, max_connections, host_header, rewrite_redirects, response_timeout, upstream_tls_verify, upstream_tls_ca_file, upstream_tls_server_name, upstream_tls_min_version';
     expect(res.body.details).toEqual({
       domian: `unknown member "domian"; ${supported}`,
       protcol: `unknown member "protcol"; ${supported}`,
@@ -476,6 +494,34 @@ describe('PATCH /tunnels/{url_part}', () => {
     expect((await patch({ forwards_to: 'https://8.8.8.8' })).body.error_code).toBe('ERR_AGENT_UPSTREAM_NOT_ALLOWED');
     expect((await patch({})).status).toBe(400);
     expect((await request(local).get('/tunnels/device342')).body).toMatchObject({ forwards_to: 'localhost:8002' });
+  });
+
+  it('changes how the gateway treats the upstream, and resets it with null', async () => {
+    const { patch, inForce, store } = await setUp();
+    const before = inForce()?.on_http_request ?? [];
+    const answer = await patch({ max_connections: 2, response_timeout: '10m' });
+    expect(answer.body).toMatchObject({ max_connections: 2, response_timeout: '10m' });
+    const actions = [{ type: 'gateway-upstream', config: { max_connections: 2, response_timeout: '10m' } }];
+    expect(inForce()?.on_http_request).toEqual([...before, { actions }]);
+    expect((await patch({ max_connections: null, response_timeout: null })).body).not.toHaveProperty('max_connections');
+    expect(inForce()?.on_http_request ?? []).toEqual(before);
+    expect(JSON.stringify(store.list())).not.toContain('response_timeout');
+  });
+
+  it('changes how the agent connects to an https upstream, which the gateway does not learn', async () => {
+    const { patch, inForce } = await setUp();
+    const before = inForce()?.on_http_request ?? [];
+    const options = {
+      upstream_tls_verify: false,
+      upstream_tls_min_version: '1.1',
+      upstream_tls_server_name: 'cam.lan',
+    };
+    const answer = await patch({ forwards_to: 'https://127.0.0.1:8443', ...options });
+    expect(answer.body).toMatchObject(options);
+    expect(inForce()?.on_http_request ?? []).toEqual(before);
+    const plain = await patch({ forwards_to: 'http://127.0.0.1:8080' });
+    expect([plain.status, Object.keys(plain.body.details)]).toEqual([400, ['upstream_tls_verify']]);
+    expect((await patch({ upstream_tls_server_name: null })).body).not.toHaveProperty('upstream_tls_server_name');
   });
 
   it('keeps the old policy when the new one cannot be saved', async () => {

@@ -56,7 +56,6 @@ function connector(options: Partial<GatewayLinkOptions> = {}): GatewayConnector 
     serverAddr: proxy.address,
     authorities: { pem: gateway.sessionCa },
     proxies: NO_PROXIES,
-    verifyUpstreamTls: true,
     version: '1.2.3',
     log,
     clock: systemClock,

@@ -42,7 +42,6 @@ function connector(options: Partial<GatewayLinkOptions>, to = gateway): GatewayC
     serverAddr: named,
     authorities: { pem: to.sessionCa },
     proxies: NO_PROXIES,
-    verifyUpstreamTls: true,
     version: '1.0.0',
     log: silentLog,
     clock: systemClock,

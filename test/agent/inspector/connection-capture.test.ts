@@ -148,10 +148,41 @@ const ADVERSARIAL: [string, { client: string; upstream: string }, string][] = [
     { client: GET, upstream: `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n${'A: b\r\n'.repeat(4_000)}` },
     'trailers are too large',
   ],
-  ['an endless head', { client: `GET / HTTP/1.1\r\n${'A: b\r\n'.repeat(20_000)}`, upstream: '' }, 'header too large'],
-  ['no status', { client: GET, upstream: 'HTTP/1.1 OK\r\n\r\n' }, 'not a response of HTTP/1.1'],
-  ['a second response', { client: `${GET}${GET}`, upstream: `${OK}junk\r\n\r\n` }, 'not a response of HTTP/1.1'],
+  [
+    'an endless head',
+    { client: `GET / HTTP/1.1\r\n${'A: b\r\n'.repeat(20_000)}`, upstream: '' },
+    'its header is longer than 64 KiB',
+  ],
+  [
+    'letters after a chunk size',
+    { client: GET, upstream: 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1x\r\na\r\n0\r\n\r\n' },
+    'invalid chunk size',
+  ],
 ];
+
+it.each([
+  ['no status', GET, 'HTTP/1.1 OK\r\n\r\n', 'no status of three digits'],
+  ['a second one that is none', `${GET}${GET}`, `${OK}junk\r\n\r\n`, 'no status of three digits'],
+  [
+    'two lengths',
+    GET,
+    'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na',
+    'content-lengths that differ',
+  ],
+  ['a switch of protocols', GET, 'HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n', 'which the request has not asked for'],
+  ['no head', GET, 'hi', 'it has no status line'],
+])('a response with %s is named as invalid, whoever closes the connection', (_, client, upstream, problem) => {
+  for (const by of ['client', 'upstream'] as const) {
+    const connection = setUpCapture();
+    connection.client(client);
+    connection.upstream(upstream);
+    connection.capture.closed(by === 'upstream', by);
+    expect(connection.exchanges().at(-1)).toMatchObject({
+      state: 'failed',
+      error: expect.stringMatching(`^the upstream sent an invalid HTTP response: .*${problem}`),
+    });
+  }
+});
 
 describe.each(MATRIX)('a connection with %s', (_name, { client, upstream, ended }, expected) => {
   it.each([1, 3, 1_000_000])('is captured when it arrives in pieces of %i bytes', (size) => {

@@ -136,3 +136,13 @@ it('lines that are no reports are ignored', () => {
   fc.assert(fc.property(lines, (line) => reports.take(TUNNEL, line)));
   expect(store.countOf(TUNNEL)).toBe(0);
 });
+
+it('a response that the gateway has refused is shown with what was wrong, not as it was captured', () => {
+  const { store, take } = setUp('/a', '/b');
+  take({ sent: sent('/a'), by: 'gateway', status: 502, code: 'ERR_NGROK_3004', problem: 'it is odd' });
+  const shown = [...store.listOldestFirst(TUNNEL)].map(({ state, status, error }) => [state, status, error]);
+  expect(shown).toEqual([
+    ['failed', 502, 'the upstream sent an invalid HTTP response: it is odd'],
+    ['complete', 200, null],
+  ]);
+});

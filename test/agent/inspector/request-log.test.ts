@@ -57,7 +57,16 @@ describe('the log of requests', () => {
     other.client('GET /a HTTP/1.1\r\n\r\n');
     other.upstream('SSH-2.0-OpenSSH\r\n\r\n');
     other.upstream(OK);
-    expect(other.logged()).toEqual([['GET', '/a', null, 0, 0, 'not read further: not a response of HTTP/1.1']]);
+    expect(other.logged()).toEqual([
+      [
+        'GET',
+        '/a',
+        null,
+        0,
+        0,
+        'the upstream sent an invalid HTTP response: its status line has no version or no status of three digits',
+      ],
+    ]);
     expect(other.connection.isOver).toBe(true);
   });
 

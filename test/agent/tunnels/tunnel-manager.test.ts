@@ -59,7 +59,7 @@ describe('creating a tunnel', () => {
 
   it('is refused for an upstream that is not allowed, without a request to the gateway', async () => {
     const { tunnels, connector } = await setUpTunnels();
-    for (const forwards_to of ['169.254.169.254:80', '8.8.8.8:53', 'unix:/run/docker.sock', '[::]:80']) {
+    for (const forwards_to of ['169.254.169.254:80', '8.8.8.8:53', 'unix:/run/docker.sock', '[fe80::1]:80']) {
       await expect(tunnels.create(tunnelRequest({ forwards_to }))).rejects.toMatchObject({
         status: 400,
         code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',

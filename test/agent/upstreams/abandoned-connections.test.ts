@@ -1,10 +1,11 @@
+import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { AbandonedConnections } from '../../../src/agent/upstreams/abandoned-connections.ts';
 import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamHealths } from '../../../src/agent/upstreams/upstream-health.ts';
 import { ownConnections } from '../../../src/lib/process/own-connections.ts';
-import { listening } from '../../support/loopback.ts';
+import { freePort, listening, serving } from '../../support/loopback.ts';
 import { NO_LINUX, unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { until } from '../../support/until.ts';
@@ -82,3 +83,26 @@ it(
     ]);
   },
 );
+
+it('tells whether the SDK is connected to an upstream', unless(NO_LINUX), async () => {
+  const server = createServer((socket) => void socket.on('error', () => {}));
+  const port = await serving(server);
+  const { log } = recordingLog();
+  const healths = new UpstreamHealths(log);
+  const [used, unused] = [parseUpstream(port), parseUpstream(await freePort())].map((upstream) =>
+    healths.hold({ upstream, isHttp: true }),
+  );
+  if (!used || !unused) throw new Error('no upstreams');
+  const connections = new AbandonedConnections({ healths, onHangs: () => {}, log });
+  const client = connect(port, '127.0.0.1');
+  onTestFinished(() => void client.destroy());
+  await once(client, 'connect');
+  const look = () => [used, unused].map(connections.lookForClients());
+  // The agent counts its own.
+  expect(look()).toEqual([false, false]);
+  used.isDirect = true;
+  unused.isDirect = true;
+  expect(look()).toEqual([true, false]);
+  client.destroy();
+  await until(() => look()[0] === false, 'the end of the connection');
+});

@@ -71,6 +71,8 @@ function setUp(upstreams: number) {
     connect: ({ upstream }) => connect(upstream),
     request: never,
     connector,
+    relay: never,
+    lookForClients: () => () => false,
     lookForAbandoned: () => {},
     clock,
   });
@@ -128,6 +130,8 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
     connect: ({ upstream }) => connect(upstream),
     request: never,
     connector: onlineConnector(),
+    relay: never,
+    lookForClients: () => () => false,
     lookForAbandoned: () => {},
     clock,
   });
@@ -161,6 +165,8 @@ it('the upstream of an http tunnel gets a request when it works again, and later
       return findings;
     },
     connector: onlineConnector(),
+    relay: never,
+    lookForClients: () => () => false,
     lookForAbandoned: () => {},
     clock,
   });
@@ -187,6 +193,72 @@ it('the upstream of an http tunnel gets a request when it works again, and later
   ]);
 });
 
+it('a response to a client outweighs a check, until the upstream fails; a 400 does not', () => {
+  const { log } = recordingLog();
+  const health = new UpstreamHealth(parseUpstream(8001), true, log);
+  const closes = { problem: 'closes connections', exposedPath: null, isDoubtful: true };
+  health.spoke(closes);
+  expect([health.status.state, health.probes]).toEqual(['wrong_protocol', ['GET']]);
+  health.heard(Buffer.from('HTTP/1.1 400 Bad Request\r\n'));
+  health.heard(Buffer.from('SSH-2.0-OpenSSH_9.2\r\n'));
+  expect(health.status.state).toBe('wrong_protocol');
+  health.heard(Buffer.from('HTTP/1.0 404 Not Found\r\n'));
+  expect(health.status.state).toBe('answers');
+  health.spoke(closes);
+  expect(health.status.state).toBe('answers');
+  health.spoke({ problem: 'answers with TLS', exposedPath: null });
+  expect(health.status.state).toBe('wrong_protocol');
+  health.failed(refused, false);
+  health.spoke(closes);
+  expect(health.status.state).toBe('wrong_protocol');
+});
+
+it('a check begins with the request that the upstream answered before', () => {
+  const health = new UpstreamHealth(parseUpstream(8001), true, recordingLog().log);
+  expect(health.probes).toEqual(['OPTIONS', 'GET', 'HEAD']);
+  health.spoke({ problem: null, exposedPath: null, probe: 'GET' });
+  health.failed(refused, false);
+  expect(health.probes).toEqual(['GET', 'OPTIONS', 'HEAD']);
+});
+
+it('the agent connects itself, once, where a check of an upstream of the SDK may be wrong', () => {
+  const health = new UpstreamHealth(parseUpstream(8001), true, recordingLog().log);
+  health.isDirect = true;
+  expect(health.spoke({ problem: 'answers with SSH', exposedPath: null })).toBe(false);
+  const closes = { problem: 'closes connections', exposedPath: null, isDoubtful: true };
+  expect([health.spoke(closes), health.needsRelay, health.spoke(closes)]).toEqual([true, true, false]);
+});
+
+it('an upstream in use is not checked for two minutes, and works when it has no place for a check', async () => {
+  const { clock, checked, healths } = setUp(1);
+  const [health] = healths.values();
+  if (!health) throw new Error('no upstream');
+  health.answered();
+  health.open = 1;
+  await clock.advance(110_000);
+  expect(checked).toHaveLength(0);
+  await clock.advance(30_000);
+  expect([checked.length, health.status.state]).toEqual([1, 'answers']);
+  health.open = 0;
+  await clock.advance(60_000);
+  expect(health.status.state).toBe('refused');
+});
+
+it('an upstream that has just answered one client works when it refuses another one', () => {
+  let seconds = 0;
+  const health = new UpstreamHealth(parseUpstream(8001), true, recordingLog().log, () => seconds * 1000);
+  health.answered();
+  health.open = 1;
+  health.heard(Buffer.from('HTTP/1.1 200 OK\r\n'));
+  health.failed(refused, true);
+  expect(health.status.state).toBe('answers');
+  seconds = 60;
+  health.failed(refused, true);
+  expect(health.status.state).toBe('refused');
+  health.heard(Buffer.from('HTTP/1.1 200 OK\r\n'));
+  expect(health.status.state).toBe('answers');
+});
+
 it('refresh() does not wait for an upstream that never answers', async () => {
   const clock = new SteeredClock();
   const healths = new UpstreamHealths(recordingLog().log, clock.now);
@@ -196,9 +268,42 @@ it('refresh() does not wait for an upstream that never answers', async () => {
     connect: never,
     request: never,
     connector: onlineConnector(),
+    relay: never,
+    lookForClients: () => () => false,
     lookForAbandoned: () => {},
     clock,
   });
   await monitor.refresh();
   expect(health.status.state).toBe('unknown');
+});
+
+it('a refused response is shown for a minute, whatever the upstream answers to the agent, and logged every ten minutes', () => {
+  const { log, lines } = recordingLog();
+  let seconds = 0;
+  const health = new UpstreamHealth(parseUpstream(8001), true, log, () => seconds * 1_000);
+  const proper = { problem: null, exposedPath: null };
+  health.spoke(proper);
+  for (; seconds < 11 * 60; seconds += 30) health.answerRefused('its status line has no status');
+  health.answered();
+  health.spoke(proper);
+  health.spoke({ ...proper, problem: 'answers with SSH' });
+  expect(health.status).toMatchObject({
+    state: 'wrong_protocol',
+    reason: 'sent an invalid HTTP response: its status line has no status',
+  });
+  expect(health.asksRequest(false)).toBe(true);
+  seconds += 60;
+  health.spoke(proper);
+  expect(health.status).toMatchObject({ state: 'answers', reason: null });
+  health.answerRefused('it has no status line');
+  health.failed(refused, true);
+  expect(health.status.state).toBe('refused');
+  health.spoke(proper);
+  expect(health.status.state).toBe('answers');
+  expect(lines.map(({ msg, reason }) => [msg, reason])).toEqual([
+    ['upstream sends invalid responses', 'its status line has no status'],
+    ['upstream sends invalid responses', 'its status line has no status'],
+    ['upstream unreachable', refused.message],
+    ['upstream reachable again', undefined],
+  ]);
 });

@@ -6,25 +6,31 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import tls from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { TunnelProtocol } from '../../../src/agent/connectors/connector.ts';
+import { LocalhostResolver } from '../../../src/agent/upstreams/localhost.ts';
 import type { TcpUpstream, Upstream } from '../../../src/agent/upstreams/upstream.ts';
 import { MAX_CONNECTIONS, UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
+import { dialFailure } from '../../../src/agent-protocol/dial-failure.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
-import { serving } from '../../support/loopback.ts';
+import { freePort, serving } from '../../support/loopback.ts';
+import { NO_IPV6, unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
-/** A dialer whose names resolve to what the test says. */
+/** A dialer whose names resolve to what the test says; localhost to all of loopback. */
 async function setUp(names: Record<string, string[] | Promise<string[]>> = {}, verifyTls = true) {
   const socketFolder = temporaryFolder();
   const lookup = async (name: string): Promise<LookupAddress[]> =>
     (await (names[name] ?? [])).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
-  const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup);
+  names.localhost ??= ['127.0.0.1', '::1'];
+  const localhost = new LocalhostResolver(lookup);
+  const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup, localhost);
   const { log, lines } = recordingLog();
   const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
-  const prepare = async (upstream: Upstream) => {
-    const prepared = dialer.prepare(upstream, { protocol: 'http' });
+  const prepare = async (upstream: Upstream, protocol: TunnelProtocol = 'http') => {
+    const prepared = dialer.prepare(upstream, { protocol });
     onTestFinished(() => prepared.release());
     return { forwardTo: await prepared.address(), release: () => prepared.release() };
   };
@@ -43,6 +49,8 @@ async function listen(
 }
 
 const named = (port: number): TcpUpstream => ({ kind: 'tcp', scheme: null, host: 'camera.test', port });
+/** As the SDK answers for upstreams that it connects to. */
+const UNREACHABLE = dialFailure(null);
 const connect = (forwardTo: string) => net.connect({ path: forwardTo.replace('unix:', ''), allowHalfOpen: true });
 
 it('the SDK forwards to IP addresses and localhost directly', async () => {
@@ -50,15 +58,56 @@ it('the SDK forwards to IP addresses and localhost directly', async () => {
   const forwardTo = async (scheme: 'http' | 'https' | null, host: string) =>
     (await prepare({ kind: 'tcp', scheme, host, port: 80 })).forwardTo;
   expect(await forwardTo(null, 'localhost')).toBe('http://localhost:80');
-  expect(await forwardTo('https', '127.0.0.1')).toBe('https://127.0.0.1:80');
+  // The agent knows more of TLS, and says why it fails.
+  expect(await forwardTo('https', '127.0.0.1')).toMatch(/^unix:/);
   expect(await forwardTo(null, '::1')).toBe('http://[::1]:80');
+});
+
+describe.each([
+  ['127.0.0.1 only', ['127.0.0.1']],
+  ['nothing', []],
+])('where the system resolves localhost to %s', unless(NO_IPV6), (_, localhost) => {
+  const web = (port: number, scheme: 'https' | null = null) =>
+    ({ kind: 'tcp', scheme, host: 'localhost', port }) as const;
+
+  it('the SDK gets the address of an upstream on 127.0.0.1', async () => {
+    const { prepare } = await setUp({ localhost });
+    const { port } = await listen(() => {});
+    expect((await prepare(web(port))).forwardTo).toBe(`http://127.0.0.1:${port}`);
+  });
+
+  it('the SDK reaches others through the agent, also one that moves', async () => {
+    const { prepare } = await setUp({ localhost });
+    const port = await freePort();
+    const { forwardTo } = await prepare(web(port));
+    for (const host of ['::1', '127.0.0.1', '::1']) {
+      const server = net.createServer((socket) => void socket.end(host));
+      await once(server.listen(port, host), 'listening');
+      expect(String(await buffer(connect(forwardTo)))).toBe(host);
+      await once(server.close(), 'close');
+    }
+    expect((await prepare(web(port, 'https'))).forwardTo).toMatch(/^unix:/);
+  });
+
+  it('the SDK reaches an upstream through the agent that has moved to ::1', async () => {
+    const { prepare, dialer } = await setUp({ localhost });
+    const { port } = await listen(() => {});
+    await prepare(web(port));
+    const health = dialer.healths.find({ upstream: web(port), isHttp: true });
+    expect([health?.reachedAt('127.0.0.1'), health?.reachedAt('::1'), health?.reachedAt('::1')]).toEqual([
+      false,
+      true,
+      false,
+    ]);
+    expect((await prepare(web(port))).forwardTo).toMatch(/^unix:/);
+  });
 });
 
 it('the SDK forwards to an upstream that has hung through the agent', async () => {
   const { prepare, dialer } = await setUp();
   const upstream = { kind: 'tcp', scheme: null, host: 'localhost', port: 80 } as const;
   expect((await prepare(upstream)).forwardTo).toBe('http://localhost:80');
-  dialer.healths.find('localhost:80', true)?.keepsOpen(32);
+  dialer.healths.find({ upstream, isHttp: true })?.keepsOpen(32);
   expect((await prepare(upstream)).forwardTo).toMatch(/^unix:/);
 });
 
@@ -93,9 +142,9 @@ describe('a named upstream', () => {
     const { forwardTo } = await prepare(named(port));
     expect(String(await buffer(connect(forwardTo)))).toBe('hello');
     names['camera.test'] = ['169.254.169.254'];
-    expect(String(await buffer(connect(forwardTo)))).toBe('');
+    expect(String(await buffer(connect(forwardTo)))).toBe(UNREACHABLE);
     names['camera.test'] = ['127.0.0.1', '169.254.169.254'];
-    expect(String(await buffer(connect(forwardTo)))).toBe('');
+    expect(String(await buffer(connect(forwardTo)))).toBe(UNREACHABLE);
     // Logged once, so that a name that changes often does not fill the log.
     expect(lines.filter(({ level }) => level === 40)).toEqual([
       expect.objectContaining({ upstream: `camera.test:${port}`, reason: expect.stringContaining('169.254.169.254') }),
@@ -105,15 +154,23 @@ describe('a named upstream', () => {
   it.each([
     ['that is down', { 'camera.test': ['127.0.0.1'] }],
     ['that is unknown', {}],
-  ])('%s ends the connection cleanly, with or without data sent', async (_, names) => {
-    const { prepare } = await setUp(names);
-    const { server, port } = await listen(() => {});
-    server.close();
-    const client = connect((await prepare(named(port))).forwardTo);
-    client.write('GET / HTTP/1.1\r\n\r\n');
-    expect(String(await buffer(client))).toBe('');
-    client.end();
-  });
+  ])(
+    '%s ends the connection cleanly, with or without data sent, and with a response where it is HTTP',
+    async (_, names) => {
+      const { prepare } = await setUp(names);
+      const { server, port } = await listen(() => {});
+      server.close();
+      for (const [protocol, answer] of [
+        ['http', UNREACHABLE],
+        ['tcp', ''],
+      ] as const) {
+        const client = connect((await prepare(named(port), protocol)).forwardTo);
+        client.write('GET / HTTP/1.1\r\n\r\n');
+        expect(String(await buffer(client))).toBe(answer);
+        client.end();
+      }
+    },
+  );
 
   it('closes its connection when the client disconnects, and the reverse', async () => {
     const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
@@ -150,7 +207,7 @@ it('a unix socket upstream is checked for every connection', async () => {
   const { prepare, socketFolder } = await setUp();
   const path = join(socketFolder, 'app.sock');
   const { forwardTo } = await prepare({ kind: 'unix', path });
-  expect(String(await buffer(connect(forwardTo)))).toBe('');
+  expect(String(await buffer(connect(forwardTo)))).toBe(UNREACHABLE);
   await listen((socket) => socket.end('hello'), path);
   expect(String(await buffer(connect(forwardTo)))).toBe('hello');
 });
@@ -181,7 +238,9 @@ describe('an https upstream', () => {
     const port = await serving(server);
     const upstream: TcpUpstream = { ...named(port), scheme: 'https' };
     const strict = await setUp({ 'camera.test': ['127.0.0.1'] });
-    expect(String(await buffer(connect((await strict.prepare(upstream)).forwardTo)))).toBe('');
+    expect(String(await buffer(connect((await strict.prepare(upstream)).forwardTo)))).toBe(
+      dialFailure('presents a certificate of an unknown CA'),
+    );
     const lenient = await setUp({ 'camera.test': ['127.0.0.1'] }, false);
     expect(String(await buffer(connect((await lenient.prepare(upstream)).forwardTo)))).toBe('hello, camera.test');
   });

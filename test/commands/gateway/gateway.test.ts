@@ -1,8 +1,9 @@
-import { readdirSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { addGatewayCommand } from '../../../src/commands/gateway/gateway.ts';
+import { readBackup } from '../../../src/gateway/backup/backup-file.ts';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
 import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
@@ -118,6 +119,15 @@ it('gateway log shows who has changed what, by commands too', async () => {
     {},
     { after: { host: 'cam.example.com' } },
   ]);
+  const { database } = running;
+  const change = { table: 'agent_commands', before: null, after: { id: 'ts_1', command: 'stop' } };
+  await database.write(() => database.noteChange(change), { by: id, from: '192.0.2.1' });
+  printed = '';
+  await run('log', '--object', 'ts_1', '--until', '2100-01-01');
+  expect(printed).toContain(`  ${id} "laptop" (192.0.2.1)  agent_command_created ts_1 stop\n`);
+  printed = '';
+  await run('log', '--until', '1h');
+  expect(printed).toBe('');
   await run('log', '--since', '2100-01-01');
   await expect(run('log', '--since', 'yesterday')).rejects.toMatchObject({ exitCode: 2 });
   running.database.close();
@@ -256,15 +266,22 @@ it('gateway migrate asks which database is meant', async () => {
 it('gateway backup copies the database of a running gateway, and never overwrites a file', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create');
-  const file = join(dataDir, 'copy.db');
+  const file = join(dataDir, 'backup.tar.gz');
   await run('backup', file);
-  const copy = Database.open(file);
+  expect(running.database.fact('last_backup')).toMatch(/^\d{4}-.*Z$/);
+  const copy = databaseIn(file);
   expect(copy.problems()).toEqual([]);
   expect(copy.all('SELECT id FROM api_keys')).toHaveLength(1);
   copy.close();
   await expect(run('backup', file)).rejects.toThrow(/already exists/);
   running.database.close();
 });
+
+function databaseIn(backup: string): Database {
+  const file = join(temporaryFolder(), 'copy.db');
+  writeFileSync(file, readBackup(backup).parts.get('gateway.db') ?? '');
+  return Database.open(file, { older: 'keep' });
+}
 
 it.each([
   ['backup', 'copy.db'],
@@ -287,11 +304,10 @@ it('gateway backup copies the database of an older running gateway, and other co
   for (const args of [['certificates'], ['api-key', 'create']]) {
     await expect(run(...args)).rejects.toThrow(/older version of this program: restart the gateway/);
   }
-  const copy = join(dataDir, 'copy.db');
+  const copy = join(dataDir, 'backup.tar.gz');
   await run('backup', copy);
-  const version = (database: Database) => database.all('PRAGMA user_version');
-  const backup = Database.open(copy, { older: 'keep' });
-  expect([version(running), version(backup)]).toEqual([[{ user_version: 1 }], [{ user_version: 1 }]]);
+  const backup = databaseIn(copy);
+  expect([running.schema, backup.schema]).toEqual([1, 1]);
   backup.close();
   running.close();
 });

@@ -63,6 +63,31 @@ it('tunnels apply creates, changes and prunes tunnels of a running agent, and re
   ]);
 });
 
+it('tunnels apply sets and resets options of a tunnel, whether an agent runs or not', async () => {
+  const { folder, write, apply, start } = setUp();
+  mkdirSync(join(folder, 'data'), { mode: 0o700 });
+  const declare = (...options: string[]) =>
+    write(
+      `tunnels:\n  - {${['domain: cam.localhost', 'forwards_to: "https://127.0.0.1:1"', ...options].join(', ')}}\n`,
+    );
+  const saved = () => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels[0];
+  declare('upstream_tls_verify: false');
+  expect((await apply()).stdout).toMatch(/^created/);
+  declare('upstream_tls_min_version: "1.0"', 'max_connections: 2');
+  const changed =
+    /^changed {4}cam\.localhost: (?=.*max_connections)(?=.*upstream_tls_verify).*upstream_tls_min_version/;
+  expect((await apply()).stdout).toMatch(changed);
+  const options = { upstream_tls_min_version: '1.0', max_connections: 2 };
+  expect(saved()).toMatchObject(options);
+  expect(saved()).not.toHaveProperty('upstream_tls_verify');
+  await start();
+  declare('upstream_tls_server_name: cam.lan');
+  expect((await apply()).stdout).toMatch(/^changed/);
+  expect(saved()).toMatchObject({ upstream_tls_server_name: 'cam.lan', policy: null });
+  for (const option of Object.keys(options)) expect(saved()).not.toHaveProperty(option);
+  expect((await apply()).stdout).toMatch(/1 unchanged/);
+});
+
 it('tunnels apply leaves a tunnel as it was when the change fails, and exits with 1', async () => {
   const { write, apply, saved, start } = setUp();
   await start();
@@ -88,6 +113,10 @@ it.each([
   ['tunnels: [', 'not YAML'],
   ['', 'a list called tunnels'],
   ['tunnels:\n  - forwards_to: 1\n', 'domain: must be a hostname'],
+  [
+    'tunnels:\n  - domain: a.b\n    forwards_to: 1\n    policy: # none\n',
+    'tunnels[0].policy: is empty; write {} for no rules',
+  ],
   ['tunnels:\n  - {domain: a.b, forwards_to: 1}\n  - {domain: a.b, forwards_to: 2}\n', 'declared more than once'],
 ])('tunnels apply changes nothing when the file is %j', async (text, problem) => {
   const { write, apply } = setUp();

@@ -74,6 +74,27 @@ it('tunnels start notes that nothing listens at the upstream, and tunnels change
   });
 });
 
+it('tunnels start and tunnels change set and reset how the agent connects to an https upstream', async () => {
+  writeFileSync(join(folder, 'ca.pem'), 'nothing');
+  const wrong = await tunnels(
+    'start',
+    'https://127.0.0.1:1',
+    '-d',
+    'one.localhost',
+    '--upstream-tls-ca-file',
+    'ca.pem',
+  );
+  expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('the file has no certificate as PEM') });
+  const options = ['--upstream-tls-verify', 'false', '--upstream-tls-min-version', '1.0'];
+  await tunnels('start', 'https://127.0.0.1:1', '-d', 'one.localhost', ...options, '--upstream-tls-server-name', 'cam');
+  const shown = (await tunnels('show', 'one')).stdout;
+  expect(shown).toMatch(/Verify TLS: +false\n/);
+  expect(shown).toMatch(/Server name: +cam\n/);
+  const changed = await tunnels('change', 'one', '--upstream-tls-server-name', 'default', '--json');
+  const { upstream_tls_verify, upstream_tls_min_version, upstream_tls_server_name } = JSON.parse(changed.stdout);
+  expect([upstream_tls_verify, upstream_tls_min_version, upstream_tls_server_name]).toEqual([false, '1.0', undefined]);
+});
+
 it('tunnels list prints an aligned table with states, or JSON', async () => {
   await given('one.localhost');
   await given('two-is-longer.localhost', '1');
@@ -190,6 +211,18 @@ it('tunnels start exits with 2 for an unusable policy file', async () => {
     expect([code, stderr]).toEqual([2, expect.stringContaining(file)]);
   }
 });
+
+it.each(['', '# deny everyone\n', '---\n', 'null'])(
+  'a policy file with %j never means the default policies',
+  async (text) => {
+    writeFileSync(join(folder, 'empty.yaml'), text);
+    await given('strict.localhost');
+    const said = expect.stringContaining('empty.yaml: it has no policy; write {} for a policy without rules');
+    const started = await tunnels('start', '8001', '--policy', 'empty.yaml');
+    const changed = await tunnels('change', 'strict', '--policy', 'empty.yaml');
+    for (const { code, stderr } of [started, changed]) expect([code, stderr]).toEqual([2, said]);
+  },
+);
 
 it('tunnels start exits with 1 and prints the reasons when the agent refuses', async () => {
   await given('one.localhost');

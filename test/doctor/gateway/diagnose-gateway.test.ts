@@ -1,14 +1,18 @@
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { diagnoseGateway, type GatewaySurroundings } from '../../../src/doctor/gateway/diagnose-gateway.ts';
+import { addressResults } from '../../../src/doctor/gateway/gateway-ports.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import { cidrList } from '../../../src/lib/network/ip-address.ts';
+import { proxyHeader } from '../../../src/lib/network/proxy-protocol.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { takenPort } from '../../support/loopback.ts';
+import { serving, takenPort } from '../../support/loopback.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -57,6 +61,34 @@ function addRecords(address = '127.0.0.1') {
     names.break(`acme.${DOMAIN}`);
   });
 }
+
+it('a gateway whose load balancer is on this machine is found, directly and through it', async () => {
+  addRecords();
+  const balanced = await startTestGateway({ domain: DOMAIN, balancers: cidrList(['127.0.0.1']) });
+  onTestFinished(() => balanced.close());
+  const env = { GATEWAY_LOAD_BALANCERS: '127.0.0.1', DATA_DIR: balanced.dataDir };
+  const direct = await examine({ ...env, GATEWAY_HTTPS_PORT: String(balanced.httpsPort) });
+  expect(
+    [...direct('ports'), ...direct('running'), ...direct('addresses')].filter((line) => !line.startsWith('ok')),
+  ).toEqual([]);
+  const balancer = createServer((client) => {
+    const onward = connect(balanced.httpsPort, '127.0.0.1').on('error', () => client.destroy());
+    onward.write(proxyHeader(2, { clientIp: '203.0.113.7', clientPort: 4567, serverIp: '192.0.2.1', serverPort: 443 }));
+    client
+      .on('error', () => onward.destroy())
+      .pipe(onward)
+      .pipe(client);
+  });
+  const port = await serving(balancer);
+  const gatewayThere = {
+    domain: DOMAIN,
+    httpsPort: port,
+    caPem: balanced.sessionCa,
+    balancers: cidrList(['127.0.0.1']),
+  };
+  const [found] = await addressResults(['127.0.0.1'], true, gatewayThere, 5);
+  expect(found).toMatchObject({ status: 'ok' });
+});
 
 it('all checks of a running gateway with correct records pass', async () => {
   addRecords();
@@ -169,5 +201,12 @@ it('a destination that gets no events is named', async () => {
   database.close();
   expect((await examine({ DATA_DIR: dataDir }))('events')).toEqual([
     'failed: https://siem.example.com has acknowledged no event since 2026-11-26T20:00:00Z: connection refused',
+  ]);
+  const later = openGatewayStore({ dataDir, encryptionKey: null });
+  const event = { id: 'evt_1', type: 'a.v0', created_at: '', before: null, after: null, from_address: null, by: null };
+  await later.database.write(() => later.eventDeliveries.refused(row.id, event, 'status 400'));
+  later.database.close();
+  expect((await examine({ DATA_DIR: dataDir }))('events')).toEqual([
+    'failed: https://siem.example.com has refused events, which were passed over: 1',
   ]);
 });

@@ -21,6 +21,8 @@ it.each([
   ['/event_destinations', { target: { file: { name: '../gateway' } } }, 5100, /no path/],
   ['/event_destinations', { target: { file: { name: '' } } }, 5100, /no path/],
   ['/event_destinations', { target: { syslog: { host: 'a b', port: 514 } } }, 5100, /hostname/],
+  ['/event_destinations', { target: { syslog: { host: 'a', port: 514, framing: 'crlf' } } }, 215, /framing/],
+  ['/event_destinations', { target: { syslog: { host: 'a', port: 514, ca_pem: 'none' } } }, 1920, /PEM/],
   ['/event_destinations', { target: { file: { name: 'a' }, webhook: { url: URL } } }, 5115, /one member only/],
   ['/event_destinations', { format: 'xml', target: { webhook: { url: URL } } }, 235, /json/],
   ['/event_subscriptions', { sources: [{ type: 'no_such.v0' }] }, 238, /docs\/events\.md/],

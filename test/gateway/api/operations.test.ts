@@ -87,6 +87,8 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   eventDestinations: {
     create: () => ({ target: { webhook: { url: 'https://events.example.com/' } } }),
     update: () => ({ description: 'second' }),
+    sendAgain: () => ({}),
+    letGo: () => ({}),
   },
   eventSubscriptions: {
     create: () => ({ sources: [{ type: '*' }] }),

@@ -1,6 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
+import { COSTLY_KEYS, madeUpRsa, OUT_OF_RANGE, pemOf, spkiOf } from '../../support/costly-keys.ts';
 import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
@@ -187,6 +188,25 @@ describe('certificates', () => {
       [ca.certificatePem + certificatePem, ca.privateKeyPem, 1926],
     ];
     for (const [pem, key, code] of cases) expect(await upload(pem, key)).toMatchObject(refusal(code));
+  });
+
+  it('are refused when they have unusual keys, wherever in the chain', async () => {
+    const costly = madeUpRsa(16_384);
+    const unusual = await issueCertificate({ subject: 'CN=a', publicKey: spkiOf(costly) });
+    expect(await upload(unusual.certificatePem, pemOf(costly))).toMatchObject({
+      ...refusal(1903),
+      body: { msg: expect.stringContaining('private_key_pem: is an RSA key with 16384 bits; use RSA with 2048') },
+    });
+    expect(await upload(leaf.certificatePem, OUT_OF_RANGE)).toMatchObject(refusal(1903));
+    expect(await upload(`${leaf.certificatePem}\n${unusual.certificatePem}`, leaf.privateKeyPem)).toMatchObject({
+      ...refusal(1900),
+      body: { msg: expect.stringContaining('certificate_pem: certificate 2 has an RSA key with 16384 bits') },
+    });
+    for (const [, make] of COSTLY_KEYS) {
+      const authority = await issueCertificate({ subject: 'CN=CA', ca: true, publicKey: spkiOf(make()) });
+      const { certificatePem: ca_pem } = authority;
+      expect(await server.call('POST', '/certificate_authorities', { ca_pem })).toMatchObject(refusal(1920));
+    }
   });
 
   it('of certificate authorities must be exactly one CA certificate', async () => {

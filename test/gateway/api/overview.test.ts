@@ -2,6 +2,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { DashboardOverview, NeedsAttention } from '../../../src/gateway/api/dashboard/overview.ts';
 import type { LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
 import type { TlsCertificateRow } from '../../../src/gateway/store/certificates.ts';
+import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { addDevices, type Filled, fillStore } from '../../support/dashboard.ts';
 import { ask } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
@@ -47,8 +48,8 @@ async function totals(): Promise<Partial<Record<keyof NeedsAttention, number>>> 
 }
 
 it('the overview says what needs attention, to those who are signed in', async () => {
-  const { devices, domains, attention } = await overview();
-  expect([devices, domains]).toEqual([2, 2]);
+  const { devices, domains, lastBackupAt, attention } = await overview();
+  expect([devices, domains, lastBackupAt]).toEqual([2, 2, null]);
   expect(attention).toMatchObject({
     expired: { total: 1, first: [{ id: filled.certificates, subject_common_name: 'text', issued_at: null }] },
     expiredAuthorities: { total: 1, first: [{ id: filled.authorities }] },
@@ -123,4 +124,9 @@ it('certificates that nobody renews need attention before they expire, and once 
   expect(await found()).toEqual([0, 0]);
   await set(23 * HOUR_MS, null);
   expect(await found()).toEqual([0, 1]);
+});
+
+it('the overview says when the last backup was made', async () => {
+  await noteBackup(server.store.database, Date.parse('2026-05-10T03:00:00Z'));
+  expect((await overview()).lastBackupAt).toBe('2026-05-10T03:00:00Z');
 });

@@ -490,6 +490,24 @@ it('policies forward to internal endpoints at other gateways, whose policies app
     'inner.internal inner.internal inner 127.0.0.1',
   );
 
+  // Who signs in is asked at the host that the client has asked for, whatever the policy of the other gateway makes of it.
+  await at(two, 'gate.internal', { on_http_request: [{ actions: [{ type: 'gateway-sign-in' }] }] });
+  const rewritten = { type: 'url-rewrite', config: { from: '.*', to: 'https://bank.example/inner' } };
+  const unseen = { type: 'add-headers', config: { headers: { 'x-sees': `\${'set-cookie' in res.headers}` } } };
+  await at(one, 'gated.localhost', {
+    on_http_request: [{ actions: [rewritten] }, ...to('https://gate.internal').on_http_request],
+    on_http_response: [{ actions: [unseen] }],
+  });
+  const gated = () => getPublic(one, 'https://gated.localhost/live?q=1', { 'gateway-client-asked': 'bank.example/' });
+  await until(async () => (await gated()).status === 302, 'the gate', { everyMs: 50 });
+  const { headers } = await gated();
+  expect(headers).toMatchObject({
+    'x-sees': 'false',
+    'set-cookie': [expect.stringContaining('__Host-ngrok-sign-in-')],
+  });
+  const page = await getPublic(one, String(headers.location));
+  expect(page.body).toMatch(/to continue to gated\.localhost[:,]/);
+
   // Nobody reaches it by its name, and two that forward to each other do not make a circle.
   expect(await statusAt(two, 'https://inner.internal/')).not.toBe(200);
   await at(one, 'a.internal', to('https://b.internal'));

@@ -233,6 +233,21 @@ it('devices of a key with own_names_only, and those with enough names, get no mo
   expect(await namesOf(one)).toHaveLength(MAX_GRANTED);
 });
 
+it('devices of a key with internal_names may bind internal names that end in their own, until that is taken from them', async () => {
+  const { bind, join, call } = await setUp();
+  const [one, two] = [await join('one', { internal_names: true }), await join('two')];
+  const internal = `db-one.${SITE}.internal`;
+  const others = ['db.internal', `db.${SITE}.internal`, `db-two.${SITE}.internal`, `a.db-one.${SITE}.internal`];
+  expect(await bind(one.authtoken, internal)).toBe(null);
+  expect(await bind(two.authtoken, internal)).toContain('rules do not allow');
+  for (const name of others) expect(await bind(one.authtoken, name), name).toContain('rules do not allow');
+  await call('PATCH', one.path, { name: 'first' });
+  expect(await bind(one.authtoken, `db-first.${SITE}.internal`)).toBe(null);
+  await call('PATCH', one.path, { internal_names: false });
+  expect(await bind(one.authtoken, `db-first.${SITE}.internal`)).toContain('rules do not allow');
+  expect(await bind(one.authtoken, 'cam-first')).toBe(null);
+});
+
 it('only one of many devices that ask at once gets a name', async () => {
   const { bind, join } = await setUp();
   const devices = await Promise.all(Array.from({ length: 10 }, (_, at) => join(`d${at}`)));

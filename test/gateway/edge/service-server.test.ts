@@ -77,6 +77,32 @@ describe("the gateway's own service answers", () => {
     expect(await send(edge, `GET / HTTP/1.1\r\n${API}\r\n`.repeat(40))).toBe('');
   });
 
+  it('browsers with many cookies that others have set, none of which it sees', async () => {
+    const cookies: unknown[] = [];
+    const listener: RequestListener = (req, res) => {
+      cookies.push(req.headers.cookie);
+      res.end('<ok>');
+    };
+    const edge = await TestEdge.start({ services: new Map([['api.localhost', listener]]) });
+    onTestFinished(() => edge.close());
+    // As many as Chromium keeps.
+    const bomb = Array.from({ length: 180 }, (_, at) => `b${at}=${'x'.repeat(4090)}`).join('; ');
+    for (const own of ['; __Host-own=1', '']) {
+      // The next request of the connection would be too long for Node's parser.
+      const text = await send(edge, `GET / HTTP/1.1\r\n${API}Cookie: ${bomb}${own}\r\n\r\n`);
+      expect(answers(text)).toEqual(['<ok>']);
+      expect(text).toContain('Connection: close\r\n');
+    }
+    expect(cookies).toEqual(['__Host-own=1', undefined]);
+    const long = await send(edge, `GET / HTTP/1.1\r\n${API}Cookie: __Host-a=${'x'.repeat(70_000)}\r\n\r\n`);
+    expect(answers(long)).toEqual(['HTTP/1.1 431']);
+  });
+
+  it('browsers with the order to come by HTTPS only', async () => {
+    const text = await send(await startEdge(), `GET / HTTP/1.1\r\n${API}Connection: close\r\n\r\n`);
+    expect(text).toContain('Strict-Transport-Security: max-age=31536000\r\n');
+  });
+
   it('CONNECT with 400', async () => {
     const text = await send(await startEdge(), `CONNECT api.localhost:443 HTTP/1.1\r\n${API}\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 400 .*ERR_NGROK_3004/s);

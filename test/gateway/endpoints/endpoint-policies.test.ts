@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
 import type { CompiledPolicy } from '../../../src/traffic-policy/engine.ts';
 import type { Compression } from '../../../src/traffic-policy/policy-subjects.ts';
+import { ProcessorTime } from '../../../src/traffic-policy/state/processor-time.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { connectionFrom, ENDPOINT, requestFor, responseOf } from '../../traffic-policy/fake-request.ts';
@@ -47,7 +48,8 @@ function setUp(options: { ms: number; share: number; compileMs?: number; encoder
   return { clock, compile, useUp };
 }
 
-const ask = (policy: CompiledPolicy) => policy.onHttpRequest?.(requestFor());
+const ask = (policy: CompiledPolicy, clientIp?: string) =>
+  policy.onHttpRequest?.(requestFor({ connection: connectionFrom(clientIp) }));
 
 it('a policy that is probably wrong is logged once, whenever agents bind it', async () => {
   const lines: object[] = [];
@@ -178,6 +180,94 @@ describe('the processor time of an authtoken', () => {
     const fixed = await compile({ on_http_request: [{ actions: [ADD_HEADER] }] }, 'hostile');
     await useUp(hostile);
     expect(ask(fixed)).toBeUndefined();
+  });
+
+  describe('inside of it, each client network has a share', () => {
+    const [STRANGER, OTHER] = ['203.0.113.7', '198.51.100.9'];
+
+    /** Asks so often within ten seconds, and counts the requests that were let through. */
+    async function flood(policy: CompiledPolicy, clock: SteeredClock, networks: Record<string, number>) {
+      const admitted: Record<string, number> = {};
+      for (let at = 0; at < 10_000; at++) {
+        clock.skip(1);
+        for (const [clientIp, everyMs] of Object.entries(networks)) {
+          if (at % everyMs !== 0) continue;
+          const isAdmitted = (await ask(policy, clientIp)) === undefined;
+          admitted[clientIp] = (admitted[clientIp] ?? 0) + (isAdmitted ? 1 : 0);
+        }
+        if (at % 10 === 0) await nextTurn();
+      }
+      return admitted;
+    }
+
+    it('which is refused first when nothing is left: the network that took the most', async () => {
+      const { clock, compile } = setUp({ ms: 2, share: 0.05 });
+      const policy = await compile({ on_http_request: [EXPRESSION] }, 'flooded');
+      const { [STRANGER]: strangers = 0, [OTHER]: others = 0 } = await flood(policy, clock, {
+        [STRANGER]: 2,
+        [OTHER]: 100,
+      });
+      expect(others).toBe(100);
+      expect(strangers).toBeLessThan(3_000);
+    });
+
+    it('and alone can take everything', async () => {
+      const time = new ProcessorTime(0.25, new SteeredClock());
+      const alone = time.shareOf({ clientIp: STRANGER });
+      alone.spend(990);
+      expect(alone.isSpent).toBe(false);
+      alone.spend(20);
+      expect(alone.isSpent).toBe(true);
+    });
+
+    it('which is one for all addresses of an IPv6 /56', () => {
+      const time = new ProcessorTime(0.25, new SteeredClock());
+      time.shareOf({ clientIp: '2001:db8:0:1::1' }).spend(1010);
+      expect(time.shareOf({ clientIp: '2001:db8:0:ff::9' }).isSpent).toBe(true);
+      expect(time.shareOf({ clientIp: '2001:db8:0:100::1' }).isSpent).toBe(false);
+    });
+
+    it('and is remembered, however many other networks come', () => {
+      const time = new ProcessorTime(0.25, new SteeredClock());
+      time.shareOf({ clientIp: STRANGER }).spend(1010);
+      for (let network = 0; network < 2_000; network++) {
+        time.shareOf({ clientIp: `10.0.${network >> 8}.${network & 255}` }).spend(0.1);
+      }
+      expect(time.shareOf({ clientIp: STRANGER }).isSpent).toBe(true);
+      expect(time.shareOf({ clientIp: OTHER }).isSpent).toBe(false);
+    });
+
+    it('which is not compressed alone when the time for that is used up', async () => {
+      const { compile } = setUp({ ms: 0, share: 0.1 });
+      const policy = await compile({ on_http_response: [{ actions: [{ type: 'compress-response' }] }] }, 'flooded');
+      const compression = (clientIp: string) => {
+        const response = responseOf();
+        const connection = connectionFrom(clientIp);
+        policy.onHttpResponse?.(requestFor({ connection, headers: ['Accept-Encoding', 'gzip'] }), response);
+        return response.compression;
+      };
+      compression(STRANGER)?.time.spend(1500);
+      expect([compression(STRANGER), compression(OTHER)?.encoding]).toEqual([undefined, 'gzip']);
+    });
+
+    it('which waits alone with messages of event streams', async () => {
+      const { clock, compile } = setUp({ ms: 100, share: 0.1 });
+      const replace = { type: 'sse-find-replace', config: { replacements: [{ from: 'a' }] } };
+      const policy = await compile({ on_event_stream_message: [{ actions: [replace] }] }, 'flooded');
+      const send = async (clientIp: string) => {
+        const message = { response: responseOf(), data: 'a', retry: null };
+        await policy.onEventStreamMessage?.(requestFor({ connection: connectionFrom(clientIp) }), message);
+        return message.data;
+      };
+      let late = send(STRANGER);
+      while (clock.sleeping === 0) {
+        await late;
+        late = send(STRANGER);
+      }
+      expect(await send(OTHER)).toBe('');
+      await clock.advance(20_000);
+      expect(await late).toBe('');
+    });
   });
 
   it('closes connections that a policy would have to inspect while none is left', async () => {

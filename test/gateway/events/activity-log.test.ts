@@ -4,10 +4,17 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ActivityLog, noteRefused, noteSessions } from '../../../src/gateway/events/activity-log.ts';
+import {
+  ActivityLog,
+  dashboardNotes,
+  noteRefused,
+  noteSessions,
+  signInNotes,
+} from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { ApiError } from '../../../src/lib/errors.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
@@ -85,12 +92,58 @@ it('holds a thousand events, writes them together, and forgets those that were d
   expect([numbers.slice(0, 2), numbers.at(-1)]).toEqual([[2, 3], 0]);
 });
 
-it('keeps ten thousand for a destination that is away, and counts the others', async () => {
+it('cuts long texts of others after a whole character', async () => {
+  await subscribe('ed_1', 'agent_session_start.v0');
+  activity.note('agent_session_start.v0', () => ({ metadata: `${'x'.repeat(999)}😀 and more` }));
+  await activity.stop();
+  expect(stored().map(({ after }) => after?.metadata)).toEqual(['x'.repeat(999)]);
+});
+
+it('what one tenant brings about makes no sign-in, denial or event of another tenant vanish', async () => {
+  await subscribe('ed_1', '*');
+  const failed = dashboardNotes(activity);
+  const signedIn = signInNotes(activity);
+  const begin = (credential: string, number: number) =>
+    activity.note('endpoint_start.v0', () => ({ credential, number }), credential);
+  for (let number = 0; number < 3_000; number++) begin(`cr_busy_${number % 3}`, number);
+  for (let number = 0; number < 8; number++) failed('203.0.113.7', new ApiError(401, 'ERR_NGROK_206', 'wrong'));
+  signedIn({ host: 'cam', issuer: 'i', clientIp: '203.0.113.7', subject: '', error: 'ERR_NGROK_3112' });
+  for (let number = 0; number < 5; number++) begin('cr_other', number);
+  await activity.stop();
+  const times = (type: string, credential?: string) =>
+    stored().filter((event) => event.type === type && event.after?.credential === credential).length;
+  expect(times('dashboard_sign_in_failed.v0')).toBe(8);
+  expect(times('sign_in_failed.v0')).toBe(1);
+  expect(times('endpoint_start.v0', 'cr_other')).toBe(5);
+  // What was lost is counted like what is left out.
+  const busy = stored().filter(({ after }) => after?.credential === 'cr_busy_0');
+  expect(busy.map(({ after }) => after?.number)).toEqual(busy.map((_, at) => at * 3));
+});
+
+it('counts the events of a full queue as left out', async () => {
+  await subscribe('ed_1', '*');
+  // One fewer than the limit of each, so that the next one is noted.
+  for (let number = 0; number < 1_998; number++) activity.note('endpoint_stop.v0', () => ({}), `cr_${number % 2}`);
+  for (let number = 0; number < 10; number++) activity.note('endpoint_start.v0', () => ({}), 'cr_2');
+  await activity.stop();
+  activity.note('endpoint_stop.v0', () => ({}), 'cr_0');
+  activity.note('endpoint_stop.v0', () => ({}), 'cr_1');
+  await activity.stop();
+  const left = stored()
+    .filter(({ type }) => type === 'endpoint_stop.v0')
+    .map(({ after }) => Number(after?.omitted));
+  expect(left.reduce((sum, omitted) => sum + omitted, left.length)).toBe(2_000);
+});
+
+it('keeps ten thousand of a kind for a destination that is away, and counts the others', async () => {
   await subscribe('ed_1', '*');
   await subscribe('ed_2', 'domain_created.v0');
-  const events = Array.from({ length: 10_500 }, () => ({ created_at: '', type: 'endpoint_stop.v0', object: {} }));
+  const event = { created_at: '', type: 'endpoint_stop.v0', object: {} };
+  const other = { ...event, type: 'dashboard_sign_in_failed.v0' };
+  const events = [other, ...Array.from({ length: 10_500 }, () => event)];
   await store.database.write(() => store.eventDeliveries.addActivity(events));
-  expect(stored()).toHaveLength(10_000);
+  expect(stored()).toHaveLength(1 + 10_000);
+  expect(stored()[0]?.type).toBe('dashboard_sign_in_failed.v0');
   expect([delivery('ed_1').skipped, delivery('ed_2').skipped]).toEqual([500, 0]);
 });
 
@@ -107,6 +160,34 @@ it('an event is newer than one that was delivered and forgotten, whatever the cl
   store = openStore(join(dataDir, 'gateway', 'gateway.db'), store.box, () => Date.now() - 3_600_000);
   const [id = ''] = store.auditLog.nextIds(1);
   expect(id > (event?.id ?? '~')).toBe(true);
+});
+
+it('denied requests at one endpoint, and failed sign-ins of one client, leave room for those of others', async () => {
+  await subscribe('ed_1', '*');
+  const counters = new EdgeCounters();
+  noteRefused(activity, counters);
+  const failed = dashboardNotes(activity);
+  const deny = (url: string) => {
+    const req = { method: 'GET', url: '/', headers: {}, socket: { remoteAddress: '::1' } };
+    counters.requestRefused({ url, req, status: 403 });
+    counters.onDenied({ url, client: { remoteAddress: '::1' } });
+  };
+  const wrong = new ApiError(401, 'ERR_NGROK_206', 'wrong');
+  for (let number = 0; number < 1_000; number++) {
+    deny('https://busy.localhost');
+    failed('203.0.113.7', wrong);
+  }
+  deny('https://other.localhost');
+  failed('203.0.113.8', wrong);
+  await activity.stop();
+  for (const [type, member, value] of [
+    ['request_denied.v0', 'endpoint', 'https://other.localhost'],
+    ['connection_denied.v0', 'endpoint', 'https://other.localhost'],
+    ['dashboard_sign_in_failed.v0', 'client_ip', '203.0.113.8'],
+  ] as const) {
+    const others = stored().filter((event) => event.type === type && event.after?.[member] === value);
+    expect(others.map(({ after }) => Number(after?.omitted) > 900)).toEqual([true]);
+  }
 });
 
 it('refused requests are events, ten a second, without their queries', async () => {

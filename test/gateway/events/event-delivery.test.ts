@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
-import { Agent } from 'node:http';
+import { Agent, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EventDelivery } from '../../../src/gateway/events/event-delivery.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { cidrList } from '../../../src/lib/network/ip-address.ts';
-import { systemClock } from '../../../src/lib/time/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { publicAddress, publicRequest } from '../../../src/traffic-policy/public-request.ts';
 import { EventReceiver } from '../../support/event-receiver.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
@@ -38,7 +38,7 @@ afterEach(async () => {
 /** As the gateway's own, but without TLS. */
 const agent = new Agent({ keepAlive: true });
 
-function deliver(): EventDelivery {
+function deliver(steered: Clock = clock): EventDelivery {
   lines = [];
   const log = {
     info: (_fields: object, msg: string) => void lines.push({ level: 'info', msg }),
@@ -52,7 +52,7 @@ function deliver(): EventDelivery {
     request,
     resolve: (host) => publicAddress(host, LOOPBACK),
     isSender: () => isSender,
-    clock,
+    clock: steered,
     log,
   });
   started.start();
@@ -152,8 +152,109 @@ it('repeats an event with its id until it is acknowledged, in order, and says th
     { level: 'info', msg: 'event destination reachable again' },
   ]);
   await recorded(destination);
-  const upToDate = { failing_since: null, error: null, waiting_since: null, skipped: 0 };
+  const upToDate = { failing_since: null, error: null, waiting_since: null, skipped: 0, refused: 0 };
   expect(await state()).toEqual({ ...upToDate, delivered_until: expect.stringMatching(/Z$/) });
+});
+
+const deliveryOf = async (destination: string) =>
+  (await server.call('GET', `/event_destinations/${destination}`)).body.delivery as Record<string, unknown>;
+
+it.each<[string, (res: ServerResponse) => void]>([
+  ['is longer than anybody reads', (res) => void res.end('x'.repeat(200_000))],
+  ['never ends', (res) => void res.writeHead(202).write('started')],
+  ['is cut off', (res) => void res.writeHead(200, { 'content-length': 100 }).write('half', () => res.destroy())],
+  ['is no HTTP', (res) => void res.socket?.end('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno chunk')],
+  ['is not what its headers say', (res) => void res.writeHead(200, { 'content-encoding': 'gzip' }).end('no gzip')],
+])('takes a status from 200 to 299 as the acknowledgement when the body of the response %s', async (_, answer) => {
+  const destination = await subscribe('ip_policy_created.v0');
+  receiver.react = () => answer;
+  await policy('first');
+  await policy('second');
+  await isReceived('first', 'second');
+  await recorded(destination);
+  expect(await deliveryOf(destination)).toMatchObject({ failing_since: null, error: null });
+});
+
+it('waits as long as Retry-After says, an hour at most', async () => {
+  const waited: number[] = [];
+  const times = ['30', new Date(Date.now() + 86_400_000).toUTCString(), '0', 'soon'];
+  await delivery.stop();
+  delivery = deliver({ ...clock, sleep: async (ms) => void waited.push(ms) });
+  await subscribe('ip_policy_created.v0');
+  receiver.react = () => {
+    const time = times.shift();
+    return time === undefined ? 204 : (res) => void res.writeHead(429, { 'retry-after': time }).end();
+  };
+  await policy('first');
+  await isReceived('first');
+  expect(waited).toEqual([30_000, 3_600_000, 0, 0]);
+});
+
+it('passes over an event that is refused with 4xx, lists it, and sends it again or lets it go', async () => {
+  const destination = await subscribe('ip_policy_created.v0');
+  const path = `/event_destinations/${destination}`;
+  const listed = async () => (await server.call('GET', `${path}/refused_events`)).body.refused_events as object[];
+  let tries = 0;
+  receiver.react = ({ body }) => {
+    if (!body.includes('bad')) return 204;
+    tries += 1;
+    return 422;
+  };
+  for (const description of ['first', 'bad 1', 'second', 'bad 2', 'third']) await policy(description);
+  await isReceived('first', 'second', 'third');
+  await recorded(destination);
+  expect(tries).toBe(10);
+  expect(await deliveryOf(destination)).toMatchObject({ refused: 2, failing_since: null, waiting_since: null });
+  const [later, earlier] = (await listed()) as { id: string; event_id: string }[];
+  const entry = { event_type: 'ip_policy_created.v0', reason: 'the server responded with status 422', sending: false };
+  expect([earlier, later]).toMatchObject([entry, entry]);
+  expect(lines.map(({ msg }) => msg)).toEqual(Array(2).fill('event refused by its destination: passed over'));
+
+  await server.call('POST', `${path}/let_go`, { refused_event_ids: [later?.id] });
+  await server.call('POST', `${path}/send_again`, {});
+  await until(() => tries === 15, 'more tries');
+  await until(() => lines.length === 3, 'refusal');
+  expect(await listed()).toMatchObject([{ id: earlier?.id, sending: false }]);
+
+  receiver.react = () => 204;
+  await server.call('POST', `${path}/send_again`, {});
+  await isReceived('first', 'second', 'third', 'bad 1');
+  await until(async () => (await listed()).length === 0, 'empty list');
+  expect(receiver.ids.at(-1)).toBe(earlier?.event_id);
+});
+
+it('keeps trying the event for a status that asks for another try', async () => {
+  await subscribe('ip_policy_created.v0');
+  const statuses = [408, 421, 425, 429, 408, 429, 503, 500, 302];
+  receiver.react = () => statuses.shift() ?? 204;
+  await policy('first');
+  await policy('second');
+  await isReceived('first', 'second');
+});
+
+it('keeps a refused event that is no change, until it is let go', async () => {
+  const destination = await subscribe('endpoint_start.v0');
+  const { database, eventDeliveries, activityEvents, refusedEvents } = server.store;
+  const add = (url: string) =>
+    database.write(() =>
+      eventDeliveries.addActivity([
+        { type: 'endpoint_start.v0', created_at: '2026-11-26T20:00:00Z', object: { description: url } },
+      ]),
+    );
+  receiver.react = () => 400;
+  await add('first');
+  await until(() => refusedEvents.countOf(destination) === 1, 'refusal');
+  receiver.react = () => 204;
+  await add('second');
+  await isReceived('second');
+  await recorded(destination);
+  await add('third');
+  await isReceived('second', 'third');
+  await server.call('POST', `/event_destinations/${destination}/send_again`, {});
+  await isReceived('second', 'third', 'first');
+  await until(() => refusedEvents.countOf(destination) === 0, 'record');
+  await add('fourth');
+  expect(activityEvents.count("object LIKE '%first%'", [])).toBe(0);
 });
 
 it('sends what a subscription is for since it is, and nothing that was before', async () => {

@@ -8,6 +8,7 @@ import { syslogSink } from '../../../src/gateway/events/syslog.ts';
 import type { SyslogTarget } from '../../../src/gateway/store/events.ts';
 import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { publicAddress } from '../../../src/traffic-policy/public-request.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';
 import { auditRow } from './audit-row.ts';
@@ -51,6 +52,25 @@ it('sends messages of RFC 5424 over TCP, each behind its length', async () => {
   expect(received).toContain('Zürich');
 });
 
+it('ends each message with a line feed, if the server expects that, and trusts the CA of the destination', async () => {
+  let received = '';
+  const issuer = await issueCertificate({ subject: 'CN=own', ca: true });
+  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=l', names: ['logs.test'], issuer });
+  const server = createTlsServer({ cert: certificatePem, key: privateKeyPem });
+  server.on('secureConnection', (socket: Socket) =>
+    socket.setEncoding('utf8').on('data', (text) => (received += text)),
+  );
+  server.on('tlsClientError', () => {});
+  const place = { kind: 'syslog', host: 'logs.test', port: await listening(server), transport: 'tls' } as const;
+  const resolve = async () => '127.0.0.1';
+  await expect(syslogSink(place, resolve).send([auditRow(1)], signal)).rejects.toThrow(/certificate/);
+  const sink = syslogSink({ ...place, framing: 'lf', ca_pem: issuer.certificatePem }, resolve);
+  await sink.send([auditRow(1, 'two\nlines'), auditRow(2)], signal);
+  await until(() => received.split('\n').length === 3, 'messages');
+  const matches = [expect.stringMatching(message(1)), expect.stringMatching(message(2)), ''];
+  expect(received.split('\n')).toEqual(matches);
+});
+
 it('sends a datagram for each event over UDP', async () => {
   const server = createSocket('udp4');
   onTestFinished(() => void server.close());
@@ -58,10 +78,16 @@ it('sends a datagram for each event over UDP', async () => {
   server.on('message', (text) => received.push(String(text)));
   server.bind(0, '127.0.0.1');
   await once(server, 'listening');
-  await sinkAt(server.address().port, 'udp').send([auditRow(1), auditRow(2, 'long '.repeat(20_000))], signal);
-  await until(() => received.length === 2, 'datagrams');
+  await sinkAt(server.address().port, 'udp').send(
+    [auditRow(1), auditRow(2, 'lang ä'.repeat(20_000)), auditRow(3, `.${'lang ä'.repeat(20_000)}`)],
+    signal,
+  );
+  await until(() => received.length === 3, 'datagrams');
   expect(received[0]).toMatch(message(1));
-  expect(received[1]).toHaveLength(65_000);
+  // Up to a whole character.
+  const sizes = received.slice(1).map((text) => Buffer.byteLength(text));
+  expect(sizes.every((size) => size > 64_990 && size <= 65_000)).toBe(true);
+  expect(received.join('')).not.toContain('\ufffd');
 });
 
 it.each<[SyslogTarget['transport'], (socket: Socket) => void]>([

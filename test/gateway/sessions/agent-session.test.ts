@@ -109,7 +109,7 @@ describe('a session of the SDK', () => {
     },
   );
 
-  it('is replaced when an upstream keeps half of its streams open after clients have left', async () => {
+  it('is replaced when an upstream keeps half of its streams open after clients have left, and others need them', async () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { connections: 40 } });
     const hung = createServer({ allowHalfOpen: true }, (socket) => void sockets.push(socket.resume()));
     const sockets: Socket[] = [];
@@ -121,14 +121,22 @@ describe('a session of the SDK', () => {
     const session = await gateway.agent({ reconnects: true }).connect();
     onTestFinished(() => session.close());
     await listen(session, 'hung.localhost', (hung.address() as AddressInfo).port);
-    await listen(session, 'fine.localhost', await upstream((_req, res) => res.end('fine')));
+    const port = await upstream((req, res) => (req.url === '/held' ? void res.write('held') : res.end('fine')));
+    await listen(session, 'fine.localhost', port);
     const endpoint = gateway.endpoints.lookup('https', 'hung.localhost');
     if (!endpoint) throw new Error('offline');
     const open = () => endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
-    const streams = Array.from({ length: 40 }, open);
+    const streams = Array.from({ length: 36 }, open);
+    expect(open).toThrow(StreamsExhausted);
     for (const stream of streams) stream.write('GET / HTTP/1.1\r\nHost: hung.localhost\r\n\r\n');
-    await expect.poll(() => sockets.length).toBe(40);
+    await expect.poll(() => sockets.length).toBe(36);
     for (const stream of streams) stream.destroy();
+    expect(await gateway.get('fine.localhost')).toContain('fine');
+    // Of four that are left, one endpoint gets two; the one that was just used is counted for a moment.
+    const answerHeld = () => gateway.get('fine.localhost', '/held').catch(() => 'refused');
+    const held = () => Promise.race([answerHeld(), delay(500, 'held')]);
+    await expect.poll(held).toBe('held');
+    await expect.poll(held).toBe('held');
     await expect(gateway.get('fine.localhost')).rejects.toThrow(StreamsExhausted);
     const answer = () => gateway.get('fine.localhost').catch(String);
     await expect.poll(answer, { interval: 500 }).toContain('fine');

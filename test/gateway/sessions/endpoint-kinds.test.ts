@@ -1,7 +1,10 @@
+import { once } from 'node:events';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it } from 'vitest';
 import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoints/endpoint.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+import { COSTLY_KEYS, madeUpRsa, OUT_OF_RANGE, pemOf, spkiOf } from '../../support/costly-keys.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { rawSession } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
@@ -96,6 +99,22 @@ describe('pooled endpoints', () => {
     link.goSilent();
     const client: ClientInfo = { address: '203.0.113.7:4567', protocol: 'https' };
     gateway.endpoints.lookup('https', 'pool.localhost')?.openStream(client).write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    for (const _ of [1, 2, 3, 4]) expect(await gateway.get('pool.localhost')).toContain('alive');
+  });
+
+  it('are skipped while their session carries as many connections as it can', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { limits: { connections: 4 } });
+    const port = await upstream((req, res) => (req.url === '/held' ? void res.write('held') : res.end('alive')));
+    for (const session of [await gateway.agent().connect(), await gateway.agent().connect()]) {
+      const listener = await pooled(session).listen(false);
+      listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    }
+    const [full] = gateway.endpoints.list();
+    for (let held = 0; held < 4; held++) {
+      const stream = full?.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+      stream?.write('GET /held HTTP/1.1\r\nHost: x\r\n\r\n');
+      if (stream) await once(stream, 'data');
+    }
     for (const _ of [1, 2, 3, 4]) expect(await gateway.get('pool.localhost')).toContain('alive');
   });
 
@@ -279,6 +298,34 @@ describe('the address of an endpoint', () => {
     expect(await agent.call(BIND, { Id: '', Proto, Opts })).toEqual({
       Error: expect.stringMatching(new RegExp(`ERR_NGROK_${number}$`)),
     });
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
+  it.each([
+    ['a large RSA key', () => pemOf(madeUpRsa(8192)), 'is an RSA key with 8192 bits; use RSA with 2048 to 4096 bits'],
+    ['a long text', () => pemOf(madeUpRsa(32_768)), 'is longer than 16384 characters; use RSA with 2048'],
+    ['a number out of range', () => OUT_OF_RANGE, 'is not a valid private key in PEM'],
+  ])('that terminates TLS with %s as its key is refused', async (_name, key, problem) => {
+    const { gateway, agent } = await rawSession();
+    const { cert } = await selfSigned();
+    const TLSTermination = { cert: btoa(cert), key: btoa(key()) };
+    const answer = await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
+    expect(answer.Error).toContain(`TLSTermination: the private key ${problem}`);
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
+  it('that terminates TLS is refused for a costly key of any certificate of its chain', async () => {
+    const { gateway, agent } = await rawSession();
+    const { cert, key } = await selfSigned();
+    for (const [, make] of COSTLY_KEYS) {
+      const { certificatePem } = await issueCertificate({ subject: 'CN=CA', ca: true, publicKey: spkiOf(make()) });
+      const TLSTermination = { cert: btoa(`${cert}\n${certificatePem}`), key: btoa(key) };
+      const answer = await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
+      expect(answer.Error).toContain('TLSTermination: certificate 2 has');
+      const MutualTLSAtEdge = { mutual_tls_ca: btoa(certificatePem) };
+      const mutual = await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', MutualTLSAtEdge } });
+      expect(mutual.Error).toContain('MutualTLSAtEdge: certificate 1 has ');
+    }
     expect(gateway.endpoints.list()).toEqual([]);
   });
 });

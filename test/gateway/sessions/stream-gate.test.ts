@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MAX_DISCARDED } from '../../../src/agent-protocol/channel.ts';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
-import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
+import { type GatedChannel, Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
 import { MemoryBudget } from '../../../src/lib/memory-budget.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
@@ -12,17 +12,43 @@ import { gate as gateOf, settle, until } from '../../support/until.ts';
 const PREAMBLE = Buffer.from('type and header');
 const CLIENT = '192.0.2.1';
 
-function setUp() {
+function setUp(limit?: number) {
   const [socket, far] = duplexPair();
   const connection = new Connection(socket, { accept() {}, ended() {} });
   connection.start();
-  const user = { link: () => connection, beat: vi.fn(async () => true), onStuck: vi.fn(), onAbandoned: vi.fn() };
-  const gate = new StreamGate(user);
+  const user = {
+    hasSeveral: false,
+    link: () => connection,
+    beat: vi.fn(async () => true),
+    onStuck: vi.fn(),
+    onAbandoned: vi.fn(),
+  };
+  const gate = new StreamGate(user, limit);
   const peer = new MuxPeer(far);
   const lane = new Lane();
   lane.ready = true;
   const opened = () => peer.frames.filter((one) => one.syn).map((one) => one.id);
   return { connection, gate, user, peer, lane, opened };
+}
+
+/** Another listener of the session. */
+function readyLane(upstream = 'another'): Lane {
+  const lane = new Lane(upstream);
+  lane.ready = true;
+  return lane;
+}
+
+const isDisplaced = ({ abandonedAt }: GatedChannel) => abandonedAt !== null;
+
+/** Opens streams until one is refused. */
+function fill(gate: StreamGate, lane: Lane, client = CLIENT): GatedChannel[] {
+  const streams: GatedChannel[] = [];
+  try {
+    for (;;) streams.push(gate.open(lane, PREAMBLE, client));
+  } catch (error) {
+    if (!(error instanceof StreamsExhausted)) throw error;
+    return streams;
+  }
 }
 
 async function steerTimers(): Promise<void> {
@@ -89,8 +115,7 @@ describe('StreamGate', () => {
     await settle();
     expect(opened()).toHaveLength(56);
 
-    const other = new Lane();
-    other.ready = true;
+    const other = readyLane();
     gate.open(other, PREAMBLE, CLIENT);
     await settle();
     expect(opened()).toHaveLength(57);
@@ -146,8 +171,7 @@ describe('StreamGate', () => {
     });
     await settle();
     for (const stream of streams) if (stream !== streams[7]) stream.write(Buffer.from('more'));
-    const newcomer = new Lane();
-    newcomer.ready = true;
+    const newcomer = readyLane();
     const open = () => gate.open(other ? newcomer : lane, PREAMBLE, client);
     expect(open).toThrow(StreamsExhausted);
     expect(displaced).toEqual([7].slice(0, expected));
@@ -161,7 +185,7 @@ describe('StreamGate', () => {
     const { gate, lane } = setUp();
     for (let count = 0; count < 500; count++) gate.open(lane, PREAMBLE, CLIENT);
     await settle();
-    const displaced = () => [...lane.streams].filter((stream) => stream.displaced).length;
+    const displaced = () => [...lane.streams].filter(isDisplaced).length;
     const others = Array.from({ length: 10 }, (_, at) => `192.0.2.${at + 2}`);
     for (const other of others) expect(() => gate.open(lane, PREAMBLE, other)).toThrow(StreamsExhausted);
     expect(displaced()).toBe(8);
@@ -188,6 +212,156 @@ describe('StreamGate', () => {
     await settle();
     vi.advanceTimersByTime(10_000);
     expect(user.onAbandoned.mock.calls).toEqual(Array(expected).fill([left]));
+  });
+
+  it('leaves a tenth of the streams to other listeners, if there are any', async () => {
+    const { gate, user, lane } = setUp();
+    user.hasSeveral = true;
+    expect(fill(gate, lane)).toHaveLength(450);
+    const others = [readyLane(), readyLane(), readyLane()];
+    const theirs = others.map((other) => Array.from({ length: 10 }, () => gate.open(other, PREAMBLE, CLIENT)));
+    expect(theirs.flat()).toHaveLength(30);
+    expect(gate.hasRoom(lane)).toBe(false);
+    user.hasSeveral = false;
+    expect(fill(gate, lane)).toHaveLength(20);
+  });
+
+  it('has streams left after five listeners have taken all they can, one after another', async () => {
+    const { gate, user, lane } = setUp();
+    user.hasSeveral = true;
+    const greedy = Array.from({ length: 5 }, () => readyLane());
+    const open = (one: Lane) => gate.open(one, PREAMBLE, CLIENT);
+    for (const one of greedy) while (gate.hasRoom(one)) open(one);
+    expect(greedy.map(({ streams }) => streams.size)).toEqual([450, 25, 13, 6, 3]);
+    open(lane);
+    expect(lane.streams.size).toBe(1);
+  });
+
+  it('gives a listener the streams of a larger one when it needs more than those that are left', async () => {
+    const { connection, gate, user, lane } = setUp();
+    connection.extend(1_048_576);
+    user.hasSeveral = true;
+    fill(gate, lane);
+    const other = readyLane();
+    for (let attempts = 0; attempts < 250; attempts++) fill(gate, other);
+    expect([lane.streams.size, other.streams.size]).toEqual([225, 225]);
+  });
+
+  it('displaces streams of a listener that has some in use, rather than those that clients have left', async () => {
+    const { gate, peer, user, lane, opened } = setUp();
+    user.hasSeveral = true;
+    const left = fill(gate, lane);
+    await openAll(peer, opened);
+    for (const stream of left) stream.abort();
+    const streams = fill(gate, readyLane());
+    const newcomer = readyLane();
+    while (gate.hasRoom(newcomer)) {
+      const other = readyLane();
+      while (gate.hasRoom(other)) gate.open(other, PREAMBLE, CLIENT);
+    }
+    await openAll(peer, opened);
+    expect(() => gate.open(newcomer, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
+    expect(streams.filter(isDisplaced)).toHaveLength(1);
+  });
+
+  it('can use all of a small limit again, however few have ended', async () => {
+    const { gate, peer, lane, opened } = setUp(20);
+    for (let round = 0; round < 2; round++) {
+      const streams = fill(gate, lane);
+      expect(streams).toHaveLength(20);
+      await until(() => opened().length === 20 * (round + 1), 'the streams');
+      for (const stream of streams) stream.end();
+      for (const id of opened().slice(-20)) peer.sendData(id, 'an answer', { fin: true });
+      await until(() => lane.streams.size === 0, 'the ends');
+      await settle();
+    }
+  });
+
+  describe('when half of the streams are held for clients who left', () => {
+    /** One listener with all the streams it can have, which its clients have left for 10 s. */
+    async function abandonedSetUp(end: (stream: GatedChannel) => void = (stream) => stream.abort()) {
+      await steerTimers();
+      const session = setUp();
+      session.user.hasSeveral = true;
+      const hung = readyLane('hung');
+      const streams = fill(session.gate, hung);
+      await openAll(session.peer, session.opened);
+      for (const stream of streams) end(stream);
+      await settle();
+      vi.advanceTimersByTime(10_000);
+      await settle();
+      const { gate, user } = session;
+      /** Whether the session is given up when a client of this listener is refused. */
+      const isGivenUpFor = (lane: Lane) => {
+        user.onAbandoned.mockClear();
+        fill(gate, lane);
+        vi.advanceTimersByTime(1_000);
+        return user.onAbandoned.mock.calls.length > 0;
+      };
+      return { ...session, hung, isGivenUpFor };
+    }
+
+    it.each<[string, (stream: GatedChannel) => void]>([
+      ['have left', (stream) => stream.abort()],
+      ['have ended their side', (stream) => stream.end()],
+    ])('gives the session up for a listener of another upstream: they %s', async (_how, end) => {
+      const { lane, isGivenUpFor } = await abandonedSetUp(end);
+      expect(isGivenUpFor(lane)).toBe(true);
+    });
+
+    it('gives the session up once they have left for 10 s, though others were refused before', async () => {
+      await steerTimers();
+      const { gate, user, lane, peer, opened } = setUp();
+      const streams = fill(gate, lane);
+      await openAll(peer, opened);
+      vi.advanceTimersByTime(4_000);
+      for (const stream of streams) stream.abort();
+      await settle();
+      const other = readyLane();
+      for (let second = 0; second < 10; second++) {
+        fill(gate, other);
+        vi.advanceTimersByTime(1_000);
+        await settle();
+        expect(user.onAbandoned).toHaveBeenCalledTimes(second === 9 ? 1 : 0);
+      }
+    });
+
+    it('keeps the session for its own clients while others use another listener', async () => {
+      const { gate, lane, hung, isGivenUpFor } = await abandonedSetUp();
+      const [stream] = [gate.open(lane, PREAMBLE, CLIENT)];
+      expect(isGivenUpFor(hung)).toBe(false);
+      stream.abort();
+      expect(isGivenUpFor(hung)).toBe(true);
+    });
+
+    it('keeps the session for its own clients while others come to another listener and go', async () => {
+      const { gate, lane, peer, opened, hung, isGivenUpFor } = await abandonedSetUp();
+      gate.open(lane, PREAMBLE, CLIENT).end();
+      await settle();
+      peer.sendData(opened().at(-1) ?? 0, 'an answer', { fin: true });
+      await settle();
+      expect(lane.streams.size).toBe(0);
+      expect(isGivenUpFor(hung)).toBe(false);
+      vi.advanceTimersByTime(10_000);
+      await settle();
+      expect(isGivenUpFor(hung)).toBe(true);
+    });
+
+    it('keeps the session for a listener whose clients have left, too', async () => {
+      const { gate, lane, isGivenUpFor } = await abandonedSetUp();
+      gate.open(lane, PREAMBLE, CLIENT);
+      const another = readyLane();
+      for (const stream of fill(gate, another)) stream.end();
+      await settle();
+      expect([isGivenUpFor(another), isGivenUpFor(lane)]).toEqual([false, true]);
+    });
+
+    it('keeps the session for a listener that the agent has bound again for the same upstream', async () => {
+      const { gate, lane, hung, isGivenUpFor } = await abandonedSetUp();
+      gate.open(lane, PREAMBLE, CLIENT);
+      gate.cut(hung, new Error('unbound'));
+      expect([isGivenUpFor(readyLane('hung')), isGivenUpFor(lane)]).toEqual([false, true]);
+    });
   });
 
   it('gives a stream whose client has ended its side and whose upstream is silent to the next client', async () => {
@@ -231,7 +405,7 @@ describe('StreamGate', () => {
     for (const stream of streams.slice(0, 400)) stream.usedBy(other);
     const before = lane.shares.of(other).size;
     expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
-    expect([before, streams.filter(({ displaced }) => displaced).map(({ client }) => client)]).toEqual([400, [other]]);
+    expect([before, streams.filter(isDisplaced).map(({ client }) => client)]).toEqual([400, [other]]);
   });
 
   it('goes on counting a stream that was reset, until the agent has read that, must have noticed, and has sent after that', async () => {
@@ -298,7 +472,7 @@ describe('StreamGate', () => {
     echoes[0]?.open();
     await settle();
     expect(open).toThrow(StreamsExhausted);
-    expect([...lane.streams].filter(({ displaced }) => displaced)).toEqual([]);
+    expect([...lane.streams].filter(isDisplaced)).toEqual([]);
     echoes[1]?.open();
     await settle();
     for (let count = 0; count < 20; count++) open();

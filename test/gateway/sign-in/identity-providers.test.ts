@@ -35,7 +35,7 @@ function reach(answers: Record<string, unknown>) {
     return { status: 200, headers: { 'content-type': 'application/json' }, body };
   };
   const providers = new IdentityProviders(send, () => clock.now);
-  return { asked, clock, answers, provider: () => providers.of(CLIENT, () => {}) };
+  return { asked, clock, answers, provider: () => providers.of(CLIENT, () => {}, 'cr_1') };
 }
 
 const DISCOVERY = '/.well-known/openid-configuration';
@@ -106,7 +106,7 @@ describe('the token of a provider', () => {
       '/token': { access_token: 'at', token_type: 'Bearer', id_token: token },
       '/jwks': { keys: [{ ...(await exportJWK(ours.publicKey)), kid: 'k', alg: 'RS256', use: 'sig' }] },
     });
-    return (await provider()).redeem(CALLBACK, ATTEMPT);
+    return (await provider()).redeem(CALLBACK, ATTEMPT, { clientIp: '203.0.113.7' });
   }
 
   it('says who somebody is', async () => {

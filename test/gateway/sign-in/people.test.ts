@@ -1,3 +1,4 @@
+import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { createServer, request as sendRequest } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -42,10 +43,17 @@ const folder = sharedFolder();
 beforeAll(async () => {
   store = openStore(join(folder, 'gateway.db'), new SecretsBox(Buffer.alloc(32, 7)), wallClock);
   people = new PeopleProvider(store, HOST, wallClock);
-  const isRefused = ({ remoteAddress = '' }) => remoteAddress === '127.0.0.99';
-  server.on('request', createSignInPage({ store, people, isRefused, log: silentLog, passwords, wallClock }));
+  startPage();
   port = await listening(server);
 });
+
+/** The page of a gateway that has just started, or of another one with the same database. */
+function startPage(): void {
+  const isRefused = ({ remoteAddress = '' }) => remoteAddress === '127.0.0.99';
+  server.removeAllListeners('request');
+  server.on('request', createSignInPage({ store, people, isRefused, log: silentLog, passwords, wallClock }));
+}
+
 afterAll(() => {
   server.close();
   store.database.close();
@@ -53,6 +61,8 @@ afterAll(() => {
 
 /** Whose endpoints they are. */
 let owner = '';
+/** Actions of their policies before the sign-in. */
+let before: object[] = [];
 /** Whether their gateway has learned which sign-ins have ended at another one. */
 let knowsEnds = true;
 
@@ -78,10 +88,7 @@ function browserAt(address = `127.1.${Math.floor(++added / 250)}.${added % 250}`
     states.set(origin, state);
     const identity = 'actions.ngrok.gateway_sign_in.identity';
     const body = `\${${identity}.email}|\${${identity}.name}|\${${identity}.groups.join(',')}`;
-    const actions = [
-      { type: 'gateway-sign-in', config },
-      { type: 'custom-response', config: { body } },
-    ];
+    const actions = [...before, { type: 'gateway-sign-in', config }, { type: 'custom-response', config: { body } }];
     return askPolicy(
       JSON.stringify({ on_http_request: [{ actions }] }),
       { signIn: signInFor(owner), wallClock, state },
@@ -158,10 +165,10 @@ describe('gateway-sign-in', () => {
   it('lets those in whom the policy of docs/sign-in.md names', async () => {
     const [listed, family, other] = [await person({ groups: [] }), await person(), await person({ groups: ['staff'] })];
     const config = documentedConfig('People of this gateway', 'gateway-sign-in');
-    const before = endpoints;
+    const usual = endpoints;
     endpoints = { [CAM]: { ...config, people: [listed.email] } };
     onTestFinished(() => {
-      endpoints = before;
+      endpoints = usual;
     });
     const statusOf = async ({ email }: { email: string }) => (await open(browserAt(), email)).status;
     expect(await Promise.all([listed, family, other].map(statusOf))).toEqual([200, 200, 403]);
@@ -178,6 +185,27 @@ describe('gateway-sign-in', () => {
     expect(there).toMatchObject({ url: `${DOOR}/a`, body: `${email}|Jo|family` });
     await browser.visit(`${DOOR}/ngrok/logout`);
     expect(await browser.follow(await browser.visit(`${DOOR}/b`))).toMatchObject({ url: `${DOOR}/b`, status: 200 });
+  });
+
+  it.each([
+    ['url-rewrite', { from: 'https://[^/]*/(.*)', to: 'https://cam.trusted-bank.example/elsewhere/$1' }],
+    ['add-headers', { headers: { host: 'cam.trusted-bank.example' } }],
+  ])('leads to the host and path that the client has asked for, whatever %s makes of them', async (type, config) => {
+    before = [{ type, config }];
+    onTestFinished(() => {
+      before = [];
+    });
+    const { email } = await person();
+    const browser = browserAt();
+    const form = await browser.follow(await browser.visit(`${CAM}/live?q=1`));
+    expect(form.body).toContain('to continue to cam.example.com,');
+    const there = await browser.follow(await send(browser, form, { email, password: PASSWORD }));
+    expect(there).toMatchObject({ url: `${CAM}/live?q=1`, status: 200, body: `${email}|Jo|family` });
+    const out = await browser.visit(`${CAM}/ngrok/logout?redirect_path=/bye`);
+    expect(out).toMatchObject({ status: 302, headers: { location: `${CAM}/bye` } });
+    expect(browser.cookies.map(({ domain }) => domain)).toEqual([HOST]);
+    const again = await browser.visit(`${CAM}/ngrok/login`);
+    expect((await browser.follow(again)).body).toContain('to continue to cam.example.com,');
   });
 
   it('does not tell the next owner of a host who has signed in there before', async () => {
@@ -380,6 +408,117 @@ describe('the page for sign-in', () => {
     expect((await send(home, form, { email, password: PASSWORD })).status).toBe(303);
   });
 
+  it('knows after a restart, and at other gateways, where a person has signed in, and forgets it in the end', async () => {
+    const { id, email } = await person();
+    const home = browserAt();
+    const form = await home.visit(`${SIGN_IN}/`);
+    const rows = () => store.database.all<{ network: string }>('SELECT network FROM familiar_networks');
+    const signIn = async (browser: WebClient) => (await send(browser, form, { email, password: PASSWORD })).status;
+    const lockOut = async () => {
+      startPage();
+      const thief = browserAt();
+      for (let n = 0; n < 20; n++) await send(thief, form, { email, password: 'a wrong guess' });
+    };
+    expect(await signIn(home)).toBe(303);
+    await lockOut();
+    expect([await signIn(browserAt()), await signIn(home)]).toEqual([429, 303]);
+    expect(JSON.stringify(rows())).not.toContain('127.');
+    // As when a link replaces the password.
+    await store.database.write(() => store.familiarNetworks.forgetOf(id));
+    expect(await signIn(home)).toBe(429);
+    startPage();
+    await signIn(home);
+    expire(89 * DAY_MS);
+    await lockOut();
+    expect(await signIn(home)).toBe(303);
+    expire(91 * DAY_MS);
+    await lockOut();
+    expect(await signIn(home)).toBe(429);
+  });
+
+  it('writes where a person signs in once a week, and keeps 20 networks of each', async () => {
+    const [{ id }, other] = [await person(), await person()];
+    const { familiarNetworks, database } = store;
+    const commitsOf = async (work: () => Promise<void>) => {
+      const before = database.commits;
+      await work();
+      return database.commits - before;
+    };
+    const remember = (network: string, personId = id) => commitsOf(() => familiarNetworks.remember(personId, network));
+    expect([await remember('a'), await remember('a'), await remember('a', other.id)]).toEqual([1, 0, 1]);
+    expire(6 * DAY_MS);
+    expect(await remember('a')).toBe(0);
+    expire(2 * DAY_MS);
+    expect(await remember('a')).toBe(1);
+    for (let n = 0; n < 20; n++) {
+      expire(2_000);
+      await remember(String(n));
+    }
+    const known = ['a', '0', '19'].map((network) => familiarNetworks.has(id, network));
+    expect([...known, familiarNetworks.has(other.id, 'a')]).toEqual([false, true, true, true]);
+    await database.write(() => store.people.delete(id));
+    expect(await remember('b')).toBe(1);
+    expect([familiarNetworks.has(id, '0'), familiarNetworks.has(id, 'b')]).toEqual([false, false]);
+  });
+
+  it('accepts what an authenticator without a counter has answered once, also after a restart', async () => {
+    const { id, email } = await person();
+    const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const { x = '', y = '' } = publicKey.export({ format: 'jwk' });
+    // The key in CBOR (RFC 9053, section 7.1.1): EC2, ES256, P-256, and its coordinates.
+    const cose = [
+      'a5010203262001215820',
+      Buffer.from(x, 'base64url').toString('hex'),
+      '225820',
+      Buffer.from(y, 'base64url').toString('hex'),
+    ];
+    const credential_id = Buffer.from(id).toString('base64url');
+    const row = { id: `psk_${id}`, created_at: store.now(), person_id: id, counter: 0, name: 'passkey' };
+    const public_key = Buffer.from(cose.join(''), 'hex');
+    await store.database.write(() => store.passkeys.insert({ ...row, credential_id, public_key }));
+    const answer = (page: Page, counter = 0) => {
+      const [, challenge = ''] = /challenge&#34;:&#34;([\w-]+)/.exec(page.body) ?? [];
+      const clientData = Buffer.from(JSON.stringify({ type: 'webauthn.get', challenge, origin: SIGN_IN }));
+      const authenticatorData = Buffer.alloc(37);
+      createHash('sha256').update(HOST).digest().copy(authenticatorData);
+      // The user is there, and was verified.
+      authenticatorData[32] = 5;
+      authenticatorData.writeUInt32BE(counter, 33);
+      const signed = Buffer.concat([authenticatorData, createHash('sha256').update(clientData).digest()]);
+      const response = {
+        clientDataJSON: clientData.toString('base64url'),
+        authenticatorData: authenticatorData.toString('base64url'),
+        signature: sign('sha256', signed, privateKey).toString('base64url'),
+      };
+      const common = { id: credential_id, rawId: credential_id, type: 'public-key', clientExtensionResults: {} };
+      return { response: JSON.stringify({ ...common, response }) };
+    };
+    const post = async (browser: WebClient, page: Page, fields: Record<string, string>) => {
+      const form = { ...page, body: page.body.replace(/^[\s\S]*(?=<form method="post" action="\/passkey")/, '') };
+      return (await send(browser, form, fields)).status;
+    };
+    const [victim, thief] = [browserAt(), browserAt()];
+    const page = await victim.visit(`${SIGN_IN}/`);
+    const captured = answer(page);
+    const both = await Promise.all([post(victim, page, captured), post(thief, page, captured)]);
+    expect(both.toSorted()).toEqual([303, 403]);
+    startPage();
+    expect(await post(thief, page, captured)).toBe(403);
+    expire(14 * MINUTE_MS);
+    expect(await post(thief, page, captured)).toBe(403);
+    const form = () => browserAt().visit(`${SIGN_IN}/`);
+    const next = await form();
+    expect(await post(victim, next, answer(next))).toBe(303);
+    expect((await victim.visit(`${SIGN_IN}/`)).body).toContain(`signed in as ${email}`);
+    // Those of forms that have expired are forgotten, and a counter never goes back.
+    expire(31 * MINUTE_MS);
+    const counted = await form();
+    expect(await post(victim, counted, answer(counted, 7))).toBe(303);
+    expect(store.database.all('SELECT challenge FROM used_challenges')).toHaveLength(1);
+    const older = await form();
+    expect(await post(thief, older, answer(older, 6))).toBe(403);
+  });
+
   it('does not count a password as a guess that it could not check', async () => {
     const { email } = await person();
     const browser = browserAt();
@@ -397,6 +536,39 @@ describe('the page for sign-in', () => {
     expect(headers['content-security-policy']).toMatch(/default-src 'none'.*frame-ancestors 'none'/);
     expect(headers).toMatchObject({ 'cache-control': 'no-store', 'x-frame-options': 'DENY' });
     expect((await browserAt('127.0.0.99').visit(`${SIGN_IN}/`)).status).toBe(403);
+  });
+});
+
+describe('places of password checks', () => {
+  /** Checks at the same time, and in which order they have ended; those without a place are missing. */
+  async function checked(clients: { network: string; isKnown: boolean; name: string }[]): Promise<string[]> {
+    const ended: string[] = [];
+    const all = clients.map(async ({ name, ...client }) => {
+      await passwords.matches(PASSWORD, Buffer.alloc(0), client);
+      ended.push(name);
+    });
+    const results = await Promise.allSettled(all);
+    for (const each of results) if (each.status === 'rejected') expect(each.reason).toBeInstanceOf(PasswordsBusy);
+    return ended;
+  }
+  const flood = (networks: number, times: number) =>
+    Array.from({ length: networks * times }, (_, at) => ({
+      network: `net ${at % networks}`,
+      isKnown: false,
+      name: 'flood',
+    }));
+  const honest = (name: string, isKnown = false) => ({ network: `of ${name}`, isKnown, name });
+
+  it('are shared between client networks: 24 that flood keep nobody out, who waits for a turn of each', async () => {
+    const ended = await checked([...flood(24, 20), honest('jo'), honest('ann')]);
+    expect(ended).toHaveLength(2 + 60);
+    expect([ended.indexOf('jo'), ended.indexOf('ann')].filter((at) => at === -1 || at > 2 + 24 + 2)).toEqual([]);
+  });
+
+  it('are kept for people at networks where they have signed in, who come first', async () => {
+    const ended = await checked([...flood(500, 1), honest('jo', true), honest('ann', true), honest('stranger')]);
+    expect(ended.slice(0, 6)).toEqual(expect.arrayContaining(['jo', 'ann']));
+    expect([ended.includes('stranger'), ended.length]).toEqual([false, 2 + 60 + 2]);
   });
 });
 

@@ -2,8 +2,13 @@
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { connectToProvider } from '../../../src/gateway/sign-in/open-id-client.ts';
+import type { requestPublic } from '../../../src/traffic-policy/fetch-document.ts';
+import { ClientLeft } from '../../../src/traffic-policy/policy-errors.ts';
 import type { Attempt, ProviderPlace, SignedIn } from '../../../src/traffic-policy/sign-in/identity-provider.ts';
 import { PROVIDER_PRESETS, personOf } from '../../../src/traffic-policy/sign-in/provider-presets.ts';
+import { until } from '../../support/until.ts';
+
+const CLIENT = { clientIp: '203.0.113.7' };
 
 interface Provider {
   place: ProviderPlace;
@@ -190,10 +195,10 @@ interface Response {
 }
 
 /** A provider that answers as recorded, or has another issuer; a test can change each answer, by URL. */
-async function recorded(name: string, other: { place?: ProviderPlace; issuer?: string } = {}) {
+async function recorded(name: string, other: { place?: ProviderPlace; issuer?: string; discovery?: object } = {}) {
   const provider = PROVIDERS[name] as Provider;
   const { place = provider.place, issuer = provider.discovery.issuer } = other;
-  const discovery: Provider['discovery'] = { ...provider.discovery, issuer };
+  const discovery: Provider['discovery'] = { ...provider.discovery, issuer, ...other.discovery };
   const { alg, claims, token, returned, userInfo } = provider;
   const { token_endpoint, jwks_uri } = discovery;
   const now = Math.floor(Date.now() / 1000);
@@ -235,8 +240,8 @@ async function recorded(name: string, other: { place?: ProviderPlace; issuer?: s
   const connected = await connectToProvider({ place, clientId: 'cam', clientSecret: 'secret' }, send);
   const callback = new URL('https://cam.example.com/ngrok/oidc/callback?code=c&state=s');
   for (const [member, value] of Object.entries(returned)) callback.searchParams.set(member, value);
-  const redeem = (at = callback) => connected.redeem(at, ATTEMPT);
-  const renew = (known: SignedIn) => connected.renew(known);
+  const redeem = (at = callback) => connected.redeem(at, ATTEMPT, CLIENT);
+  const renew = (known: SignedIn) => connected.renew(known, CLIENT);
   return { provider, answers, asked, callback, tokens, idToken, jwk, redeem, renew, token_endpoint, jwks_uri };
 }
 
@@ -255,6 +260,104 @@ describe('answers of providers', () => {
     await expect(redeem()).resolves.toMatchObject({ subject: 'auth0|5f7c' });
   });
 
+  /** What a provider with user info says there, when its ID token has neither email nor name. */
+  async function lenient(userInfo: object | undefined, more: JWTPayload = {}) {
+    const at = await recorded('Dex');
+    const claims = { email: undefined, name: undefined, email_verified: undefined, ...more };
+    at.answers[at.token_endpoint] = { body: { ...at.tokens, id_token: await at.idToken(undefined, 'k1', claims) } };
+    at.answers[`${DEX}/userinfo`] = { body: { sub: at.provider.claims.sub, ...userInfo } };
+    return at;
+  }
+
+  const JO = { email: 'jo@example.com', email_verified: true, name: 'Jo', preferred_username: 'jo' };
+
+  it.each<[string, object, object]>([
+    ['no name', { name: null }, { email: 'jo@example.com', name: 'jo' }],
+    ['no name of either kind', { name: null, preferred_username: null }, { email: 'jo@example.com', name: '' }],
+    ['a name that is no text', { name: { first: 'Jo' } }, { email: 'jo@example.com', name: 'jo' }],
+    ['no email', { email: null }, { email: '', name: 'Jo' }],
+    ['several emails', { email: ['jo@example.com'] }, { email: '', name: 'Jo' }],
+    ['nothing about the email', { email_verified: null }, { email: 'jo@example.com' }],
+    ['1 about the email', { email_verified: 1 }, { email: 'jo@example.com' }],
+    ['True about the email', { email_verified: 'True' }, { email: 'jo@example.com' }],
+    ['0 about the email', { email_verified: 0 }, { email: '' }],
+    ['false as a text', { email_verified: 'false' }, { email: '' }],
+    ['something unknown about the email', { email_verified: { at: 1 } }, { email: '' }],
+    ['further members without values', { picture: null, address: null }, { email: 'jo@example.com', name: 'Jo' }],
+    ['no subject', { sub: undefined }, { email: 'jo@example.com', name: 'Jo' }],
+    ['null as the subject', { sub: null }, { email: 'jo@example.com', name: 'Jo' }],
+  ])('sign people in whose user info has %s', async (_, userInfo, person) => {
+    const { redeem } = await lenient({ ...JO, ...userInfo });
+    await expect(redeem()).resolves.toMatchObject({ subject: 'CgcyMzQyNzQ5EgZnaXRodWI', ...person });
+  });
+
+  it('sign people in whose ID token has claims without values, which the user info then tells', async () => {
+    const claims = { email: null, name: null, email_verified: null, preferred_username: null };
+    const told = await lenient(JO, claims as unknown as JWTPayload);
+    await expect(told.redeem()).resolves.toMatchObject({ email: 'jo@example.com', name: 'Jo' });
+    const untold = await lenient({ email: null }, { ...claims, email: 'jo@example.com' } as unknown as JWTPayload);
+    await expect(untold.redeem()).resolves.toMatchObject({ email: 'jo@example.com', name: '' });
+  });
+
+  it('sign people in whose user info has the subject as a number', async () => {
+    const { redeem } = await lenient({ ...JO, sub: 42 }, { sub: '42' });
+    await expect(redeem()).resolves.toMatchObject({ subject: '42', name: 'Jo' });
+  });
+
+  it('sign nobody in whose user info is about somebody else', async () => {
+    const { redeem } = await lenient({ ...JO, sub: 'ann' });
+    await expect(redeem()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_5204' });
+  });
+
+  it.each([401, 403, 404])('sign people in by their ID token when the user info answers %i', async (status) => {
+    const { answers, redeem } = await lenient({}, { preferred_username: 'jo' });
+    answers[`${DEX}/userinfo`] = { status, body: '' };
+    await expect(redeem()).resolves.toMatchObject({ email: '', name: 'jo' });
+  });
+
+  it.each([429, 500])('sign nobody in when the user info answers %i: it may be there later', async (status) => {
+    const { answers, redeem } = await lenient({});
+    answers[`${DEX}/userinfo`] = { status, body: '' };
+    await expect(redeem()).rejects.toMatchObject({ status: 502, code: 'ERR_NGROK_3160' });
+  });
+
+  it.each<[string, object]>([
+    ['no type', { token_type: undefined }],
+    ['a type of null', { token_type: null }],
+    ['a type of its own', { token_type: 'JWT' }],
+    ['a time of null', { expires_in: null }],
+    ['an empty time', { expires_in: '' }],
+    ['a time below 0', { expires_in: -1 }],
+    ['a time as a text', { expires_in: '3600' }],
+    ['a refresh token of null', { refresh_token: null }],
+    ['an empty refresh token', { refresh_token: '' }],
+    ['a list of scopes', { scope: ['openid', 'email'] }],
+    ['scopes of null', { scope: null }],
+    ['an error of null', { error: null, error_description: null }],
+  ])('sign people in whose tokens come with %s', async (_, more) => {
+    const { answers, tokens, idToken, redeem, token_endpoint } = await recorded('Dex');
+    answers[token_endpoint] = { body: { ...tokens, id_token: await idToken(), ...more } };
+    await expect(redeem()).resolves.toMatchObject({ email: 'jo@example.com', name: 'Jo' });
+  });
+
+  it.each<[string, (tokens: Record<string, string>) => Response]>([
+    ['as text/plain', (tokens) => ({ type: 'text/plain', body: tokens })],
+    ['as a form', (tokens) => ({ type: 'application/x-www-form-urlencoded', body: `${new URLSearchParams(tokens)}` })],
+    ['with a byte order mark', (tokens) => ({ body: `\ufeff${JSON.stringify(tokens)}` })],
+    ['with status 201', (tokens) => ({ status: 201, body: tokens })],
+  ])('sign people in whose tokens come %s', async (_, answer) => {
+    const { answers, tokens, idToken, redeem, token_endpoint } = await recorded('Dex');
+    answers[token_endpoint] = answer({ ...(tokens as object), id_token: await idToken() });
+    await expect(redeem()).resolves.toMatchObject({ email: 'jo@example.com', name: 'Jo' });
+  });
+
+  it('sign people in at a provider that describes itself with members of null', async () => {
+    const { redeem } = await recorded('Auth0, whose issuer ends in a slash', {
+      discovery: { userinfo_endpoint: null, token_endpoint_auth_methods_supported: null, mtls_endpoint_aliases: null },
+    });
+    await expect(redeem()).resolves.toMatchObject({ subject: 'auth0|5f7c' });
+  });
+
   it('sign people in with keys that came later', async () => {
     const { answers, asked, tokens, idToken, jwk, redeem, token_endpoint, jwks_uri } = await recorded(
       'a provider with keys of elliptic curves, without email_verified',
@@ -268,6 +371,18 @@ describe('answers of providers', () => {
     onTestFinished(() => void vi.useRealTimers());
     await expect(redeem()).resolves.toMatchObject({ email: 'jo@example.com' });
     expect(asked.filter((url) => url === jwks_uri)).toHaveLength(2);
+  });
+
+  it('sign nobody in with a key whose signatures take long to check', async () => {
+    const { answers, redeem, jwk, jwks_uri } = await recorded('Keycloak');
+    const slow = { ...(await jwk()), e: Buffer.alloc(256, 0x7f).toString('base64url') };
+    answers[jwks_uri] = { body: { keys: [slow] } };
+    await expect(redeem()).rejects.toMatchObject({
+      ...{ status: 502, code: 'ERR_NGROK_3160' },
+      detail: expect.stringMatching(/certs are not used: an RSA key must have .* the exponent 65537/),
+    });
+    answers[jwks_uri] = { body: { keys: [slow, await jwk()] } };
+    await expect(redeem()).resolves.toMatchObject({ name: 'Jo' });
   });
 
   it('keep the refresh token when they bring no other one, and the person when they bring no ID token', async () => {
@@ -319,6 +434,7 @@ describe('answers of providers', () => {
     ['a proxy: an error page', { status: 502, type: 'text/html', body: '<h1>Bad Gateway</h1>' }, 502, '3160'],
     ['a page to sign in at a proxy', { type: 'text/html', body: '<form>' }, 502, '3160'],
     ['nothing', { body: '' }, 502, '3160'],
+    ['GitHub: a code used again, with status 200', { body: { error: 'bad_verification_code' } }, 400, '3122'],
   ])('that are errors have a page of their own: %s', async (_, answer, status, code) => {
     const { answers, redeem, token_endpoint } = await recorded('Dex');
     answers[token_endpoint] = { body: '', ...answer };
@@ -352,5 +468,46 @@ describe('answers of providers', () => {
     // What Dex answers about somebody who was removed, and when its own source of people is down.
     answers[token_endpoint] = refused(500);
     await expect(renew(known)).rejects.toMatchObject({ isOutage: true });
+  });
+});
+
+describe('exchanges with a provider that does not answer', () => {
+  const callback = new URL('https://cam.example.com/ngrok/oidc/callback?code=c&state=s');
+
+  /** A client of GitHub, and the requests to it that wait. */
+  async function waiting() {
+    let open = 0;
+    const send: typeof requestPublic = async (_url, _maxBytes, { signal } = {}) => {
+      open += 1;
+      await new Promise((resolve) => signal?.addEventListener('abort', resolve));
+      open -= 1;
+      throw signal?.reason;
+    };
+    const { place } = PROVIDER_PRESETS.github;
+    const provider = await connectToProvider({ place, clientId: 'cam', clientSecret: 'secret' }, send);
+    return { provider, open: () => open };
+  }
+
+  it('take no place from people of other networks, and end when the client leaves', async () => {
+    const { provider, open } = await waiting();
+    const leaving = new AbortController();
+    const ends: unknown[] = [];
+    const strangers = Array.from({ length: 30 }, () =>
+      provider
+        .redeem(callback, ATTEMPT, { clientIp: '192.0.2.66', clientLeft: leaving.signal })
+        .catch((error) => ends.push(error)),
+    );
+    await until(() => open() === 20 && ends.length === 10, 'exchanges in all places');
+    expect(ends[0]).toMatchObject({ status: 503, code: 'ERR_NGROK_3165' });
+    const other = new AbortController();
+    const signIn = provider.redeem(callback, ATTEMPT, { clientIp: '198.51.100.9', clientLeft: other.signal });
+    await until(() => ends.length === 11 && open() === 20, 'an exchange in the place of another one');
+    leaving.abort(new ClientLeft());
+    await Promise.all(strangers);
+    expect(ends.at(-1)).toBeInstanceOf(ClientLeft);
+    await until(() => open() === 1, 'the end of the requests');
+    other.abort(new ClientLeft());
+    await expect(signIn).rejects.toThrow(ClientLeft);
+    expect(open()).toBe(0);
   });
 });

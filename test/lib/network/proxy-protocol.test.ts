@@ -45,6 +45,14 @@ it('reads what balancers add, and their own connections', () => {
   expect(parseProxyHeader(Buffer.from('PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n'))).toMatchObject({ ends: null });
 });
 
+it.each([
+  ['version 2', proxyHeader(2, { ...IPV4, clientIp: '::ffff:203.0.113.7', serverIp: '::ffff:192.0.2.1' })],
+  ['version 1', 'PROXY TCP6 ::ffff:203.0.113.7 ::FFFF:192.0.2.1 4567 443\r\n'],
+  ['version 1, in hexadecimal', 'PROXY TCP6 ::ffff:cb00:7107 0:0:0:0:0:ffff:c000:0201 4567 443\r\n'],
+])('reads IPv4-mapped addresses as what they stand for: %s', (_what, header) => {
+  expect(parseProxyHeader(Buffer.from(header))?.ends).toEqual(IPV4);
+});
+
 it.each<[string, string | Buffer]>([
   ['a ClientHello', Buffer.from('160301', 'hex')],
   ['a request', 'GET / HTTP/1.1'],

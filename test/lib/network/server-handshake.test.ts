@@ -1,10 +1,12 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import { createSecureContext } from 'node:tls';
+import { connect as connectTls, createSecureContext } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { performHandshake } from '../../../src/lib/network/server-handshake.ts';
+import { TLS_SERVER_OPTIONS } from '../../../src/lib/network/tls-options.ts';
 import { noteArrival } from '../../../src/lib/time/loop-turn.ts';
 import { listening } from '../../support/loopback.ts';
+import { selfSigned } from '../../support/self-signed.ts';
 import { helloOf } from '../../support/tls-records.ts';
 
 /** A connection to a server, and the server's side of it. */
@@ -60,4 +62,15 @@ it('of clients that wait, the newest is served first', async () => {
   const begun: number[] = [];
   pairs.forEach(({ accepted }, at) => void performHandshake(accepted, OPTIONS, { onBegin: () => begun.push(at) }));
   await expect.poll(() => begun).toEqual([2, 1, 0]);
+});
+
+it('a client cannot choose a costly group for the key exchange', async () => {
+  const { cert, key } = await selfSigned();
+  const secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
+  for (const ecdhCurve of ['ffdhe2048', 'ffdhe8192', 'P-521']) {
+    const { client, accepted } = await pair();
+    const refused = once(connectTls({ socket: client, ecdhCurve, minVersion: 'TLSv1.3' }), 'error');
+    expect(await performHandshake(accepted, { secureContext })).toBeNull();
+    expect(await refused).toMatchObject([{ code: expect.stringContaining('ALERT_HANDSHAKE_FAILURE') }]);
+  }
 });

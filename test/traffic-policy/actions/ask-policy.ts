@@ -15,6 +15,7 @@ export async function askPolicy(
   ports: Partial<PolicyPorts>,
   url: string,
   { method = 'GET', headers: sent = {} }: PublicRequest = {},
+  clientIp = '203.0.113.7',
 ): Promise<PublicResponse & { forwarded: readonly string[] }> {
   const { host, pathname, search } = new URL(url);
   const subject = requestFor({
@@ -22,17 +23,18 @@ export async function askPolicy(
     target: pathname + search,
     host,
     headers: Object.entries(sent).flat(),
-    connection: connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES }),
+    connection: connectionFrom(clientIp, { tls: TLS_WITHOUT_CERTIFICATES }),
   });
   const outcome = await compilePolicy(text, 'https', { ports }).onHttpRequest?.(subject);
   if (outcome?.kind !== 'answer' && outcome?.kind !== 'error') throw new Error(`unexpected ${outcome?.kind}`);
-  const flat = [...outcome.headers, ...(subject.responseHeaders ?? [])];
+  const flat = [...outcome.headers, ...(subject.responseCookies ?? [])];
   const headers: Record<string, string | string[]> = {
     'set-cookie': flat.filter((_, at) => at % 2 === 1 && flat[at - 1] === 'set-cookie'),
   };
   const location = flat.indexOf('location');
   if (location !== -1) headers.location = flat[location + 1] ?? '';
   if (outcome.kind === 'error') headers['ngrok-error-code'] = outcome.code;
+  if (outcome.kind === 'error' && outcome.link) headers.link = outcome.link.href;
   const body = outcome.kind === 'answer' ? outcome.body : Buffer.from(outcome.message);
   return { status: outcome.status, headers, body, forwarded: subject.headers };
 }

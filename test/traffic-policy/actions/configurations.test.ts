@@ -124,6 +124,13 @@ describe('an invalid configuration is rejected', () => {
     expect(refusal.message).toMatch(/^on_http_request\[0\]\.actions\[0\]/);
   });
 
+  it('restrict-ips with more than 1,000 ranges', () => {
+    const restrict = (ranges: number) =>
+      onRequest({ type: 'restrict-ips', config: { deny: Array(ranges).fill('10.0.0.0/8') } });
+    expect(refusalOf(restrict(1_001)).message).toMatch(/config\.deny/);
+    expect(() => refusalOf(restrict(1_000))).toThrow();
+  });
+
   it.each<[string, unknown, string]>([
     ['compress-response', { algorithms: ['zstd'] }, '2214'],
     ['compress-response', { algorithms: ['compress'] }, '2214'],
@@ -163,6 +170,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'forward-internal': { url: 'https://a.internal' },
   'gateway-share-links': {},
   'gateway-sign-in': { people: ['jo@example.com'], groups: ['family'] },
+  'gateway-upstream': { max_connections: 1, response_timeout: '10m', host_header: 'rewrite', rewrite_redirects: false },
   'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {
     issuer: { allow_list: [{ value: 'https://idp' }] },

@@ -41,15 +41,16 @@ async function signIn(provider: string, documents: Documents, more: object = {})
   const policy = compilePolicy(text, 'https', { ports });
   const ask = async (target: string, cookie: string) => {
     const connection = connectionFrom('203.0.113.7', { tls: TLS_WITHOUT_CERTIFICATES });
-    const outcome = await policy.onHttpRequest?.(requestFor({ target, headers: ['cookie', cookie], connection }));
+    const request = requestFor({ target, headers: ['cookie', cookie], connection });
+    const outcome = await policy.onHttpRequest?.(request);
     if (outcome?.kind !== 'answer' && outcome?.kind !== 'error') throw new Error('the request went on');
-    return outcome;
+    return { ...outcome, cookies: request.responseCookies ?? [] };
   };
   const begun = await ask('/', '');
   const place = new URL(headerIn(begun.headers, 'location') ?? '');
-  const cookie = (headerIn(begun.headers, 'set-cookie') ?? '').split(';', 1)[0] ?? '';
+  const cookie = (headerIn(begun.cookies, 'set-cookie') ?? '').split(';', 1)[0] ?? '';
   const returned = await ask(`/ngrok/oidc/callback?code=c&state=${place.searchParams.get('state')}`, cookie);
-  const session = returned.headers.findLast((value) => value.includes('ngrok-sign-in'))?.split(';', 1)[0] ?? '';
+  const session = returned.cookies.findLast((value) => value.includes('ngrok-sign-in'))?.split(';', 1)[0] ?? '';
   return { place, returned, sent, troubles, clock, ask: () => ask('/', session) };
 }
 

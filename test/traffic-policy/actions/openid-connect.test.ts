@@ -2,22 +2,24 @@ import { decodeJwt } from 'jose';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createSignIn } from '../../../src/gateway/sign-in/create-sign-in.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
-import { systemClock } from '../../../src/lib/time/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
-import type {
-  BegunSignIn,
-  PolicyPorts,
-  PolicyTrouble,
-  SignInEnd,
-  SignInPort,
+import {
+  type BegunSignIn,
+  type PolicyPorts,
+  type PolicyTrouble,
+  SEALING_MS,
+  type SignInEnd,
+  type SignInPort,
 } from '../../../src/traffic-policy/ports.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
 import { ProcessorTime } from '../../../src/traffic-policy/state/processor-time.ts';
 import { exchange } from '../../support/https-exchange.ts';
 import { CLIENT, TestIdentityProvider } from '../../support/identity-provider.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 import { type Page, WebClient } from '../../support/web-client.ts';
 import { connectionFrom, requestFor, TLS_WITHOUT_CERTIFICATES } from '../fake-request.ts';
+import { RecordedTime } from '../recorded-time.ts';
 import { askPolicy, documentedConfig } from './ask-policy.ts';
 
 const CAM = 'https://cam.example.com';
@@ -45,6 +47,10 @@ interface World {
   begun: BegunSignIn[];
   /** Whether it can be written down. */
   written: () => Promise<void>;
+  /** Actions before this one. */
+  before: object[];
+  /** Rules after it. */
+  after: object[];
   /** Expressions of the rule with the action. */
   expressions: string[];
   /** Headers of the last request that went on to the upstream. */
@@ -70,6 +76,8 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     endedBefore: () => 0,
     begun: [],
     written: async () => {},
+    before: [],
+    after: [],
     expressions: [],
   };
   const begin = (signIn: BegunSignIn) => ({ id: `as_${world.begun.push(signIn)}`, written: world.written() });
@@ -85,7 +93,7 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
     onTrouble: (trouble) => troubles.push(trouble),
   };
   const states = new Map<string, PolicyState>();
-  const ask = async (url: string, request: PublicRequest) => {
+  const askFrom = (clientIp?: string) => async (url: string, request: PublicRequest) => {
     const { origin } = new URL(url);
     const config = endpoints[origin];
     if (config === undefined) return exchange(url, request);
@@ -95,16 +103,21 @@ function setUp(endpoints: Record<string, object> = { [CAM]: {}, [DOOR]: {} }) {
       on_http_request: [
         {
           expressions: world.expressions,
-          actions: [{ type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT, ...config } }],
+          actions: [
+            ...world.before,
+            { type: 'openid-connect', config: { issuer_url: idp.issuer, ...CLIENT, ...config } },
+          ],
         },
+        ...world.after,
         { actions: [{ type: 'custom-response', config: { body: `\${${world.report}}` } }] },
       ],
     });
-    const { forwarded, ...answer } = await askPolicy(text, { ...world.ports, state }, url, request);
+    const { forwarded, ...answer } = await askPolicy(text, { ...world.ports, state }, url, request, clientIp);
     world.forwarded = forwarded;
     return answer;
   };
-  return { world, browser: new WebClient(ask), another: () => new WebClient(ask) };
+  const another = (clientIp?: string) => new WebClient(askFrom(clientIp));
+  return { world, browser: another(), another };
 }
 
 const codeOf = ({ headers }: Page) => headers['ngrok-error-code'];
@@ -133,6 +146,18 @@ describe('openid-connect', () => {
       { name: expect.stringMatching(/^__Host-/), isHostOnly: true },
     ]);
     expect(world.troubles).toEqual([]);
+  });
+
+  it('names its own host to the provider, and returns to the path that was asked for, after url-rewrite', async () => {
+    const { browser, world } = setUp();
+    world.before = [{ type: 'url-rewrite', config: { from: '.*', to: 'https://bank.example/inner' } }];
+    const first = await browser.visit(`${CAM}/live?quality=high`);
+    const redirectUri = new URL(String(first.headers.location)).searchParams.get('redirect_uri');
+    expect(redirectUri).toBe(`${CAM}/ngrok/oidc/callback`);
+    const page = await browser.follow(await browser.visit(await returning(browser, first)));
+    expect(page).toMatchObject({ url: `${CAM}/live?quality=high`, status: 200 });
+    expect(world.begun).toMatchObject([{ publicUrl: CAM, host: 'cam.example.com' }]);
+    expect(world.ended).toMatchObject([{ host: 'cam.example.com' }]);
   });
 
   it.each(['Google', 'Keycloak'])('does as docs/sign-in.md shows for %s, here at another provider', async (chapter) => {
@@ -266,6 +291,29 @@ describe('openid-connect', () => {
     expect(browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in')).length).toBe(10);
   });
 
+  it('keeps as many sign-ins to long paths as fit into the headers of a request', async () => {
+    const { browser } = setUp();
+    for (let tab = 0; tab < 13; tab++) await browser.visit(`${CAM}/${tab}?left=${'x'.repeat(2_000)}`);
+    const kept = browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in'));
+    expect(kept.length).toBeGreaterThan(2);
+    expect(kept.map(({ name, value }) => name.length + value.length).reduce((sum, each) => sum + each)).toBeLessThan(
+      20_000,
+    );
+    for (const { name, value } of kept) expect(name.length + value.length).toBeLessThan(4_000);
+  });
+
+  it('brings people to a path of 2,048 characters, and asks them to open a longer one again', async () => {
+    const { browser } = setUp();
+    const path = (length: number) => `/explore?left=${'x'.repeat(length)}`.slice(0, length);
+    const page = await signIn(browser, CAM + path(2_048));
+    expect(page).toMatchObject({ url: CAM + path(2_048), status: 200, body: 'jo@example.com|JO|jo' });
+    await browser.visit(`${CAM}/ngrok/logout`);
+    const notice = await browser.visit(await returning(browser, CAM + path(2_049)));
+    expect(notice.status).toBe(200);
+    expect(notice.body).toContain('more than 2,048 characters');
+    expect((await browser.visit(CAM + path(2_049))).body).toBe('jo@example.com|JO|jo');
+  });
+
   it('answers a client that sends thousands of its cookies briefly', async () => {
     const { browser, another } = setUp();
     await browser.visit(`${CAM}/`);
@@ -284,6 +332,51 @@ describe('openid-connect', () => {
 
   it('leaves out an email that the provider has not verified', async () => {
     expect((await signIn(setUp().browser, `${CAM}/`, 'mallory')).body).toBe('|MALLORY|mallory');
+  });
+});
+
+describe('deny after openid-connect', () => {
+  const deny = (config?: object) => [
+    {
+      expressions: ["!actions.ngrok.oidc.identity.email.startsWith('ann')"],
+      actions: [{ type: 'deny', ...(config && { config }) }],
+    },
+  ];
+
+  it.each([undefined, { status_code: 403 }])(
+    'tells a person so, and lets in who signs in as somebody else (%j)',
+    async (config) => {
+      const { world, browser, another } = setUp({ [CAM]: { auth_id: 'people' } });
+      world.after = deny(config);
+      const page = await signIn(browser, `${CAM}/live?a=b`);
+      expect([page.status, codeOf(page)]).toEqual([403, 'ERR_GATEWAY_NOT_ADMITTED']);
+      expect(page.body).toContain('jo@example.com may not open this page');
+      const login = CAM + page.headers.link;
+      expect((await browser.visit(login)).headers.location).toMatch(/^https:.*[?&]prompt=login&/);
+      const other = another();
+      const returned = await other.follow(await other.visit(await returning(other, login, 'ann')));
+      expect(returned).toMatchObject({ url: `${CAM}/live?a=b`, status: 200, body: 'ann@example.com|ANN|ann' });
+    },
+  );
+
+  it.each<[string, object | undefined, Record<string, string>]>([
+    ['with another status', { status_code: 404 }, {}],
+    ['to a script', undefined, { 'sec-fetch-mode': 'cors' }],
+  ])('has no body %s', async (_, config, headers) => {
+    const { world, browser } = setUp();
+    await signIn(browser);
+    world.after = deny(config);
+    const page = await browser.visit(`${CAM}/`, { headers });
+    expect(page).toMatchObject({ status: config ? 404 : 403, body: '' });
+    expect(codeOf(page)).toBeUndefined();
+  });
+
+  it('has no body for somebody who has not signed in', async () => {
+    const { world, browser } = setUp();
+    world.expressions = ["req.url.path.startsWith('/private')"];
+    world.after = [{ actions: [{ type: 'deny' }] }];
+    const page = await browser.visit(`${CAM}/`);
+    expect([page.status, page.body, codeOf(page)]).toEqual([403, '', undefined]);
   });
 });
 
@@ -346,6 +439,83 @@ describe('what returns from the provider is rejected', () => {
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
+
+describe('a client network that sends what it has made up', () => {
+  const [STRANGER, OTHER] = ['192.0.2.66', '198.51.100.9'];
+
+  /** Processor time that does not flow back, most of which the stranger has taken. */
+  function limited() {
+    const { world, another } = setUp();
+    const processorTime = new ProcessorTime(0.25, new SteeredClock());
+    processorTime.shareOf({ clientIp: STRANGER }).spend(990);
+    world.ports = { ...world.ports, processorTime };
+    return { stranger: another(STRANGER), other: another(OTHER) };
+  }
+
+  /** The cookies of a sign-in that has begun; its state is not used. */
+  async function begun(browser: WebClient) {
+    const { headers } = await browser.visit(`${CAM}/`);
+    const [cookie] = browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in'));
+    if (cookie === undefined) throw new Error('no sign-in has begun');
+    return { cookie, state: new URL(String(headers.location)).searchParams.get('state') ?? '' };
+  }
+
+  it.each<[string, string, (value: string) => string]>([
+    ['no cookie', '', () => ''],
+    ['a cookie of another form', '', () => 'made-up'],
+    ['a cookie with a part less', '', (value) => value.replace(/\.[^.]*$/, '')],
+    [
+      'a cookie of a key that is too old',
+      '',
+      (value) => value.replace(/^[^.]*/, value.slice(0, 48).padEnd(52, 'MSJ9')),
+    ],
+    ['a state of another form', 'x', (value) => value],
+    ['a state of nobody', 'a.b', (value) => value],
+  ])('is told so before anything is opened: %s', async (_, more, change) => {
+    const { world, another } = setUp();
+    const browser = another(STRANGER);
+    const { cookie, state } = await begun(browser);
+    const processorTime = new RecordedTime();
+    world.ports = { ...world.ports, processorTime };
+    browser.cookies = [{ ...cookie, value: change(cookie.value) }];
+    const page = await browser.visit(
+      `${CAM}/ngrok/oidc/callback?code=1&state=${more.includes('.') ? more : state + more}`,
+    );
+    expect([codeOf(page), processorTime.spentMs]).toEqual(['ERR_NGROK_3121', 0]);
+  });
+
+  it('keeps nobody else out with cookies of the right form', async () => {
+    const { stranger, other } = limited();
+    await stranger.visit(`${CAM}/`);
+    const [cookie] = stranger.cookies;
+    if (cookie === undefined) throw new Error('no sign-in has begun');
+    const name = cookie.name.replace(/-[^-]*$/, '');
+    let refused: Page | null = null;
+    for (let at = 0; refused === null && at < 500; at++) {
+      const tag = String(at).padStart(22, 'A');
+      stranger.cookies = [{ ...cookie, name, value: `1.${cookie.value.replace(/[^.]*$/, tag)}` }];
+      const page = await stranger.visit(`${CAM}/`, { headers: { accept: 'application/json' } });
+      if (page.status !== 401) refused = page;
+    }
+    expect([refused?.status, refused && codeOf(refused)]).toEqual([503, 'ERR_NGROK_5001']);
+    expect((await signIn(other)).body).toBe('jo@example.com|JO|jo');
+  });
+
+  it('keeps nobody else out with codes, here or at another endpoint of the tenant', async () => {
+    const { stranger, other } = limited();
+    let refused: Page | null = null;
+    for (let at = 0; refused === null && at < 20; at++) {
+      stranger.cookies = [];
+      const start = await stranger.visit(`${CAM}/`);
+      const state = new URL(String(start.headers.location ?? CAM)).searchParams.get('state');
+      const page = await stranger.visit(`${CAM}/ngrok/oidc/callback?code=made-up&state=${state}&iss=${idp.issuer}`);
+      if (page.status === 503) refused = page;
+    }
+    expect(refused && codeOf(refused)).toBe('ERR_NGROK_5001');
+    expect((await signIn(other)).body).toBe('jo@example.com|JO|jo');
+    expect((await signIn(other, `${DOOR}/`)).body).toBe('jo@example.com|JO|jo');
+  });
+});
 
 describe('a session of openid-connect', () => {
   it.each([
@@ -459,15 +629,14 @@ describe('a session of openid-connect', () => {
     const [session] = browser.cookies.filter(({ name }) => name.includes('ngrok-sign-in'));
     const { value = '' } = session ?? {};
     const pieces = ['', '1.', '1.zzzz.', '9.', value.slice(0, -1), `${value}A`, value.replace(/.{9}$/, 'AAAAAAAAA')];
-    const processorTime = new ProcessorTime(1, systemClock);
-    const spend = vi.spyOn(processorTime, 'spend');
+    const processorTime = new RecordedTime();
     world.ports = { ...world.ports, processorTime };
     for (const changed of pieces) {
       browser.cookies = session ? [{ ...session, value: changed }] : [];
       expect((await browser.visit(`${CAM}/`)).status).toBe(302);
     }
-    // Clients can send any number of them: each is opened, and an attempt to sign in is sealed.
-    expect(spend).toHaveBeenCalledTimes(2 * pieces.length);
+    // Clients can send any number of them. Only one is opened: the others do not have the form. An attempt to sign in is sealed.
+    expect(processorTime.spentMs).toBeCloseTo((1 + pieces.length) * SEALING_MS);
   });
 
   it.each([-2, 2])('begins at a provider whose clock is %i minutes off', async (minutes) => {

@@ -4,6 +4,7 @@ import { compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyTls } from '../../../src/traffic-policy/policy-subjects.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { checkPolicy } from '../../support/check-policy.ts';
+import { madeUpRsa, pemOf, spkiOf } from '../../support/costly-keys.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../fake-request.ts';
 import { bodyOf, onConnect, respondWith } from './run-action.ts';
 
@@ -153,6 +154,28 @@ describe('terminate-tls', () => {
       code: 'ERR_NGROK_2204',
       place: 'on_tcp_connect[0].actions[0].config.server_private_key',
       message: 'is not the key of server_certificate',
+    });
+  });
+
+  it('is refused for keys that cost too much, of its own and of authorities', async () => {
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=a' });
+    const costly = await issueCertificate({ subject: 'CN=CA', publicKey: spkiOf(madeUpRsa(16_384)) });
+    const problemOf = (config: object) => checkPolicy(onConnect({ type: 'terminate-tls', config }), ['tls'])[0];
+    const place = (field: string) => `on_tcp_connect[0].actions[0].config.${field}`;
+    const chain = `${certificatePem}\n${costly.certificatePem}`;
+    expect(problemOf({ server_certificate: chain, server_private_key: privateKeyPem })).toMatchObject({
+      place: place('server_certificate'),
+      message: expect.stringContaining('certificate 2 has an RSA key with 16384 bits; use RSA with 2048'),
+    });
+    // The certificate is not known before a secret is.
+    const server_certificate = ['$', "{secrets.get('a', 'b')}"].join('');
+    expect(problemOf({ server_certificate, server_private_key: pemOf(madeUpRsa(8192)) })).toMatchObject({
+      place: place('server_private_key'),
+      message: expect.stringContaining('is an RSA key with 8192 bits'),
+    });
+    expect(problemOf({ mutual_tls_certificate_authorities: [certificatePem, chain] })).toMatchObject({
+      place: place('mutual_tls_certificate_authorities[1]'),
+      message: expect.stringContaining('certificate 2 has an RSA key with 16384 bits'),
     });
   });
 });

@@ -32,6 +32,29 @@ describe('set-vars and log', () => {
     expect((await runRequest(nested)).outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_2249' });
   });
 
+  it.each<[string, string]>([
+    ['texts that are not ASCII', `\${req.url.query.replace('a', 'éé€')}`],
+    ['lists in lists', `\${json.decode('[' + req.url.query.replace('a', '[],') + '[]]')}`],
+    ['maps', `\${json.decode('[' + req.url.query.replace('a', '{"k":{}},') + '[]]')}`],
+  ])('reject %s that take too much memory, whatever their length', async (_, value) => {
+    const vars = Array.from({ length: 30 }, (_, at) => ({ [`v${at}`]: value }));
+    const text = onRequest({ type: 'set-vars', config: { vars } });
+    const target = `/?${'a'.repeat(1000)}`;
+    expect((await runRequest(text, { target })).outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_2249' });
+    const one = onRequest({ type: 'set-vars', config: { vars: vars.slice(0, 1) } });
+    expect((await runRequest(one, { target: '/?aaa' })).outcome).toBeUndefined();
+  });
+
+  it('keep names of headers that are found in any case', async () => {
+    const vars = [{ all: `\${req.headers}` }, { copy: `\${[vars.all]}` }];
+    const text = onRequest(
+      { type: 'set-vars', config: { vars } },
+      respondWith("[vars.copy[0]['X-KEY'][0], vars.all['x-key'][0]]"),
+    );
+    const { outcome } = await runRequest(text, { headers: ['X-Key', 'found'] });
+    expect(JSON.parse(bodyOf(outcome))).toEqual(['found', 'found']);
+  });
+
   it('log the evaluated metadata', async () => {
     const entries: PolicyLogEntry[] = [];
     const text = onRequest({

@@ -1,12 +1,15 @@
 import 'reflect-metadata';
-import { createHash, createHmac, createSign, generateKeyPairSync, webcrypto } from 'node:crypto';
+import { createHash, createHmac, createSign, generateKeyPairSync, randomBytes, webcrypto } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import * as x509 from '@peculiar/x509';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
-import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
+import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
 import { SUPPORTED_PROVIDERS } from '../../../src/traffic-policy/webhooks/providers.ts';
-import { type FakeRequest, requestFor } from '../fake-request.ts';
+import { until } from '../../support/until.ts';
+import { connectionFrom, type FakeRequest, requestFor } from '../fake-request.ts';
 import { RecordedTime } from '../recorded-time.ts';
 import { WEBHOOK_VECTORS } from './webhook-vectors.ts';
 
@@ -266,7 +269,22 @@ describe('verify-webhook', () => {
     });
   });
 
+  it("rejects a secret of SendGrid's that is a key of another kind", async () => {
+    const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'sect571k1' });
+    const secret = publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
+    const names = ['x-twilio-email-event-webhook-signature', 'x-twilio-email-event-webhook-timestamp'];
+    const troubles: PolicyTrouble[] = [];
+    const onTrouble = (trouble: PolicyTrouble) => troubles.push(trouble);
+    const headers = [names[0] ?? '', 'AAAA', names[1] ?? '', SECONDS];
+    expect(await ask(policyText('sendgrid', secret), { body: BODY, headers }, { onTrouble })).toMatchObject(REJECTED);
+    expect(troubles).toMatchObject([{ message: expect.stringMatching(/has a key of an unknown kind; use RSA/) }]);
+  });
+
   describe('of SNS', () => {
+    function certificateUrl(host = 'sns.eu-west-1.amazonaws.com'): string {
+      return `https://${host}/SimpleNotificationService-${randomBytes(16).toString('hex')}.pem`;
+    }
+
     const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
     let certificate: string;
 
@@ -292,7 +310,7 @@ describe('verify-webhook', () => {
       const fields: Record<string, string> = {
         ...{ Type: 'Notification', MessageId: '1', TopicArn: 'arn:aws:sns:eu:1:t', Message: 'hi', Subject: 'door' },
         ...{ Timestamp: new Date(NOW).toISOString(), SignatureVersion: '2' },
-        SigningCertURL: `https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-${Math.random()}.pem`,
+        SigningCertURL: certificateUrl(),
         ...more,
       };
       const signed = ['Message', 'MessageId', 'Subject', 'Timestamp', 'TopicArn', 'Type'];
@@ -308,14 +326,154 @@ describe('verify-webhook', () => {
       expect(await send(message({ SignatureVersion }))).toBeUndefined();
     });
 
+    it.each([
+      'sns.us-east-1.amazonaws.com',
+      'sns.us-gov-west-1.amazonaws.com',
+      'sns.ap-southeast-5.amazonaws.com',
+      'sns.cn-northwest-1.amazonaws.com.cn',
+    ])('fetches the certificate at %s', async (host) => {
+      expect(await send(message({ SigningCertURL: certificateUrl(host) }))).toBeUndefined();
+    });
+
+    const PEM = certificateUrl().split('/').at(-1);
+    const AMAZON = 'https://sns.eu-west-1.amazonaws.com';
+
+    it.each([
+      // A bucket of S3 can have any name.
+      `https://sns.s3.amazonaws.com/${PEM}`,
+      `https://sns.s3-us-west-2.amazonaws.com/${PEM}`,
+      `https://sns.s3-accelerate.amazonaws.com/${PEM}`,
+      `https://sns.s3.us-west-2.amazonaws.com/${PEM}`,
+      `https://sns.elb.amazonaws.com/${PEM}`,
+      `https://sns.evil.com/${PEM}`,
+      `https://sns.eu-west-1.amazonaws.com.evil.com/${PEM}`,
+      `https://sns.eu-west-1.amazonaws.com.cn/${PEM}`,
+      `https://sns.cn-north-1.amazonaws.com/${PEM}`,
+      `https://a.sns.eu-west-1.amazonaws.com/${PEM}`,
+      `https://snsXeu-west-1.amazonaws.com/${PEM}`,
+      `${AMAZON}:8443/${PEM}`,
+      `${AMAZON.replace('https', 'http')}/${PEM}`,
+      `https://me@sns.eu-west-1.amazonaws.com/${PEM}`,
+      `${AMAZON}/a/${PEM}`,
+      `${AMAZON}/${PEM}?a=-----BEGIN`,
+      `${AMAZON}/?Action=a&b=/${PEM}`,
+      `${AMAZON}/${PEM}#a`,
+      `${AMAZON}/a.pem`,
+      `${AMAZON}/${PEM}\n`,
+      ` ${AMAZON}/${PEM}`,
+    ])('does not fetch a certificate at %j', async (SigningCertURL) => {
+      const fetched: string[] = [];
+      const fetch = async (url: string) => {
+        fetched.push(url);
+        return Buffer.from(certificate);
+      };
+      const body = JSON.stringify(message({ SigningCertURL }));
+      expect(await ask(policyText('sns'), { body }, { fetch })).toMatchObject(REJECTED);
+      expect(fetched).toEqual([]);
+    });
+
     it('rejects messages that are changed, old or signed with a foreign key', async () => {
       expect(await send({ ...message(), Message: 'ho' })).toMatchObject({ status: 403 });
       expect(await send(message({ Timestamp: '2026-05-01T00:00:00Z' }))).toMatchObject({ status: 403 });
-      expect(await send(message({ SigningCertURL: 'https://sns.evil.com/x.pem' }))).toMatchObject({ status: 403 });
-      expect(await send(message({ SigningCertURL: 'https://sns.eu.amazonaws.com.evil.com/x.pem' }))).toMatchObject({
-        status: 403,
-      });
       expect(await send({ hello: 'world' })).toMatchObject({ status: 403 });
+    });
+
+    it('rejects a message when the key of the certificate is unusual', async () => {
+      const keys = await webcrypto.subtle.generateKey(
+        { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256', modulusLength: 1024, publicExponent: new Uint8Array([1, 0, 1]) },
+        true,
+        ['sign', 'verify'],
+      );
+      const made = await x509.X509CertificateGenerator.createSelfSigned({ name: 'CN=sns.amazonaws.com', keys });
+      const fetch = async () => Buffer.from(made.toString('pem'));
+      const outcome = await ask(policyText('sns'), { body: JSON.stringify(message()) }, { fetch });
+      expect(outcome).toMatchObject({ status: 403, message: expect.stringMatching(/cannot fetch the certificate/) });
+    });
+
+    /** An endpoint that is sent messages by several clients, while no certificate arrives before `answer` is called. */
+    function endpoint() {
+      const pending: (() => void)[] = [];
+      const answers: { document: string | null } = { document: certificate };
+      const time = new RecordedTime();
+      const clock = { ...systemClock, now: () => clock.ms, ms: 0 };
+      const fetch = (): Promise<Buffer> =>
+        new Promise((resolve, reject) => {
+          pending.push(() => {
+            if (answers.document === null) reject(new Error('not found'));
+            else resolve(Buffer.from(answers.document));
+          });
+        });
+      const ports = { wallClock: () => NOW, clock, fetch, processorTime: time };
+      const policy = compilePolicy(policyText('sns'), 'https', { ports });
+      const sends = (fields: object, clientIp: string) => {
+        const fake = { method: 'POST', body: JSON.stringify(fields), connection: connectionFrom(clientIp) };
+        return Promise.resolve(policy.onHttpRequest?.(requestFor(fake)));
+      };
+      const answer = () => {
+        for (const each of pending.splice(0)) each();
+      };
+      return { sends, pending, answer, answers, time, clock };
+    }
+
+    it('fetches few certificates at a time, one for many messages, and charges for each', async () => {
+      const { sends, pending, answer, time } = endpoint();
+      const outcomes = Array.from({ length: 100 }, (_, at) => sends(message(), `203.0.${at}.7`));
+      let rejected = 0;
+      for (const each of outcomes) each.then(() => (rejected += 1));
+      await until(() => rejected === 96, 'rejections');
+      expect(pending).toHaveLength(4);
+      answer();
+      const admitted = (await Promise.all(outcomes)).filter((outcome) => outcome === undefined);
+      expect(admitted).toHaveLength(4);
+      expect(pending).toHaveLength(0);
+      expect(time.spentMs).toBeGreaterThanOrEqual(8);
+
+      const SigningCertURL = certificateUrl();
+      const same = Array.from({ length: 100 }, (_, at) => sends(message({ SigningCertURL }), `203.0.${at}.7`));
+      await until(() => pending.length > 0, 'a fetch');
+      expect(pending).toHaveLength(1);
+      answer();
+      expect(await Promise.all(same)).toEqual(Array(100).fill(undefined));
+    });
+
+    it('fetches three certificates for a client network, and one more a minute later', async () => {
+      const { sends, pending, answer, clock } = endpoint();
+      const outcomes: ReturnType<typeof sends>[] = [];
+      for (let times = 0; times < 5; times++) {
+        outcomes.push(sends(message(), `198.51.100.9`));
+        await nextTurn();
+        answer();
+      }
+      const admitted = () => Promise.all(outcomes.map(async (outcome) => (await outcome) === undefined));
+      expect(await admitted()).toEqual([true, true, true, false, false]);
+      const other = sends(message(), '192.0.2.1');
+      await until(() => pending.length > 0, 'a fetch for another network');
+      answer();
+      expect(await other).toBeUndefined();
+      clock.ms += 60_000;
+      const later = sends(message(), '198.51.100.9');
+      await until(() => pending.length > 0, 'a later fetch');
+      answer();
+      expect(await later).toBeUndefined();
+    });
+
+    it('does not fetch a certificate again for a minute after that failed', async () => {
+      const { sends, pending, answer, answers, clock } = endpoint();
+      const SigningCertURL = certificateUrl();
+      const from = (clientIp: string) => sends(message({ SigningCertURL }), clientIp);
+      answers.document = null;
+      const first = from('192.0.2.1');
+      await until(() => pending.length > 0, 'a fetch');
+      answer();
+      expect(await first).toMatchObject(REJECTED);
+      answers.document = certificate;
+      expect(await from('192.0.2.2')).toMatchObject(REJECTED);
+      expect(pending).toHaveLength(0);
+      clock.ms += 60_000;
+      const later = from('192.0.2.3');
+      await until(() => pending.length > 0, 'a second fetch');
+      answer();
+      expect(await later).toBeUndefined();
     });
 
     it('rejects a message when the certificate cannot be fetched', async () => {

@@ -34,7 +34,7 @@ export interface InspectionOptions {
   tunnels: TunnelManager;
   inspector: Inspector;
   /** Connects to an upstream as a tunnel would, checked as it resolves now. */
-  connect: (forwardsTo: string) => Promise<Socket>;
+  connect: (tunnel: Tunnel) => Promise<Socket>;
   version: string;
   clock: Clock;
 }
@@ -140,7 +140,7 @@ export class InspectionApi {
     const exchange = this.#exchange(req);
     const request = await requestBytes(exchange, change);
     const capture = inspector.capture(tunnel.id, exchange.id);
-    return this.#replays.send({ request, capture, connect: () => connect(tunnel.forwards_to) });
+    return this.#replays.send({ request, capture, connect: () => connect(tunnel) });
   }
 
   /** As a download: what others sent must not run on the agent's page. */

@@ -16,6 +16,7 @@ import {
   durationOf,
   hostHeader,
   type ShownExchange,
+  shownBytes,
   shownExchange,
   shownReport,
   timingOf,
@@ -89,7 +90,7 @@ export function presentMessage(message: ExchangeMessage, reveal: boolean): Messa
     bytes: size,
     truncated,
     text: isText ? (reveal ? text : maskText(text, null)) : null,
-    base64: isText ? null : data.toString('base64'),
+    base64: isText ? null : shownBytes(message, reveal).toString('base64'),
     event,
     error,
   };

@@ -118,8 +118,11 @@ function accessOfPolicy(policy: object, protocol: string): readonly AccessWay[] 
 
 function changeOf(before: FeedTunnel | undefined, now: FeedTunnel): FeedTunnelChange[] {
   if (before === undefined) return [now];
-  const changed = (Object.keys(now) as (keyof FeedTunnel)[]).filter(
+  // Options that were reset are no longer there.
+  const changed = (Object.keys({ ...before, ...now }) as (keyof FeedTunnel)[]).filter(
     (name) => now[name] !== before[name] && JSON.stringify(now[name]) !== JSON.stringify(before[name]),
   );
-  return changed.length === 0 ? [] : [{ id: now.id, ...Object.fromEntries(changed.map((name) => [name, now[name]])) }];
+  return changed.length === 0
+    ? []
+    : [{ id: now.id, ...Object.fromEntries(changed.map((name) => [name, now[name] ?? null])) }];
 }

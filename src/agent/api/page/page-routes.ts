@@ -1,6 +1,11 @@
 import { z } from 'zod';
 import type { TailLine } from '../../../lib/log/log-tail.ts';
-import { ACCESS_CHOICES, type AccessChoice, type AccessWay } from '../../../traffic-policy/access.ts';
+import {
+  ACCESS_REQUEST,
+  type AccessChoice,
+  type AccessWay,
+  type AdmittedPeople,
+} from '../../../traffic-policy/access.ts';
 import type { PolicyInput } from '../../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
 import type { TunnelDetail } from '../operations.ts';
@@ -67,6 +72,8 @@ export interface PolicyTextAnswer {
   problems: PolicyTextProblem[];
   /** The password in the policy that was just made; null: none was. */
   password: string | null;
+  /** Which people of the gateway it lets sign in; null: it asks for none, or cannot be read. */
+  people: AdmittedPeople | null;
 }
 
 const PolicyTextRequest = z.strictObject({
@@ -76,8 +83,8 @@ const PolicyTextRequest = z.strictObject({
   format: z.enum(['yaml', 'json']).optional(),
   /** Problems that the API or the gateway found, by place: they get a line. */
   details: z.record(z.string(), z.string()).optional(),
-  /** Changes who may come in, before it is written in the format; null: only whether share links let people in. */
-  access: z.strictObject({ choice: z.enum(ACCESS_CHOICES).nullable(), links: z.boolean() }).optional(),
+  /** Changes who may come in, before it is written in the format. */
+  access: z.strictObject(ACCESS_REQUEST).optional(),
 });
 
 /** What only the page asks for. */
@@ -115,7 +122,7 @@ export interface FeedSnapshot {
   readonly log: readonly TailLine[];
 }
 
-/** A new tunnel, or of a known one what has changed. */
+/** A new tunnel, or of a known one what has changed; null for an option that was reset. */
 export type FeedTunnelChange = Pick<FeedTunnel, 'id'> & Partial<FeedTunnel>;
 
 /** Each following event, `change`: only what is new. */

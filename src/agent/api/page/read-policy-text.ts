@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { checkJson, JsonTextError } from '../../../lib/json-text.ts';
 import { formatPath, validationMessage } from '../../../lib/validation-messages.ts';
-import { withChosenAccess } from '../../../traffic-policy/access.ts';
+import { admissionIn, withChosenAccess } from '../../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../../traffic-policy/document.ts';
 import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
 import type { PAGE_ROUTES, PolicyTextAnswer, PolicyTextProblem } from './page-routes.ts';
@@ -33,7 +33,7 @@ export function readPolicyText({ text, protocol, format, details, access }: Poli
   const parsed = PolicyInput.safeParse(value, { error: validationMessage });
   if (access !== undefined && parsed.success) {
     const { policy, password } = withChosenAccess(parsed.data, access);
-    return { policy, text: write(policy, format ?? 'yaml'), problems: [], password };
+    return { policy, text: write(policy, format ?? 'yaml'), problems: [], password, people: admissionIn(policy) };
   }
   const written = format === undefined ? null : write(value, format);
   const found = parsed.success
@@ -46,11 +46,11 @@ export function readPolicyText({ text, protocol, format, details, access }: Poli
       });
   const problems = found.sort((a, b) => a.line - b.line || a.column - b.column);
   const policy = parsed.success && problems.length === 0 ? parsed.data : null;
-  return { policy, text: written, problems, password: null };
+  return { policy, text: written, problems, password: null, people: parsed.success ? admissionIn(parsed.data) : null };
 }
 
 function refused(problems: PolicyTextProblem[]): PolicyTextAnswer {
-  return { policy: null, text: null, problems, password: null };
+  return { policy: null, text: null, problems, password: null, people: null };
 }
 
 /** For text that begins as JSON does, errors of a JSON parser are clearer. */

@@ -7,6 +7,7 @@ import {
   CommandAnswer,
   OtherNodesAnswer,
   type ProxyHeader,
+  RefusedAnswer,
   StopTunnel,
   StreamType,
 } from '../../../agent-protocol/messages.ts';
@@ -16,6 +17,7 @@ import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/de
 import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
 import { apiErrorOf, offline, redact } from '../gateway-error.ts';
 import {
+  type AgentCommand,
   type GatewayLink,
   type GatewayLinkOptions,
   type GatewayNode,
@@ -53,16 +55,28 @@ interface NativeSessionOptions extends LinkOptions {
   /** Above 0 for a session beside the first one. */
   number: number;
   progress: ProgressMonitor;
+  onCommand: GatewayLinkOptions['onCommand'];
 }
 
 /** A link to a gateway of our own, without the SDK. */
 export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
-  const { authtoken, version, clock, log } = options;
+  const { authtoken, version, clock, log, onCommand } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
   const { address, dial, ca } = route;
-  const fixed = { address, dial, ca, version, metadata: sessionMetadata(), resumption, clock, progress, log };
+  const fixed = {
+    address,
+    dial,
+    ca,
+    version,
+    metadata: sessionMetadata(),
+    resumption,
+    clock,
+    progress,
+    log,
+    onCommand,
+  };
   return {
     ...route,
     progress,
@@ -144,10 +158,13 @@ class NativeSession implements GatewaySession {
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, resumption, number } = this.options;
+    const { authtoken, version, metadata, resumption, number, onCommand } = this.options;
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
-    const request = authRequest({ authtoken, clientId, version, metadata, number, ...heartbeats });
+    const request = authRequest({
+      ...{ authtoken, clientId, version, metadata, number, takesCommands: onCommand !== undefined },
+      ...heartbeats,
+    });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -241,6 +258,12 @@ class NativeSession implements GatewaySession {
         return new HeartbeatEcho(channel);
       case StreamType.stopTunnel:
         return this.#responder(channel, (body) => this.#stop(body));
+      case StreamType.refusedAnswer:
+        return this.#responder(channel, (body) => this.#answerRefused(body));
+      case StreamType.restart:
+        return this.#responder(channel, () => this.#command('restart'));
+      case StreamType.stop:
+        return this.#responder(channel, () => this.#command('stop'));
       default:
         return this.#responder(channel, () => NOT_SUPPORTED);
     }
@@ -272,11 +295,26 @@ class NativeSession implements GatewaySession {
     return {};
   }
 
+  #answerRefused(body: unknown): object {
+    const { Id, Reason } = RefusedAnswer.parse(body);
+    this.#served.get(Id)?.upstream.answerRefused?.(Reason);
+    return {};
+  }
+
+  #command(command: AgentCommand): object {
+    const { onCommand } = this.options;
+    if (!onCommand) return NOT_SUPPORTED;
+    // After the answer.
+    setImmediate(onCommand, command);
+    return {};
+  }
+
   async #bind(request: EndpointRequest): Promise<SessionEndpoint> {
     const answer = await this.#links.call(StreamType.bind, bindRequest(request), BindAnswer);
     if (answer.Error !== '') throw apiErrorOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
-    const { Id: id, URL: url } = answer;
+    const { Id: id, URL: url, Warnings: warnings } = answer;
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
+    if (warnings.length > 0) endpoint.policyWarnings = warnings;
     if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#links.first, id, watcher);
     this.#served.set(id, { endpoint, upstream: request.upstream });
     return endpoint;

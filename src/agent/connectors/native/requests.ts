@@ -8,8 +8,8 @@ import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts'
 import type { EndpointRequest, RequestWatcher } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink`, `RequestFeed`, `Nodes` and `LegNumber`; a test
-// compares them.
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings` and `LegNumber`;
+// a test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -24,6 +24,8 @@ export interface AuthOptions {
   metadata: string;
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
+  /** Whether it restarts and stops when the gateway asks for it. */
+  takesCommands: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }
@@ -45,8 +47,8 @@ export function authRequest(options: AuthOptions): object {
       HeartbeatInterval: options.heartbeatIntervalS * NANOSECONDS_PER_S,
       HeartbeatTolerance: options.heartbeatToleranceS * NANOSECONDS_PER_S,
       UpdateUnsupportedError: NO_HANDLER,
-      StopUnsupportedError: NO_HANDLER,
-      RestartUnsupportedError: NO_HANDLER,
+      StopUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
+      RestartUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
       ProxyType: '',
       MutualTLS: false,
       ServiceRun: false,
@@ -58,6 +60,8 @@ export function authRequest(options: AuthOptions): object {
       SecondLink: true,
       RequestFeed: true,
       Nodes: true,
+      RefusedAnswers: true,
+      PolicyWarnings: true,
       ...(options.number > 0 && { LegNumber: options.number }),
     },
   };

@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import { dialFailure } from '../../../agent-protocol/dial-failure.ts';
 import { ProxyHeader } from '../../../agent-protocol/messages.ts';
-import type { ConnectionEnd, ConnectionTraffic } from '../connector.ts';
+import { type ConnectionEnd, type ConnectionTraffic, UpstreamFault } from '../connector.ts';
 
 export interface UpstreamStreamOptions {
   /** The upstream's connection, paused. */
@@ -16,8 +17,6 @@ export interface UpstreamStreamOptions {
 
 /** How long an upstream may take to read the rest of a stream that has ended, in milliseconds. */
 const LINGER_MS = 60_000;
-/** As the SDK answers (1.7.0); our gateway makes its own page of it. */
-const UNREACHABLE = 'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 22\r\n\r\nfailed to dial backend';
 
 /**
  * Joins a stream of the session to a connection of the upstream. Each side's end and reset reach the other as what they
@@ -59,7 +58,7 @@ export class UpstreamStream implements ChannelReceiver {
       // Copied, so that nothing larger is kept.
       this.#early.push(Buffer.from(payload));
       this.#waits(this.#waiting + payload.length);
-    } else if (!this.#socket.write(payload)) {
+    } else if (!this.#socket.destroyed && !this.#socket.write(payload)) {
       this.channel.pause();
       this.#waits(this.#socket.writableLength);
     }
@@ -127,7 +126,10 @@ export class UpstreamStream implements ChannelReceiver {
     socket.on('close', () => {
       const isInOrder = socket.readableEnded && socket.writableFinished;
       this.#traffic?.closed(socket.readableEnded, this.#endedBy ?? 'upstream');
-      if (!isInOrder && !channel.closed) channel.abort();
+      if (isInOrder) return;
+      // Nobody reads the rest of an upload, but the client gets the answer.
+      channel.resume();
+      channel.abortWhenSent();
     });
     for (const bytes of this.#early) socket.write(bytes);
     this.#early = [];
@@ -142,7 +144,8 @@ export class UpstreamStream implements ChannelReceiver {
     if (isHttp) {
       this.channel.receiver = { onData() {}, onEnd() {}, onClosed: (error) => this.onClosed(error) };
       this.channel.resume();
-      this.channel.write(Buffer.from(UNREACHABLE));
+      // As the SDK does (1.7.0); our gateway makes its own page of it.
+      this.channel.write(Buffer.from(dialFailure(error instanceof UpstreamFault ? error.summary : null)));
       this.channel.end();
     } else {
       this.channel.abort();

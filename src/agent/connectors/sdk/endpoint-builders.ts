@@ -15,10 +15,7 @@ export class EndpointBuilders {
   /** Idle builders by the options set on them. */
   readonly #idle = new Map<string, EndpointBuilder[]>();
 
-  constructor(
-    private readonly session: Session,
-    private readonly verifyUpstreamTls: boolean,
-  ) {}
+  constructor(private readonly session: Session) {}
 
   async listen(request: EndpointRequest): Promise<Listener> {
     const idle = this.#idleFor(request);
@@ -43,7 +40,7 @@ export class EndpointBuilders {
   }
 
   #prepare(builder: EndpointBuilder, { domain, forwardsTo, trafficPolicy, options }: EndpointRequest): void {
-    builder.forwardsTo(forwardsTo).verifyUpstreamTls(this.verifyUpstreamTls);
+    builder.forwardsTo(forwardsTo);
     if (hasRules(trafficPolicy)) builder.trafficPolicy(JSON.stringify(trafficPolicy));
     if (options?.metadata !== undefined) builder.metadata(options.metadata);
     if (domain === undefined) return;

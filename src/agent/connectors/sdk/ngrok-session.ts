@@ -48,7 +48,6 @@ export interface NgrokSessionOptions {
   gatewayPort: number;
   heartbeatIntervalS: number;
   authtoken: string;
-  verifyUpstreamTls: boolean;
   listenerCleanup: ListenerCleanup;
   clock: Clock;
   progress: ProgressMonitor;
@@ -105,7 +104,7 @@ class NgrokSession implements GatewaySession {
   }
 
   async connect(builder: SessionBuilder): Promise<void> {
-    const { authtoken, verifyUpstreamTls, clock, progress, gatewayPort, heartbeatIntervalS, log } = this.options;
+    const { authtoken, clock, progress, gatewayPort, heartbeatIntervalS, log } = this.options;
     let own = new Set<string>();
     const isDead = () => {
       const its = connectionsTo([gatewayPort], log).filter(({ inode }) => own.has(inode));
@@ -130,7 +129,7 @@ class NgrokSession implements GatewaySession {
       });
     try {
       const session = await builder.connect();
-      this.#sdk = { session, builders: new EndpointBuilders(session, verifyUpstreamTls) };
+      this.#sdk = { session, builders: new EndpointBuilders(session) };
     } catch (error) {
       const { code, message } = parseSdkError(error, authtoken);
       throw new SessionRefused(code, message);

@@ -14,6 +14,7 @@ import {
 import { routeTo } from '../gateway-route.ts';
 import { parseGatewayAddress } from '../gateway-socket.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
+import { watchDialFailures } from './dial-failures.ts';
 import { GatewayRelay } from './gateway-relay.ts';
 import { ListenerCleanup } from './listener-cleanup.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
@@ -27,13 +28,13 @@ const HEARTBEAT_TOLERANCE_S = 10;
 
 /** @throws Error when the SDK cannot parse the server address */
 export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
-  const { authtoken, verifyUpstreamTls, clock, log, authorities, version } = options;
+  const { authtoken, clock, log, authorities, version } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const { address, proxy, dial, ca } = route;
   const metadata = sessionMetadata();
   const progress = new ProgressMonitor(clock);
   const listenerCleanup = new ListenerCleanup({ clock, log });
-  const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log, gatewayPort: (proxy ?? address).port };
+  const common = { listenerCleanup, clock, progress, log, gatewayPort: (proxy ?? address).port };
   // The SDK (1.7.0) waits two minutes for an address that does not answer. Until then, no other attempt gets anywhere.
   const spreads = () => authorities !== null && route.hasSeveral();
   const start = (builder: SessionBuilder, port: number) => {
@@ -41,14 +42,17 @@ export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
     return connectNgrokSession(builder, { authtoken: authtoken(), port, heartbeatIntervalS, ...common });
   };
   const relay = new GatewayRelay({ address, dial, ca, log });
-  const [direct, relayed] = [sessionBuilder(version, metadata), sessionBuilder(version, metadata)];
+  const builder = () => sessionBuilder(version, metadata, options.onCommand);
+  const [direct, relayed] = [builder(), builder()];
   const needsRelay = proxy !== null || isIPv6(address.host) || isBelowLocalhost(address.host);
   if (!needsRelay) trust(direct.serverAddr(hostPort(address.host, address.port)), authorities);
+  const unwatch = options.onDialFailed && watchDialFailures(options.onDialFailed);
   return {
     ...route,
     progress,
     connect: () => (needsRelay || spreads() ? throughRelay(relay, relayed, start) : start(direct, address.port)),
     close: () => {
+      unwatch?.();
       listenerCleanup.close();
       relay.close();
     },
@@ -81,9 +85,14 @@ async function throughRelay(
  * One builder for all sessions of one way: the SDK leaks a builder whose `connect()` failed (1.7.0), and a device with a revoked
  * authtoken fails thousands of times.
  */
-function sessionBuilder(version: string, metadata: string): SessionBuilder {
-  return new SessionBuilder()
+function sessionBuilder(version: string, metadata: string, onCommand: GatewayLinkOptions['onCommand']): SessionBuilder {
+  const builder = new SessionBuilder()
     .clientInfo(CLIENT_TYPE, version)
     .metadata(metadata)
     .heartbeatTolerance(HEARTBEAT_TOLERANCE_S);
+  if (!onCommand) return builder;
+  // The SDK answers once the handler has returned.
+  return builder
+    .handleRestartCommand(() => void setImmediate(onCommand, 'restart'))
+    .handleStopCommand(() => void setImmediate(onCommand, 'stop'));
 }

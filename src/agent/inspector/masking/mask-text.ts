@@ -1,9 +1,15 @@
-import { maskUrlStepwise, replaceStepwise } from '../../../lib/masking/mask-url.ts';
+import { isUtf8 } from 'node:buffer';
+import { maskUrlStepwise } from '../../../lib/masking/mask-url.ts';
 import { isSecretMember, isSecretParameter, MASK } from '../../../lib/masking/secret-names.ts';
 import { runAtOnce, type Stepwise } from '../../../lib/stepwise.ts';
+import { maskMembers } from './mask-members.ts';
+import { maskPairs, type TextKind } from './mask-pairs.ts';
 
 /** Names or lines in one step, which take less than a millisecond. */
 const AT_ONCE = 200;
+
+/** JSON in JSON, and what is encoded otherwise in strings, is looked into so many times. */
+const MAX_NESTING = 4;
 
 /** Masks the text of a message like {@link maskTextStepwise}. */
 export function maskText(text: string, contentType: string | null): string {
@@ -11,8 +17,9 @@ export function maskText(text: string, contentType: string | null): string {
 }
 
 /**
- * Masks values of password-like names in the text of a body or a message: in forms, in server-sent events, and in what looks
- * like members of JSON, wherever it begins. Of other formats, it masks URLs. Cut text is masked as well. Takes time in
+ * Masks values of password-like names in the text of a body or a message: in forms, in server-sent events, in XML, in pairs such
+ * as `name: value`, and in what looks like members of JSON, wherever it begins; also in strings that contain one of these. Masks
+ * what is a secret by its form, and passwords and tokens in URLs, in any text. Cut text is masked as well. Takes time in
  * proportion to the text.
  *
  * @param contentType as in the header; null: decided by the text
@@ -22,11 +29,95 @@ export function* maskTextStepwise(text: string, contentType: string | null): Ste
   if (type.startsWith('application/x-www-form-urlencoded')) return yield* maskForm(text);
   if (type.startsWith('multipart/')) return yield* maskMultipart(text, contentType ?? '', maskPart);
   if (type.startsWith('text/event-stream')) return yield* maskEvents(text);
-  return yield* maskOther(text);
+  return yield* maskOther(text, kindOf(type));
 }
 
-function* maskOther(text: string): Stepwise<string> {
-  return yield* maskMembers(yield* maskUrlStepwise(text));
+/** Control characters, but for those of lines and terminals, and those that end messages of STOMP and Socket.IO. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+const BINARY = /[\x01-\x08\x0e-\x1a\x1c\x1d\x7f]|\0./s;
+
+/** Whether a text that is valid UTF-8 is a binary message nevertheless. */
+export function hasBinary(text: string): boolean {
+  return BINARY.test(text);
+}
+
+/** A binary message with fewer bytes has no secret: a PIN takes four, the number and the length of its field two. */
+export const MIN_BINARY = 6;
+
+/** Masks a message whose bytes may be a text. @returns what may be shown of them */
+export function maskBytes(bytes: Buffer): Buffer {
+  if (bytes.length < MIN_BINARY) return bytes;
+  const text = isUtf8(bytes) ? bytes.toString('utf8') : null;
+  return Buffer.from(text === null || hasBinary(text) ? MASK : maskText(text, null));
+}
+
+/** Masks the target of a request: its parameters, also in the values of others, such as a URL to return to. */
+export function maskTarget(target: string): string {
+  return runAtOnce(maskParameters(target, 0));
+}
+
+/** Masks a header whose name is no secret's: its value may be a URL, JSON, or anything else. */
+export function maskHeaderValue(value: string): string {
+  return runAtOnce(maskWithin(maskTarget(value), 0));
+}
+
+function kindOf(type: string): TextKind {
+  if (/[/+]json\b/.test(type)) return 'json';
+  return /^text\/(?:html|css)|[/+](?:xhtml|javascript|ecmascript)/.test(type) ? 'code' : 'text';
+}
+
+/** A shorter text has no name with a secret: `pin=1234` has eight characters. */
+const MIN_TEXT = 8;
+
+function* maskOther(text: string, kind: TextKind = 'text', depth = 0): Stepwise<string> {
+  if (text.length < MIN_TEXT) return text;
+  const parameters = yield* maskParameters(text, depth);
+  const members = yield* maskMembers(parameters, (inner) => maskWithin(inner, depth + 1, kind));
+  return kind === 'json' ? members : yield* maskPairs(members, kind);
+}
+
+/** What strings have that contain names and values, or are encoded. */
+const HINT = /[:=<%]|^(?:ey[A-Z]|W3s|ew[o0])/;
+const ENCODED = /%[0-9a-f]{2}/i;
+
+/** Masks what a string contains: JSON in JSON, forms, other text, and each of them in base64 or with percent-encoding. */
+function* maskWithin(text: string, depth: number, around: TextKind = 'text'): Stepwise<string> {
+  if (text.length < MIN_TEXT || !HINT.test(text)) return text;
+  if (depth > MAX_NESTING) return text.includes('"') ? MASK : text;
+  const decoded = jsonInBase64(text);
+  if (decoded !== null) return (yield* maskOther(decoded, 'json', depth)) === decoded ? text : MASK;
+  const masked = yield* maskOther(text, around === 'code' ? 'code' : 'text', depth);
+  if (masked !== text || !ENCODED.test(text)) return masked;
+  const plain = decodedField(text);
+  const shown = yield* maskOther(plain, 'text', depth);
+  return shown === plain ? text : encodeURIComponent(shown);
+}
+
+/** One `name=value` of a query. */
+const PARAMETER = /([?&;#][^=&;#?\s"'<>]{1,200}=)([^&;#\s"'<>]+)/g;
+/** A value that is encoded: with `%`, or as base64 of JSON. */
+const ENCODED_VALUE = /%|^(?:ey|W3s|ew)/;
+
+function* maskParameters(text: string, depth: number): Stepwise<string> {
+  const masked = yield* maskUrlStepwise(text);
+  if (depth >= MAX_NESTING || !masked.includes('=')) return masked;
+  let [replaced, copied, count] = ['', 0, 0];
+  for (const { 0: whole, 1: before = '', 2: value = '', index } of masked.matchAll(PARAMETER)) {
+    if (++count % AT_ONCE === 0) yield;
+    if (!ENCODED_VALUE.test(value)) continue;
+    const shown = yield* maskField(value, depth + 1);
+    if (shown === value) continue;
+    replaced += masked.slice(copied, index) + before + shown;
+    copied = index + whole.length;
+  }
+  return replaced + masked.slice(copied);
+}
+
+/** How base64 of JSON begins: of `{"`, `[{"`, `{ `, `{` and the end of a line. */
+const BASE64_JSON = /^(?:eyJ|W3si|eyA|ewo|ew0)[\w+/-]+={0,2}$/;
+
+function jsonInBase64(text: string): string | null {
+  return BASE64_JSON.test(text) ? Buffer.from(text, 'base64').toString() : null;
 }
 
 /** Parts that have parts themselves are masked as other text: nobody nests without an end. */
@@ -52,7 +143,7 @@ function* maskEvents(text: string): Stepwise<string> {
     const prefix = dataPrefix(line);
     if (prefix !== null) data.push({ prefix, value: line.slice(prefix.length), ending });
     else {
-      masked += (yield* maskData()) + (yield* maskUrlStepwise(line)) + ending;
+      masked += (yield* maskData()) + (yield* maskOther(line)) + ending;
       data = [];
       dataAt = at + line.length + ending.length;
     }
@@ -78,12 +169,25 @@ function dataPrefix(line: string): string | null {
 }
 
 /** A field of a form that has a name and `=`. */
-const FIELD = /(^|&)([^&=]+)=[^&]*/g;
+const FIELD = /(^|&)([^&=]+)=([^&]*)/g;
 
-function maskForm(text: string): Stepwise<string> {
-  return replaceStepwise(text, FIELD, ([, before, name = '']) =>
-    isSecretParameter(decodedField(name)) ? `${before}${name}=${MASK}` : null,
-  );
+function* maskForm(text: string): Stepwise<string> {
+  let [masked, copied, count] = ['', 0, 0];
+  for (const { 0: whole, 1: before = '', 2: name = '', 3: value = '', index } of text.matchAll(FIELD)) {
+    if (++count % AT_ONCE === 0) yield;
+    const isSecret = isSecretParameter(decodedField(name)) && value !== '';
+    const shown = isSecret ? MASK : yield* maskField(value, 1);
+    if (shown === value) continue;
+    masked += `${text.slice(copied, index)}${before}${name}=${shown}`;
+    copied = index + whole.length;
+  }
+  return masked + text.slice(copied);
+}
+
+function* maskField(value: string, depth: number): Stepwise<string> {
+  const plain = decodedField(value);
+  const shown = yield* maskWithin(yield* maskUrlStepwise(plain), depth);
+  return shown === plain ? value : encodeURIComponent(shown);
 }
 
 function decodedField(name: string): string {
@@ -91,81 +195,6 @@ function decodedField(name: string): string {
     return decodeURIComponent(name.replaceAll('+', ' '));
   } catch {
     return name;
-  }
-}
-
-/**
- * Masks members of JSON, also behind what is none, as in frames of Socket.IO. Changes nothing but the values, so that numbers,
- * spaces and the order stay as they were sent.
- */
-function* maskMembers(text: string): Stepwise<string> {
-  let [masked, copied, count] = ['', 0, 0];
-  for (let at = text.indexOf('"'); at !== -1; at = text.indexOf('"', at)) {
-    if (++count % AT_ONCE === 0) yield;
-    const end = endOfString(text, at);
-    const value = startOfValue(text, end);
-    if (value !== null && isSecretMember(stringIn(text.slice(at, end)))) {
-      const after = yield* endOfValue(text, value);
-      masked += text.slice(copied, value) + (after > value ? `"${MASK}"` : '');
-      copied = at = after;
-      continue;
-    }
-    // In other text, quotes need not come in pairs: what ends one string may begin the next.
-    at = end === text.length ? end : end - 1;
-  }
-  return masked + text.slice(copied);
-}
-
-function endOfString(text: string, start: number): number {
-  for (let at = start + 1; at < text.length; at++) {
-    if (text[at] === '\\') at++;
-    else if (text[at] === '"') return at + 1;
-  }
-  return text.length;
-}
-
-/** Where the value of a member begins whose name ends at `end`; null when that was no name. */
-function startOfValue(text: string, end: number): number | null {
-  const colon = skipSpace(text, end);
-  return text[colon] === ':' ? skipSpace(text, colon + 1) : null;
-}
-
-function skipSpace(text: string, start: number): number {
-  let at = start;
-  while (at < text.length && ' \t\r\n'.includes(text.charAt(at))) at++;
-  return at;
-}
-
-function* endOfValue(text: string, start: number): Stepwise<number> {
-  const first = text[start];
-  if (first === '"') return endOfString(text, start);
-  if (first === '{' || first === '[') return yield* endOfNested(text, start);
-  let at = start;
-  while (at < text.length && !',}] \t\r\n'.includes(text.charAt(at))) at++;
-  return at;
-}
-
-function* endOfNested(text: string, start: number): Stepwise<number> {
-  let [depth, count] = [0, 0];
-  for (let at = start; at < text.length; ) {
-    if (++count % (50 * AT_ONCE) === 0) yield;
-    const each = text.charAt(at);
-    if (each === '"') {
-      at = endOfString(text, at);
-      continue;
-    }
-    at++;
-    if ('[{'.includes(each)) depth++;
-    else if (']}'.includes(each) && --depth === 0) return at;
-  }
-  return text.length;
-}
-
-function stringIn(token: string): string {
-  try {
-    return String(JSON.parse(token));
-  } catch {
-    return token.slice(1, -1);
   }
 }
 

@@ -1,7 +1,16 @@
 import { trimSpace } from '../../../lib/http/header-fields.ts';
+import { beginningProblem, MalformedMessage, parseResponseHead } from '../../../lib/http/response-head.ts';
 
 /** A connection that is not what the inspector understands. Its bytes still pass, unseen. */
 export class ParseFailure extends Error {}
+
+/** A response for which a gateway of this project answers 502. */
+export class InvalidResponse extends ParseFailure {
+  /** @param problem what is wrong with it */
+  constructor(problem: string) {
+    super(`the upstream sent an invalid HTTP response: ${problem}`);
+  }
+}
 
 export interface HeaderField {
   name: string;
@@ -38,7 +47,7 @@ export interface HeadFacts {
 
 // Both only test: the arrays of what groups match would be most of what the garbage collector sees of an inspection.
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64} [^ \r\n]+ HTTP\/1\.\d\r?(?:\n|$)/;
-const STATUS_LINE = /^HTTP\/1\.\d \d{3}(?: [^\r\n]*)?\r?(?:\n|$)/;
+const STATUS_LINE = /^HTTP\/1\.\d [1-9]\d\d(?: [^\r\n]*)?\r?(?:\n|$)/;
 const HTTP2_PREFACE = 'PRI * HTTP/2.0';
 const LOWER_CASE = 0x20;
 const CR = 0x0d;
@@ -58,9 +67,61 @@ export function requestLineOf(head: string): RequestLine {
   };
 }
 
-/** @throws {ParseFailure} */
+interface ResponseFacts {
+  line: StatusLine;
+  facts: HeadFacts;
+}
+
+/**
+ * Reads what responses usually have from their facts alone, and all others as a gateway of this project does.
+ *
+ * @throws {InvalidResponse} when such a gateway refuses it
+ */
+export function responseFactsOf(head: string): ResponseFacts {
+  try {
+    if (!STATUS_LINE.test(head)) return repairedFacts(head);
+    const facts = headFacts(head);
+    const { transferEncoding } = facts;
+    return transferEncoding === null || transferEncoding === 'chunked'
+      ? { line: statusLineOf(head), facts }
+      : repairedFacts(head);
+  } catch (error) {
+    if (error instanceof InvalidResponse) throw error;
+    return repairedFacts(head);
+  }
+}
+
+function repairedFacts(head: string): ResponseFacts {
+  try {
+    const { status, reason, framing, length } = parseResponseHead(`${head}\r\n`);
+    const httpVersion = /^HTTP\/(\d+(?:\.\d+)?)/i.exec(head)?.[1] ?? '1.0';
+    const facts = {
+      length: framing === 'length' ? length : null,
+      transferEncoding: framing === 'chunked' ? 'chunked' : null,
+      upgrade: fieldValue(headerFields(head), 'upgrade')?.toLowerCase() ?? null,
+    };
+    return { line: { httpVersion, status, statusText: reason }, facts };
+  } catch (error) {
+    throw error instanceof MalformedMessage ? new InvalidResponse(error.message) : error;
+  }
+}
+
+/** What is wrong with what has arrived instead of a response; null: it may have become one. */
+export function invalidBeginning(text: string): InvalidResponse | null {
+  const problem = text === '' ? null : beginningProblem(text);
+  return problem === null ? null : new InvalidResponse(problem);
+}
+
+/** @throws {InvalidResponse} for a switch of protocols that the request has not asked for */
+export function checkSwitch(requestHead: string): void {
+  if (headFacts(requestHead).upgrade === null) {
+    throw new InvalidResponse('its status is 101, which the request has not asked for');
+  }
+}
+
+/** @throws {InvalidResponse} */
 export function statusLineOf(head: string): StatusLine {
-  if (!STATUS_LINE.test(head)) throw new ParseFailure('not a response of HTTP/1.1');
+  if (!STATUS_LINE.test(head)) return repairedFacts(head).line;
   const lineEnd = head.indexOf('\n');
   const end = lineEnd === -1 ? head.length : lineEnd;
   const statusText = head.slice('HTTP/1.1 200 '.length, head.charCodeAt(end - 1) === CR ? end - 1 : end);

@@ -12,6 +12,9 @@ export interface MessageHandler extends ChunkHandler {
 
 const LF = 0x0a;
 const CR = 0x0d;
+const TAB = 0x09;
+const SPACE = 0x20;
+const SEMICOLON = 0x3b;
 /** Bytes before the last one of what ends a head. */
 const HEAD_END = '\n\r'.length;
 const MAX_HEAD = 64 * 1024;
@@ -30,9 +33,9 @@ export class MessageReader {
     this.#head = new PendingBytes(MAX_HEAD, memory);
   }
 
-  /** Whether a head has begun to arrive, but is not whole. */
-  get hasPartialHead(): boolean {
-    return this.#head.length > 0;
+  /** A head that has begun to arrive, but is not whole; one byte a character. */
+  get partialHead(): string {
+    return this.#head.bytes.toString('latin1');
   }
 
   /** @throws {ParseFailure} for what is not HTTP/1.1; afterwards it must not be called again */
@@ -41,9 +44,9 @@ export class MessageReader {
     while (at < bytes.length) at = this.#following === null ? this.#readHead(bytes, at) : this.#readBody(bytes, at);
   }
 
-  /** The direction has ended in order. Only a body without a length is whole by that. */
+  /** The direction has ended in order: so do a body without a length, and one in chunks whose last one has arrived. */
   finish(): void {
-    if (this.#following === 'until-end') this.#end('');
+    if (this.#following === 'until-end' || this.#chunks?.isWhole) this.#end('');
   }
 
   /** From the next message on, another protocol follows. */
@@ -89,7 +92,10 @@ export class MessageReader {
     const joined = Buffer.concat([this.#head.bytes, part]);
     const before = this.#head.length;
     const end = endOfHead(joined, Math.max(0, before - HEAD_END));
-    if (end === -1) throw new ParseFailure('header too large, or too many connections with an unfinished one');
+    if (end === -1 && joined.length === MAX_HEAD) {
+      throw new ParseFailure(`its header is longer than ${MAX_HEAD / 1024} KiB`);
+    }
+    if (end === -1) throw new ParseFailure('too many connections with an unfinished header');
     this.#head.clear();
     this.#takeHead(joined, 0, end);
     return at + pastEmptyLine(joined, end) - before;
@@ -179,6 +185,11 @@ class ChunkReader {
     this.#trailers = new PendingBytes(MAX_TRAILERS, memory);
   }
 
+  /** Whether the last chunk has arrived: only trailers may follow. */
+  get isWhole(): boolean {
+    return this.#state === 'trailers';
+  }
+
   /** The trailers, once {@link read} has ended. */
   takeTrailers(): string {
     const text = this.#trailers.bytes.toString('latin1');
@@ -232,7 +243,8 @@ class ChunkReader {
       this.#size = this.#size * 16 + digit;
       return;
     }
-    if (this.#digits === 0 || ++this.#extension > MAX_EXTENSION) throw new ParseFailure('invalid chunk size');
+    const ends = this.#state === 'extension' || byte === SEMICOLON || byte === CR || byte === SPACE || byte === TAB;
+    if (this.#digits === 0 || !ends || ++this.#extension > MAX_EXTENSION) throw new ParseFailure('invalid chunk size');
     this.#state = 'extension';
   }
 

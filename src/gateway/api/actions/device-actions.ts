@@ -43,7 +43,8 @@ export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
     },
     async update(id, body, caller) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
-      if (body.plain_names && row.credential_id !== null) await live.revoke({ narrowedId: row.credential_id });
+      const isNarrower = body.plain_names !== undefined || body.internal_names === false;
+      if (isNarrower && row.credential_id !== null) await live.revoke({ narrowedId: row.credential_id });
       return shown(row);
     },
     async delete(id, _body, caller) {
@@ -87,6 +88,7 @@ export function showDevice(
     labels: row.labels,
     plain_names: store.siteNames.labelsOf(row.id),
     own_names_only: row.own_names_only,
+    internal_names: row.internal_names,
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
     owner_id: row.owner_id,
     enrolment_key: links.refOrNull(enrolmentKeys, row.enrolment_key_id),

@@ -17,7 +17,7 @@ import type { ApiContext } from '../api-context.ts';
 import { type Actions, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
-import { policyRefusal } from './policy-check.ts';
+import { checkPolicyText } from './policy-check.ts';
 import { freeTcpPort } from './reserved-addr-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
@@ -45,7 +45,7 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
     ...reads,
     async create({ type: _, url, bindings = [], ...sent }, caller) {
       const address = readUrl(context, url, bindings);
-      await checkPolicy(context, sent.traffic_policy, address);
+      const warnings = await checkPolicy(context, sent.traffic_policy, address);
       const id = await database.write(() => {
         const now = store.now();
         const row = {
@@ -58,16 +58,15 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         return row.id;
       }, caller);
       await inEffect();
-      return reads.get(id);
+      return { ...(await reads.get(id)), ...warned(warnings) };
     },
     async update(id, { url, bindings, ...sent }, caller) {
       const known = stored(id);
       const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
       if (address === null) checkBindings(known, bindings);
       else if (address.protocol !== known.proto) throw schemeChanged(address);
-      if (sent.traffic_policy !== undefined) {
-        await checkPolicy(context, sent.traffic_policy, address ?? addressOf(known));
-      }
+      const text = sent.traffic_policy;
+      const warnings = text === undefined ? [] : await checkPolicy(context, text, address ?? addressOf(known));
       await database.write(() => {
         const before = stored(id);
         const columns = address && addressColumns({ ...address, port: address.port ?? before.port });
@@ -76,7 +75,7 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         rows.update(row);
       }, caller);
       await inEffect();
-      return reads.get(id);
+      return { ...(await reads.get(id)), ...warned(warnings) };
     },
     async delete(id, _body, caller) {
       await database.write(() => rows.delete(stored(id).id), caller);
@@ -110,12 +109,24 @@ function readUrl({ addresses }: ApiContext, url: string, bindings: readonly stri
   }
 }
 
-async function checkPolicy(context: ApiContext, text: string, { protocol, internal }: CloudAddress): Promise<void> {
+/** What answers say besides of a policy that was sent. */
+function warned(warnings: readonly string[]): Pick<Endpoint, 'policy_warnings'> {
+  return warnings.length === 0 ? {} : { policy_warnings: [...warnings] };
+}
+
+/** @returns what is probably wrong with it */
+async function checkPolicy(
+  context: ApiContext,
+  text: string,
+  { protocol, internal }: CloudAddress,
+): Promise<readonly string[]> {
   if (text.trim() === '') throw refuse(400, 18011, 'traffic_policy: is empty; a cloud endpoint serves by its policy');
-  const { ipPolicies, store } = context;
+  const { ipPolicies, store, policyKnowledge: knowledge = null } = context;
   const hasCertificateAuthority = (id: string) => store.certificateAuthorities.get(id) !== null;
-  const refusal = await policyRefusal(text, protocol, { ports: { ipPolicies, hasCertificateAuthority }, internal });
+  const ports = { ipPolicies, hasCertificateAuthority, knowledge };
+  const { refusal, warnings } = await checkPolicyText(text, protocol, { ports, internal });
   if (refusal) throw badRequest(refusal);
+  return warnings;
 }
 
 /** Checks in the transaction of the change whether an endpoint can have its address. */

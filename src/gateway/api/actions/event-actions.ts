@@ -10,7 +10,11 @@ import {
   type EventSubscription,
   eventDestinations,
   eventSubscriptions,
+  type RefusedEvent,
+  type RefusedEventChoice,
 } from '../../../management/resources/event.ts';
+import { readAuthority } from '../../certificates/certificate-upload.ts';
+import { actorDescriptions } from '../../store/actor-description.ts';
 import { type AuditFilter, type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
 import {
   ACTIVITY_TYPES,
@@ -19,10 +23,11 @@ import {
   type EventSubscriptionRow,
   type Target,
 } from '../../store/events.ts';
+import { MAX_REFUSED, type RefusedEventRow } from '../../store/refused-events.ts';
 import { changed } from '../../store/sql/table.ts';
 import { type Store, timestamp } from '../../store/store.ts';
 import type { ApiContext, Links } from '../api-context.ts';
-import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 
 const MAX_DESTINATIONS = 20;
@@ -32,14 +37,32 @@ type SentTarget = z.output<typeof EventDestinationCreate>['target'];
 
 const TYPES: ReadonlySet<string> = new Set([...CHANGE_TYPES, ...ACTIVITY_TYPES, ALL_TYPES]);
 
-export function eventDestinationActions(context: ApiContext): Actions<typeof eventDestinations> {
+export function eventDestinationActions(context: ApiContext): ActionsOf<typeof OPERATIONS.eventDestinations> {
   const { database, ids, now, ...store } = context.store;
-  const { eventDestinations: rows, eventDeliveries: deliveries, eventSubscriptions: subscriptions } = store;
+  const {
+    eventDestinations: rows,
+    eventDeliveries: deliveries,
+    eventSubscriptions: subscriptions,
+    refusedEvents,
+  } = store;
   const stored = (id: string) => found(rows.get(id), eventDestinations);
   const shown = (row: EventDestinationRow) => showDestination(context, row, null);
+  /** Decides on refused events: on all of a destination, or on those chosen. */
+  const decide =
+    (decision: (row: RefusedEventRow) => void) =>
+    (id: string, { refused_event_ids: chosen }: z.output<typeof RefusedEventChoice>, caller: ApiCaller) =>
+      database.write(() => {
+        const row = stored(id);
+        const refused = refusedEvents.pageOf(id, null, MAX_REFUSED);
+        for (const each of refused) if (chosen?.includes(each.id) ?? true) decision(each);
+        return shown(row);
+      }, caller);
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit) => rows.page(before, limit).map(shown),
+    listRefusedEvents: (id, before, limit) => refusedEvents.pageOf(stored(id).id, before, limit).map(showRefusedEvent),
+    sendAgain: decide((row) => refusedEvents.update({ ...row, send_again: true })),
+    letGo: decide(({ id }) => refusedEvents.delete(id)),
     create: ({ description = null, metadata = null, target: sent }, caller) =>
       database.write(() => {
         if (rows.count('id > ?', ['']) >= MAX_DESTINATIONS)
@@ -81,6 +104,7 @@ function refuseSharedFile(rows: Store['eventDestinations'], { id, kind, address 
 function completed(sent: SentTarget, before: Target | null): { target: Target; made: string | null } {
   if (before && before.kind !== sent.kind)
     throw refuse(400, 5108, `target: it is a ${before.kind}; create another destination for a ${sent.kind}`);
+  if (sent.kind === 'syslog' && sent.ca_pem !== undefined) readAuthority(sent.ca_pem);
   if (sent.kind !== 'webhook') return { target: sent, made: null };
   const { kind, url, signing_secret: given = before?.kind === 'webhook' ? before.signingSecret : undefined } = sent;
   const signingSecret = given ?? `whsec_${randomBytes(KEY_BYTES).toString('base64')}`;
@@ -92,8 +116,8 @@ function showTarget(target: Target | null, made: string | null): EventDestinatio
   if (target?.kind === 'webhook') return { ...none, webhook: { url: target.url, signing_secret: made } };
   if (target?.kind === 'file') return { ...none, file: { name: target.name } };
   if (target?.kind !== 'syslog') return none;
-  const { host, port, transport } = target;
-  return { ...none, syslog: { host, port, transport } };
+  const { host, port, transport, framing = 'octet-counting', ca_pem = null } = target;
+  return { ...none, syslog: { host, port, transport, framing, ca_pem } };
 }
 
 /** @param made a secret that the gateway has made, which is shown once, like tokens */
@@ -115,9 +139,15 @@ function showDestination(
         waiting_since: store.eventDeliveries.waiting(delivery, 1)[0]?.created_at ?? null,
         delivered_until: deliveredUntil(delivery.delivered),
         skipped: delivery.skipped,
+        refused: store.refusedEvents.countOf(id),
       },
     }),
   };
+}
+
+function showRefusedEvent({ id, created_at, reason, ...row }: RefusedEventRow): RefusedEvent {
+  const { event_id, type: event_type, event_created_at: event_timestamp, send_again: sending } = row;
+  return { id, created_at, event_id, event_type, event_timestamp, reason, sending };
 }
 
 /** @param id of the newest event that a destination has, or did not want; empty: none yet */
@@ -214,14 +244,17 @@ export function eventSubscriptionActions({
 }
 
 /** Reads who has changed what. */
-export function auditEventActions({ store: { auditLog }, links }: Pick<ApiContext, 'store' | 'links'>) {
+export function auditEventActions({ store, links }: Pick<ApiContext, 'store' | 'links'>) {
+  const { auditLog } = store;
   return {
-    get: (id: string) => showEvent(links, found(auditLog.get(id), auditEvents)),
-    list: (before: string | null, limit: number, filter: AuditFilter = {}) =>
-      auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row)),
+    get: (id: string) => showEvent(links, found(auditLog.get(id), auditEvents), actorDescriptions(store)),
+    list: (before: string | null, limit: number, filter: AuditFilter = {}) => {
+      const describe = actorDescriptions(store);
+      return auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row, describe));
+    },
   };
 }
 
-function showEvent(links: Links, row: AuditRow): AuditEvent {
-  return { ...row, uri: links.of(auditEvents, row.id) };
+function showEvent(links: Links, row: AuditRow, describe: (by: string) => string | null): AuditEvent {
+  return { ...row, by_description: describe(row.by), uri: links.of(auditEvents, row.id) };
 }

@@ -6,7 +6,7 @@ import type { ReadableResource } from '../../../management/resources/resource.ts
 import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import type { LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
 import type { ApiContext } from '../api-context.ts';
-import { found, type ReadActions } from '../operation-router.ts';
+import { type ApiCaller, found, type ReadActions } from '../operation-router.ts';
 import { unknownId } from '../request.ts';
 import { matchesLabels } from './backend-actions.ts';
 
@@ -19,8 +19,13 @@ export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> 
 }
 
 export function tunnelSessionActions(context: ApiContext) {
-  const { live } = context;
-  const send = (command: SessionCommand) => (id: string) => {
+  const { live, store } = context;
+  const { database } = store;
+  const send = (command: SessionCommand) => async (id: string, _body: unknown, caller: ApiCaller) => {
+    const { credentialId } = found(live.sessions().find((each) => each.id === id) ?? null, tunnelSessions);
+    const device = deviceWith(context, credentialId)?.name ?? null;
+    const after = { id, command, device, credential_id: credentialId };
+    await database.write(() => database.noteChange({ table: 'agent_commands', before: null, after }), caller);
     if (!live.command(id, command)) throw unknownId(tunnelSessions);
   };
   return {

@@ -2,9 +2,8 @@ import type { OPERATIONS } from '../../../management/operations.ts';
 import { endpoints } from '../../../management/resources/endpoint.ts';
 import { people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import { admits } from '../../../traffic-policy/access.ts';
+import { admitting } from '../../endpoints/applications.ts';
 import { signInHost } from '../../endpoints/domain-names.ts';
-import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import { issuerOf } from '../../sign-in/people-provider.ts';
 import { addPerson, issuePersonLink, removePerson } from '../../sign-in/person-links.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
@@ -50,8 +49,7 @@ export function personActions(context: ApiContext): ActionsOf<typeof OPERATIONS.
       }, caller),
     listEndpoints: (id, before, limit) => {
       const person = found(rows.get(id), people);
-      const isOpen = ({ admission }: LiveEndpoint) => admission !== undefined && admits(admission)(person);
-      const online = () => live.endpoints().filter(isOpen);
+      const online = () => admitting(live.endpoints(), person);
       return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit);
     },
   };

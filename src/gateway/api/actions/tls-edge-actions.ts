@@ -19,7 +19,7 @@ import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
-import { policyRefusal } from './policy-check.ts';
+import { checkPolicyText } from './policy-check.ts';
 
 type Update = z.output<typeof TlsEdgeUpdate>;
 type ModuleBody<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['body']>;
@@ -99,7 +99,7 @@ function applyUpdate(row: TlsEdgeRow, { tls_termination: sent, ...body }: Update
 
 async function edgePolicyRefusal({ ipPolicies }: ApiContext, { traffic_policy }: Update): Promise<Refusal | null> {
   const options = { ports: { ipPolicies }, fixedTermination: true };
-  return traffic_policy ? policyRefusal(traffic_policy.value, 'tls', options) : null;
+  return traffic_policy ? (await checkPolicyText(traffic_policy.value, 'tls', options)).refusal : null;
 }
 
 /** Checks only the references of the sent members: stored ones may have been deleted since. */

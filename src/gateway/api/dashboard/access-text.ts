@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { messageOf } from '../../../lib/errors.ts';
 import { validationMessage } from '../../../lib/validation-messages.ts';
 import { refusalOf } from '../../../management/resources/refusal.ts';
-import { ACCESS_CHOICES, isSupported, withChosenAccess } from '../../../traffic-policy/access.ts';
+import { ACCESS_CHOICES, ACCESS_REQUEST, isSupported, withChosenAccess } from '../../../traffic-policy/access.ts';
 import { PolicyInput } from '../../../traffic-policy/document.ts';
 import { MAX_ALIASES, readYaml } from '../../../traffic-policy/policy-text.ts';
 import { refuse } from '../request.ts';
@@ -11,8 +11,8 @@ import { refuse } from '../request.ts';
 /** What `POST /dashboard/access` takes: a policy, and who may come in instead. */
 export const AccessTextRequest = z.strictObject({
   traffic_policy: z.string().max(64 * 1024),
-  choice: z.enum(ACCESS_CHOICES).nullable().default(null),
-  links: z.boolean(),
+  ...ACCESS_REQUEST,
+  choice: ACCESS_REQUEST.choice.default(null),
 });
 
 /** What it answers: the changed policy, and the password in it that was just made. */

@@ -8,6 +8,7 @@ import { staticSite } from '../../../lib/http/static-site.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
+import type { Condition } from '../../conditions/conditions.ts';
 import { dashboardNotes } from '../../events/activity-log.ts';
 import { eventJson } from '../../events/event-json.ts';
 import type { AuditFilter } from '../../store/audit-log.ts';
@@ -31,10 +32,17 @@ export interface DashboardAccess {
   holder: string | null;
 }
 
+/** Answer to a command that asks for what is wrong. */
+export interface PresentConditions {
+  conditions: readonly Condition[];
+}
+
 const SignIn = z.union([
   z.strictObject({ api_key: z.string().max(256) }),
   z.strictObject({ code: z.string().max(256) }),
 ]);
+
+const Code = z.strictObject({ code: z.string().max(256) });
 
 const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
 const POLICY_BODY = { maxBytes: 256 * 1024, timeoutMs: 10_000 };
@@ -45,7 +53,8 @@ interface DashboardDependencies {
   attempts: FailedAttempts;
   activity: Activity;
   feed: DashboardFeed;
-  overview: () => DashboardOverview;
+  overview: () => Promise<DashboardOverview>;
+  conditions: () => Promise<readonly Condition[]>;
   log: Log;
 }
 
@@ -56,7 +65,7 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
 
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
 export function dashboardRouter(dependencies: DashboardDependencies): Router {
-  const { store, sessions, attempts, feed, overview, log } = dependencies;
+  const { store, sessions, attempts, feed, overview, conditions, log } = dependencies;
   const noteFailed = dashboardNotes(dependencies.activity);
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
@@ -108,8 +117,15 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
   router.post('/dashboard/access', noQuery, signedIn, ownPage, jsonObjectBody(POLICY_BODY), (req, res) => {
     res.set('Cache-Control', 'no-store').json(changeAccess(readBody(AccessTextRequest, 'POST', req.body)));
   });
-  router.get('/dashboard/overview', noQuery, signedIn, compressJson, (_req, res) => {
-    res.set('Cache-Control', 'no-store').json(overview());
+  router.get('/dashboard/overview', noQuery, signedIn, compressJson, async (_req, res) => {
+    res.set('Cache-Control', 'no-store').json(await overview());
+  });
+  // For a command on this machine. An API key would have to be written first, which a full disk prevents.
+  router.post('/dashboard/conditions', noQuery, jsonObjectBody(BODY), async (req, res) => {
+    const refusal = usedUp(readBody(Code, 'POST', req.body).code);
+    if (refusal !== null) return refuseSlowly(attempts, refusal, req.ip);
+    const answer: PresentConditions = { conditions: await conditions() };
+    res.set('Cache-Control', 'no-store').json(answer);
   });
   router.get('/dashboard/audit-log.jsonl', signedIn, async (req, res) => {
     const filter = readFilters(AuditFilters, Object.fromEntries(queryOf(req)));
@@ -136,7 +152,12 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
   }
 
   function byCode(code: string) {
-    if (sessions.useCode(code)) return COMMAND;
+    return usedUp(code) ?? COMMAND;
+  }
+
+  /** @returns why a one-time code is refused; null: it was valid */
+  function usedUp(code: string): ApiError | null {
+    if (sessions.useCode(code)) return null;
     return refuse(403, 203, 'link used or expired: create a new one with: device-agent gateway dashboard');
   }
 }

@@ -2,7 +2,9 @@ import type { CertificateAuthority, TlsCertificate } from '../../../management/r
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
+import type { Condition, ConditionId } from '../../conditions/conditions.ts';
 import type { LiveGateway } from '../../endpoints/live-view.ts';
+import { lastBackup } from '../../store/last-backup.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
 import type { TlsEdgeRow } from '../../store/tls-edges.ts';
@@ -40,8 +42,12 @@ export interface NeedsAttention {
 export interface DashboardOverview {
   readonly devices: number;
   readonly domains: number;
+  /** When the last backup was made; null: there is none. */
+  readonly lastBackupAt: string | null;
   /** Empty when there is one. */
   readonly gateways: readonly LiveGateway[];
+  /** What is wrong, the worst first, without what is in `attention` and `gateways`. */
+  readonly conditions: readonly Condition[];
   readonly attention: NeedsAttention;
 }
 
@@ -50,13 +56,18 @@ const FIRST = 10;
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 
+/** Those that the overview shows one by one, with links. */
+const SHOWN_APART: readonly ConditionId[] = ['domain_certificate', 'gateway_silent'];
+
 /** What the first view of the dashboard shows, counted in the database: its size does not grow with the gateway's. */
-export function dashboardOverview(context: ApiContext): DashboardOverview {
+export function dashboardOverview(context: ApiContext, conditions: readonly Condition[]): DashboardOverview {
   const { devices, reservedDomains } = context.store;
   return {
     devices: devices.count('TRUE', []),
     domains: reservedDomains.count('TRUE', []),
+    lastBackupAt: lastBackup(context.store.database),
     gateways: context.live.gateways?.() ?? [],
+    conditions: conditions.filter(({ id }) => !SHOWN_APART.includes(id)),
     attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
   };
 }

@@ -3,6 +3,7 @@ import type { Client } from 'acme-client';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
+import { readPrivateKey } from '../../../lib/network/usual-keys.ts';
 import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
@@ -104,6 +105,17 @@ export class AcmeAccountKey {
   }
 
   #open(sealed: string): string {
+    const key = this.#unsealed(sealed);
+    try {
+      readPrivateKey(key);
+    } catch (error) {
+      const advice = 'restore it from a backup, or remove it; the gateway then creates a new ACME account';
+      throw new OperatorError(`the key in ${this.file} ${messageOf(error)}: ${advice}`, 1);
+    }
+    return key;
+  }
+
+  #unsealed(sealed: string): string {
     try {
       return this.box.open(Buffer.from(sealed, 'base64'), OWNER);
     } catch (error) {

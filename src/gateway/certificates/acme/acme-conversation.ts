@@ -1,9 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { once } from 'node:events';
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { Agent, request } from 'node:https';
+import type { IncomingHttpHeaders } from 'node:http';
+import { type Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
+import { readResponse } from '../../../lib/http/read-response.ts';
 import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
+import { InspectingAgent } from '../../../lib/network/client-handshake.ts';
 import { VERSION } from '../../../packaged.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 
@@ -38,7 +39,7 @@ export async function converse<T>(
 ): Promise<T> {
   const acme = await loadLibrary();
   // One connection for each request: between two polls, the server may close a connection at any time.
-  const agent = new Agent({ keepAlive: false, ...(trust !== null && { ca: trust }) });
+  const agent = new InspectingAgent({ owner: 'acme' }, { keepAlive: false, ...(trust !== null && { ca: trust }) });
   const conversation = { acme, signal, agent, retryAfter: null, clock: null };
   return conversations.run(conversation, () => talk(conversation));
 }
@@ -86,29 +87,14 @@ async function exchange(
   const headers = { 'User-Agent': `device-agent/${VERSION}`, 'Content-Type': 'application/jose+json' };
   try {
     const either = AbortSignal.any([signal, deadline]);
-    const call = request(url, { method, headers, agent, signal: either });
-    // Reading the response reports the same error.
-    call.on('error', () => {});
-    call.end(body ?? undefined);
-    const [response] = (await once(call, 'response')) as [IncomingMessage];
-    const data = await readBody(response);
-    return { status: Number(response.statusCode), headers: singleValues(response.headers), data };
+    const call = request(url, { method, headers, agent, signal: either }).end(body ?? undefined);
+    const { head, body: data } = await readResponse(call, { maxBytes: MAX_BODY_BYTES });
+    return { status: Number(head.statusCode), headers: singleValues(head.headers), data: data.toString() };
   } catch (cause) {
     signal.throwIfAborted();
     const reason = deadline.aborted ? `no response within ${REQUEST_MS / 1000} s` : messageOf(cause);
     throw new CaUnreachable(`${new URL(url).host}: ${reason}${clockHint(cause, Date.now())}`, { cause });
   }
-}
-
-async function readBody(body: AsyncIterable<Buffer>): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    size += chunk.length;
-    if (size > MAX_BODY_BYTES) throw new Error('the response is too long');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
 }
 
 function singleValues(headers: IncomingHttpHeaders): Record<string, string> {

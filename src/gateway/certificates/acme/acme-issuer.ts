@@ -1,5 +1,7 @@
 import type { CaaRecord } from 'node:dns';
 import type { Client } from 'acme-client';
+import { messageOf } from '../../../lib/errors.ts';
+import { readCertificates } from '../../../lib/network/usual-keys.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import type { Challenges } from '../challenges/challenges.ts';
 import {
@@ -92,6 +94,12 @@ export class AcmeIssuer implements CertificateIssuer {
     const privateKeyPem = await makePrivateKey(privateKeyType);
     const [, csr] = await conversation.acme.crypto.createCsr({ altNames: [domain] }, privateKeyPem);
     const certificatePem = await order.finalize(csr);
+    try {
+      readCertificates(certificatePem);
+    } catch (cause) {
+      const message = `The certificate authority sent a chain that the gateway does not use: one ${messageOf(cause)}.`;
+      throw new IssueError('INTERNAL_ERROR', message, { cause });
+    }
     if (fits(certificatePem, privateKeyPem, domain)) return { certificatePem, privateKeyPem };
     throw new IssueError('INTERNAL_ERROR', `The certificate authority sent a certificate that is not for ${domain}.`);
   }

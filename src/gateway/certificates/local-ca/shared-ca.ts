@@ -16,13 +16,7 @@ const KEY = 'ca_key';
 export async function openSharedCa(folder: string, { database, box }: Store, log: Log): Promise<LocalCa> {
   if (database.fact(CERTIFICATE) === null) {
     const { caPem, keyPem } = await firstCa(folder, log);
-    const sealed = box.seal(keyPem, KEY).toString('base64');
-    await database.write(() => {
-      // Several gateways may start at once: one of them is the first.
-      if (database.fact(CERTIFICATE) !== null) return;
-      database.setFact(CERTIFICATE, caPem);
-      database.setFact(KEY, sealed);
-    });
+    await shareCa({ database, box }, caPem, keyPem);
   }
   const certificate = database.fact(CERTIFICATE) ?? '';
   await restore(folder, certificate, () => box.open(Buffer.from(database.fact(KEY) ?? '', 'base64'), KEY));
@@ -33,6 +27,17 @@ export async function openSharedCa(folder: string, { database, box }: Store, log
     .write(() => database.setFact(CERTIFICATE, ca.caPem))
     .catch((err: unknown) => log.warn({ err }, 'renewed CA not stored in the shared database'));
   return ca;
+}
+
+/** Makes a CA the one of all gateways of a database, which may have one already. */
+export async function shareCa({ database, box }: Pick<Store, 'database' | 'box'>, caPem: string, keyPem: string) {
+  const sealed = box.seal(keyPem, KEY).toString('base64');
+  await database.write(() => {
+    // Several gateways may start at once: one of them is the first.
+    if (database.fact(CERTIFICATE) !== null) return;
+    database.setFact(CERTIFICATE, caPem);
+    database.setFact(KEY, sealed);
+  });
 }
 
 /** The CA that the gateway had before it used a shared database, or a new one. */

@@ -1,8 +1,7 @@
-import 'reflect-metadata'; // must be loaded before @peculiar/x509, whose dependencies need it
 import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, webcrypto } from 'node:crypto';
 import { isIP, isIPv6 } from 'node:net';
-import * as x509 from '@peculiar/x509';
 import { canonicalIpv6 } from '../../../lib/network/ip-address.ts';
+import * as x509 from '../../../lib/x509-library.ts';
 import { caValidity, leafValidity } from './certificate-validity.ts';
 
 /*

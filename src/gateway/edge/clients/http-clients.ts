@@ -22,6 +22,9 @@ export interface HttpClientsOptions {
 /** Bytes of one HTTP/2 body that are buffered for a slow upstream. */
 const STREAM_WINDOW = 131_072;
 
+/** Browsers send each cookie in a header of its own, so that it is compressed. They keep 180 of a site. */
+const MAX_COOKIES = 200;
+
 /** `:method`, `:scheme`, `:authority` and `:path`. */
 const PSEUDO_HEADERS = 4;
 
@@ -69,11 +72,11 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
     Object.assign(socket, { secureConnecting: false });
     const { limits } = this.options;
     const session = performServerHandshake(socket, {
-      maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
+      maxHeaderListPairs: MAX_HEADER_LINES + MAX_COOKIES + PSEUDO_HEADERS,
       maxSessionInvalidFrames: 100,
       settings: {
         maxConcurrentStreams: limits.streams,
-        maxHeaderListSize: limits.headerBytes,
+        maxHeaderListSize: Math.max(limits.headerBytes, limits.readHeaderBytes),
         initialWindowSize: STREAM_WINDOW,
       },
     });

@@ -12,6 +12,7 @@ export class ClientConnection implements PolicyConnection {
   readonly clientPort: number;
   readonly serverIp: string;
   readonly serverPort: number;
+  network?: string;
   results?: NonNullable<PolicyConnection['results']>;
   /** The rules of on_tcp_connect that acted; undefined when nobody watched. */
   record: RuleRecord | undefined;

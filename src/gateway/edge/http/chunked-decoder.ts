@@ -1,5 +1,7 @@
+import { cleanFields } from '../../../lib/http/header-fields.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import { HeaderBlock } from './header-block.ts';
-import { MalformedMessage, parseFields } from './headers.ts';
+import { parseFields } from './headers.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 
@@ -27,14 +29,22 @@ export class ChunkedDecoder {
   #digits = 0;
   #extensions = 0;
 
-  /** @param strict for requests: rejects padded sizes, which only some old servers send, and framing headers in trailers */
+  /**
+   * @param strict for requests: rejects what only servers of some devices send, padded sizes and lines that end in LF alone, and
+   * framing headers in trailers
+   */
   constructor(maxTrailerSize: number, strict = false) {
-    this.#block = new HeaderBlock(maxTrailerSize);
+    this.#block = new HeaderBlock(maxTrailerSize, !strict);
     this.#strict = strict;
   }
 
   get held(): number {
     return this.#block.held;
+  }
+
+  /** Whether the last chunk has arrived: only trailers may follow. */
+  get isWhole(): boolean {
+    return this.#state === 'trailers';
   }
 
   start(): void {
@@ -59,7 +69,7 @@ export class ChunkedDecoder {
       if (this.#state === 'trailers') {
         const end = this.#block.take(bytes, at);
         // The block starts with a CR LF of our own.
-        if (this.#block.complete) this.#end(parseFields(this.#block.text, 2));
+        if (this.#block.complete) this.#end(this.#block.text);
         return end;
       }
       this.#takeByte(bytes[at] as number);
@@ -67,7 +77,9 @@ export class ChunkedDecoder {
     return bytes.length;
   }
 
-  #end(trailers: string[]): void {
+  #end(text: string): void {
+    // Lenient: trailers are optional, so that malformed ones are left out.
+    const trailers = this.#strict ? parseFields(text, 2) : (cleanFields(text, 2) ?? []);
     if (this.#strict && trailers.some((name, at) => at % 2 === 0 && FRAMING.test(name))) {
       throw new MalformedMessage('content-length or transfer-encoding in the trailers');
     }
@@ -81,25 +93,35 @@ export class ChunkedDecoder {
         return;
       case 'extension':
         if (byte === CR) this.#state = 'size-lf';
+        else if (byte === LF && !this.#strict) this.#sizeEnded();
         else if ((byte < SPACE && byte !== TAB) || byte === 0x7f || ++this.#extensions > MAX_EXTENSIONS) {
-          throw new MalformedMessage('malformed or too long chunk extension');
+          throw new MalformedMessage('the extension of a chunk is malformed or too long');
         }
         return;
       case 'size-lf':
-        if (byte !== LF) throw new MalformedMessage('chunk size ends in a bare CR');
-        this.#state = this.#size === 0 ? 'trailers' : 'data';
-        // There may be no trailers at all, just the empty line that ends them.
-        if (this.#size === 0) this.#block.start('\r\n');
+        if (byte !== LF) throw new MalformedMessage('the size of a chunk ends in a bare CR');
+        this.#sizeEnded();
         return;
       case 'data-cr':
-        if (byte !== CR) throw new MalformedMessage('chunk longer than its size');
-        this.#state = 'data-lf';
+        if (byte === LF && !this.#strict) this.#dataEnded();
+        else if (byte !== CR) throw new MalformedMessage('a chunk is longer than its size');
+        else this.#state = 'data-lf';
         return;
       default:
-        if (byte !== LF) throw new MalformedMessage('chunk ends in a bare CR');
-        this.#state = 'size';
-        this.#digits = 0;
+        if (byte !== LF) throw new MalformedMessage('a chunk ends in a bare CR');
+        this.#dataEnded();
     }
+  }
+
+  #sizeEnded(): void {
+    this.#state = this.#size === 0 ? 'trailers' : 'data';
+    // There may be no trailers at all, just the empty line that ends them.
+    if (this.#size === 0) this.#block.start('\r\n');
+  }
+
+  #dataEnded(): void {
+    this.#state = 'size';
+    this.#digits = 0;
   }
 
   #takeSize(byte: number): void {
@@ -108,13 +130,15 @@ export class ChunkedDecoder {
       this.#size = this.#size * 16 + digit;
       this.#digits += 1;
     } else if (this.#digits === 0 || digit !== -1) {
-      throw new MalformedMessage('invalid chunk size');
+      throw new MalformedMessage('the size of a chunk is not a number');
     } else if (byte === CR) {
       this.#state = 'size-lf';
+    } else if (byte === LF && !this.#strict) {
+      this.#sizeEnded();
     } else if (byte === SEMICOLON || (!this.#strict && (byte === SPACE || byte === TAB))) {
       this.#state = 'extension';
     } else {
-      throw new MalformedMessage('invalid chunk size');
+      throw new MalformedMessage('the size of a chunk is not a number');
     }
   }
 }

@@ -32,6 +32,8 @@ export interface ClientRequest {
   readonly headers: ClientHeaders;
   /** Flat name, value list. */
   readonly rawHeaders: string[];
+  /** Bytes of the request's head, before compression. */
+  readonly headBytes: number;
   readonly rawTrailers: string[];
   readonly socket: Socket;
   /** Null without a body, whatever the method. */

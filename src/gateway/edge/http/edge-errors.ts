@@ -1,6 +1,6 @@
 import { ApiError } from '../../../lib/errors.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
-import { MalformedMessage } from './headers.ts';
 
 export class ConnectionLost extends Error {
   /** @param resetCode with which an HTTP/2 upstream reset this request */
@@ -14,14 +14,12 @@ export class ConnectionLost extends Error {
 }
 
 export class ResponseTimeout extends Error {
-  constructor() {
-    super('upstream did not answer in time');
+  /** @param limitMs after which it was overdue */
+  constructor(readonly limitMs: number) {
+    super(`upstream did not answer within ${limitMs / 1000} s`);
     this.name = 'ResponseTimeout';
   }
 }
-
-/** Start of the body with which the SDK itself answers 502 when it cannot reach the upstream. */
-export const DIAL_FAILURE_TEXT = 'failed to dial backend';
 
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
@@ -36,12 +34,23 @@ export const endpointRemoved = (): ApiError =>
 export const addressRefused = (): ApiError =>
   new ApiError(403, 'ERR_NGROK_3205', 'Your IP address is not allowed to use endpoints of this gateway.');
 
-export const upstreamUnreachable = (): ApiError =>
-  new ApiError(502, 'ERR_NGROK_8012', 'The agent is online, but its upstream is unreachable.');
+/** Code of {@link upstreamUnreachable}. */
+export const UNREACHABLE = 'ERR_NGROK_8012';
+
+/** @param summary what the agent says of its upstream; null: nothing */
+export const upstreamUnreachable = (summary: string | null = null): ApiError =>
+  new ApiError(502, UNREACHABLE, `The agent is online, but its upstream ${summary ?? 'is unreachable'}.`);
 
 export const malformedRequest = (why: string): ApiError => new ApiError(400, 'ERR_NGROK_3004', `Bad request: ${why}.`);
 
 export const headersTooLong = (): ApiError => new ApiError(431, 'ERR_NGROK_3004', 'Bad request: headers too long.');
+
+export const tooManyCookies = (bytes: number): ApiError =>
+  new ApiError(
+    431,
+    'ERR_NGROK_3004',
+    `The browser sends ${Math.ceil(bytes / 1024)} KB of cookies, more than the gateway accepts. This site or a neighbour below the same domain has set them. Delete the cookies of that domain; you may have to sign in again.`,
+  );
 
 export const requestTimeout = (): ApiError => new ApiError(408, 'ERR_NGROK_3004', 'Bad request: not received in time.');
 
@@ -65,10 +74,16 @@ export function upstreamFailure(cause: unknown): ApiError {
     });
   }
   if (cause instanceof ResponseTimeout) {
-    return new ApiError(504, 'ERR_NGROK_3005', 'The upstream did not answer in time.', { cause });
+    const { limitMs } = cause;
+    const message = `The upstream did not begin to answer within ${limitMs / 1000} s, which is the response_timeout of this tunnel.`;
+    return new ApiError(504, 'ERR_NGROK_3005', message, { cause });
   }
   if (cause instanceof MalformedMessage) {
-    return new ApiError(502, 'ERR_NGROK_3004', 'The upstream sent an invalid HTTP response.', { cause });
+    const { message } = cause;
+    return new ApiError(502, 'ERR_NGROK_3004', `The upstream sent an invalid HTTP response: ${message}.`, {
+      details: { response: message },
+      cause,
+    });
   }
   return new ApiError(502, 'ERR_NGROK_3007', 'The connection to the upstream was lost.', { cause });
 }

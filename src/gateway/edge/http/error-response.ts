@@ -2,7 +2,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { type ApiError, errorBody } from '../../../lib/errors.ts';
-import { type NoticeLink, noticePage } from '../../../lib/http/notice-page.ts';
+import { noticePage, type PageNotice } from '../../../lib/http/notice-page.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 
 /** Header that marks errors of the edge; upstreams cannot set it. */
@@ -20,18 +20,18 @@ interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed'
 /**
  * Answers a request with an error of the edge, unless a response has begun: a small page for browsers, else JSON.
  * @param more further headers, flat name, value list
- * @param link where the page leads next
+ * @param extra what the page has besides
  */
 export function answerError(
   req: AnsweredRequest,
   res: ErrorResponse,
   error: ApiError,
   more: readonly string[] = [],
-  link?: NoticeLink,
+  extra: Partial<PageNotice> = {},
 ): void {
   if (res.headersSent || res.destroyed) return;
   const html = prefersHtml(req.headers.accept);
-  const body = Buffer.from(html ? page(error, link) : `${JSON.stringify(errorBody(error))}\n`);
+  const body = Buffer.from(html ? page(error, extra) : `${JSON.stringify(errorBody(error))}\n`);
   const headers = [
     'content-type',
     html ? 'text/html; charset=utf-8' : 'application/json',
@@ -61,8 +61,8 @@ function prefersHtml(accept = ''): boolean {
   return html !== -1 && (json === -1 || html < json);
 }
 
-function page({ status, code, message }: ApiError, link: NoticeLink | undefined): string {
-  return noticePage({ title: `${status} ${STATUS_CODES[status] ?? ''}`.trim(), text: message, detail: code, link });
+function page({ status, code, message }: ApiError, extra: Partial<PageNotice>): string {
+  return noticePage({ title: `${status} ${STATUS_CODES[status] ?? ''}`.trim(), text: message, detail: code, ...extra });
 }
 
 /** Closes a connection so that the peer cannot mistake it for an orderly end. */

@@ -1,56 +1,23 @@
+import { ByteBlocks } from '../../../lib/byte-blocks.ts';
 import { HeadersTooLong } from './headers.ts';
 
-/** Bytes of a block: as many as most pieces have, and few enough to waste for one that is small. */
-const BLOCK = 2048;
-/** Measured: what a block takes besides its bytes. */
-const OVERHEAD = 512;
-
-/**
- * Collects bytes that arrive in pieces of any size, in memory of its own: a piece keeps up to 64 KiB alive that were read with
- * it, many small ones take more for themselves than for their bytes, and joining them at each piece leaves copies behind.
- */
-export class ByteBlocks {
-  #blocks: Buffer[] = [];
-  length = 0;
-
-  /** Bytes of memory that it takes. */
-  get held(): number {
-    return this.#blocks.length * (BLOCK + OVERHEAD);
-  }
-
-  add(bytes: Buffer, from = 0, to = bytes.length): void {
-    for (let at = from; at < to; ) {
-      const used = this.length % BLOCK;
-      if (used === 0) this.#blocks.push(Buffer.allocUnsafeSlow(BLOCK));
-      const end = Math.min(to, at + BLOCK - used);
-      bytes.copy(this.#blocks.at(-1) as Buffer, used, at, end);
-      this.length += end - at;
-      at = end;
-    }
-  }
-
-  joined(): Buffer {
-    return Buffer.concat(this.#blocks, this.length);
-  }
-
-  clear(): void {
-    if (this.length > 0) this.#blocks = [];
-    this.length = 0;
-  }
-}
-
 const END = '\r\n\r\n';
+const LENIENT_END = /\n\r?\n/;
 
 /** Collects a block of headers, in pieces of any size, up to the empty line that ends it. */
 export class HeaderBlock {
-  /** The text of a complete block: every line has its CR LF, and the empty line is left out. */
+  /** The text of a complete block: every line has its end, and the empty line is left out. */
   text = '';
   complete = false;
   /** An unfinished block, and its last characters, which may be the start of its end. */
   readonly #bytes = new ByteBlocks();
   #tail = '';
 
-  constructor(private readonly limit: number) {}
+  /** @param lenient whether lines may end in LF alone (RFC 9112, 2.2) */
+  constructor(
+    private readonly limit: number,
+    private readonly lenient = false,
+  ) {}
 
   get held(): number {
     return this.#bytes.held;
@@ -82,7 +49,10 @@ export class HeaderBlock {
         this.#check(end - at);
         this.complete = true;
         this.text = bytes.toString('latin1', at, end + 2);
-        return end + END.length;
+        const earlier = this.lenient ? LENIENT_END.exec(this.text) : null;
+        if (earlier === null) return end + END.length;
+        this.text = this.text.slice(0, earlier.index + 1);
+        return at + earlier.index + earlier[0].length;
       }
     }
     return this.#append(bytes, at);
@@ -93,19 +63,29 @@ export class HeaderBlock {
     const before = block.length;
     const to = Math.min(bytes.length, at + this.limit + END.length);
     const seam = this.#tail + bytes.toString('latin1', at, to);
-    const found = seam.indexOf(END);
-    const end = found === -1 ? -1 : before - this.#tail.length + found;
-    this.#check(end === -1 ? before + to - at : end);
+    const found = this.#endIn(seam);
+    const end = found === null ? -1 : before - this.#tail.length + found.from;
+    this.#check(end === -1 ? before + to - at : end - 2);
     block.add(bytes, at, to);
     this.#tail = seam.slice(1 - END.length);
     if (end === -1) return to;
     this.complete = true;
-    this.text = block.joined().toString('latin1', 0, end + 2);
+    this.text = block.joined().toString('latin1', 0, end);
     block.clear();
-    return at + end + END.length - before;
+    return at + end + (found?.length ?? 0) - before;
+  }
+
+  /** Where the text of the block ends, and how many characters of the empty line follow. */
+  #endIn(text: string): { from: number; length: number } | null {
+    if (!this.lenient) {
+      const at = text.indexOf(END);
+      return at === -1 ? null : { from: at + 2, length: 2 };
+    }
+    const end = LENIENT_END.exec(text);
+    return end === null ? null : { from: end.index + 1, length: end[0].length - 1 };
   }
 
   #check(length: number): void {
-    if (length > this.limit) throw new HeadersTooLong();
+    if (length > this.limit) throw new HeadersTooLong(this.limit);
   }
 }

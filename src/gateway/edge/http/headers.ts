@@ -1,17 +1,11 @@
-import { hyphenated, nameAt, trimSpace, valueAt } from '../../../lib/http/header-fields.ts';
+import { cleanFields, hyphenated, nameAt, trimSpace, valueAt } from '../../../lib/http/header-fields.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
-/** Not an HTTP/1.1 message, or an ambiguous one. */
-export class MalformedMessage extends Error {
-  constructor(message: string) {
-    super(message);
-    this.name = 'MalformedMessage';
-  }
-}
-
 export class HeadersTooLong extends MalformedMessage {
-  constructor() {
-    super('headers too long');
+  /** @param limit in bytes */
+  constructor(limit: number) {
+    super(`its header is longer than ${limit / 1024} KiB`);
     this.name = 'HeadersTooLong';
   }
 }
@@ -19,23 +13,10 @@ export class HeadersTooLong extends MalformedMessage {
 /** Characters that no header's value may contain: with CR LF, a value from a policy could inject a header. */
 export const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
-const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
-const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
-
-/** Header lines up to the end of the text (RFC 9110, 5.5 and 5.6.2). Folded ones are invalid (RFC 9112, 5.2). */
-const FIELDS = /(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/y;
-
 /** @returns a flat name, value list @throws {MalformedMessage} */
 export function parseFields(text: string, at: number): string[] {
-  FIELDS.lastIndex = at;
-  if (!FIELDS.test(text)) throw new MalformedMessage('malformed header line');
-  const fields: string[] = [];
-  for (let start = at; start < text.length; ) {
-    const colon = text.indexOf(':', start);
-    const end = text.indexOf('\r\n', colon);
-    fields.push(text.slice(start, colon), trimSpace(text, colon + 1, end));
-    start = end + 2;
-  }
+  const fields = cleanFields(text, at);
+  if (fields === null) throw new MalformedMessage('malformed header line');
   return fields;
 }
 
@@ -45,20 +26,9 @@ export function headerLine(name: string, value: string): string {
   return `${name}: ${value}\r\n`;
 }
 
-/** Compares lengths first, which avoids a lower-case copy of most names. */
-export function isName(name: string, lower: string): boolean {
-  return name.length === lower.length && (name === lower || name.toLowerCase() === lower);
-}
-
 /** Whether a response to a request has content (RFC 9110, 6.4.1). */
 export function mayHaveBody(method: string, status: number): boolean {
   return method !== 'HEAD' && status >= 200 && status !== 204 && status !== 304;
-}
-
-/** Whether a connection stays open after a message (RFC 9112, 9.3). */
-export function isPersistent(connection: string | undefined, isHttp10: boolean): boolean {
-  if (connection === undefined) return !isHttp10;
-  return !CLOSE.test(connection) && (!isHttp10 || KEEP_ALIVE.test(connection));
 }
 
 /** More header lines than any client sends. */
@@ -132,8 +102,14 @@ export function requestHeaders(
     const lower = hyphenated(written);
     if (HOP_BY_HOP.has(lower) || dropped?.has(lower) || (lower !== written && isOurs(lower))) continue;
     if (lower === 'host') host = valueAt(raw, at);
-    else if (lower === 'x-forwarded-for') forwardedFor = headers.length + 1;
-    else if (lower === 'x-forwarded-proto') forwardedProto = headers.length + 1;
+    else if (lower === 'x-forwarded-for') {
+      // Several lines are one list (RFC 9110, 5.3), of which many upstreams read the first line only.
+      if (forwardedFor !== -1) {
+        headers[forwardedFor] = `${headers[forwardedFor]}, ${valueAt(raw, at)}`;
+        continue;
+      }
+      forwardedFor = headers.length + 1;
+    } else if (lower === 'x-forwarded-proto') forwardedProto = headers.length + 1;
     else if (lower === 'x-forwarded-host') forwardedHost = true;
     headers.push(name, valueAt(raw, at));
   }

@@ -4,6 +4,11 @@ import { PROGRESS_MS } from '../../../lib/time/deadline.ts';
 export interface HttpLimits {
   /** Bytes of a request's headers, and of a response's. */
   headerBytes: number;
+  /**
+   * Bytes of a request's headers that are read. Longer ones than {@link headerBytes} are not passed on: browsers with too many
+   * cookies get a page, and the gateway's own services get such requests without the cookies of others.
+   */
+  readHeaderBytes: number;
   /** Milliseconds until the headers of a request have arrived, counted from the connection or their first byte. */
   headersTimeout: number;
   /** Milliseconds that an idle connection stays open for another request. */
@@ -24,6 +29,8 @@ export interface HttpLimits {
 
 export const HTTP_LIMITS: HttpLimits = {
   headerBytes: 64 * 1024,
+  // Chromium and Firefox keep 180 cookies of a site, of 4 KiB each.
+  readHeaderBytes: 1024 * 1024,
   headersTimeout: 30_000,
   keepAliveTimeout: 60_000,
   progressTimeout: PROGRESS_MS,

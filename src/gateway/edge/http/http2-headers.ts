@@ -3,7 +3,7 @@ import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { UNWRITABLE } from './headers.ts';
 
 /** Error codes of RFC 9113, section 7. Node's constants would load all of `node:http2`. */
-export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11 } as const;
+export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11, http11Required: 13 } as const;
 
 /** Fields of HTTP/1.1 only; in HTTP/2 they make a message malformed (RFC 9113, 8.2.2). */
 const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([

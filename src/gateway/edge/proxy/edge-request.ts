@@ -1,15 +1,21 @@
+import { isName, nameAt } from '../../../lib/http/header-fields.ts';
+import type { MemoryBudget } from '../../../lib/memory-budget.ts';
+import type { UpstreamConfig } from '../../../traffic-policy/action-config.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { PolicyCalls, PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import { ClientLeft } from '../../../traffic-policy/policy-errors.ts';
+import type { NotAdmitted, PolicyCalls, PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
+import { type Cookies, NO_COOKIES, takeOwnCookies } from '../../../traffic-policy/sign-in/sign-in-cookies.ts';
 import type { ForwardFailure, MaybePromise } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
 import type { Admission } from '../connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
-import { requestHeaders } from '../http/headers.ts';
+import { headerValue, requestHeaders } from '../http/headers.ts';
 import { bodyMemory, RequestBody } from './request-body.ts';
 import { RequestWatch } from './request-watch.ts';
+import { guardCookies } from './response-cookies.ts';
 
 /** A client that sends its body only after `100 Continue` (RFC 9110, 10.1.1). */
 class ExpectContinue {
@@ -31,6 +37,20 @@ const MAX_CALLS = 10;
 
 type AskInternal = (from: EdgeRequest, outbound: OutboundRequest, signal: AbortSignal) => Promise<OutboundResponse>;
 
+/** What requests need of the proxy. */
+export interface RequestContext {
+  /** Sends requests of policies to internal endpoints. */
+  readonly ask: AskInternal;
+  /** Names of the gateway's services. */
+  readonly ownNames: Iterable<string>;
+}
+
+/**
+ * Tells another gateway, which serves an internal endpoint, what the client has asked for. Policies may have rewritten the rest,
+ * and only gateways reach such endpoints from outside.
+ */
+const ASKED_HEADER = 'gateway-client-asked';
+
 type OnFailure = (failure: ForwardFailure) => void;
 
 export class EdgeRequest implements PolicyRequest {
@@ -46,11 +66,16 @@ export class EdgeRequest implements PolicyRequest {
   readonly watch: RequestWatch | null;
   readonly record: RuleRecord | undefined;
   #calls: PolicyCalls | null;
-  responseHeaders?: readonly string[];
+  #clientLeft: AbortSignal | null = null;
+  readonly clientHost: string;
+  readonly clientTarget: string;
+  readonly ownCookies: Cookies;
+  responseCookies?: readonly string[];
+  upstream?: UpstreamConfig;
+  notAdmitted?: () => NotAdmitted;
   readonly #expectContinue: ExpectContinue | null;
 
   /**
-   * @param ask sends requests of policies to internal endpoints
    * @param outer the request as the policy that forwarded it left it
    * @param onFailure called instead of answering when the upstream is unreachable; null: the client gets the error
    */
@@ -58,8 +83,8 @@ export class EdgeRequest implements PolicyRequest {
     readonly req: ClientRequest,
     readonly res: ClientResponse,
     { endpoint, connection, isForwarded = false }: Admission,
-    private readonly ask: AskInternal,
-    outer: EdgeRequest | null = null,
+    private readonly context: RequestContext,
+    readonly outer: EdgeRequest | null = null,
     readonly onFailure: OnFailure | null = null,
   ) {
     this.endpoint = endpoint;
@@ -67,24 +92,38 @@ export class EdgeRequest implements PolicyRequest {
     this.method = req.method ?? 'GET';
     this.#calls = outer === null ? null : outer.#calls;
     if (outer === null) {
+      const asked = isForwarded ? headerValue(req.rawHeaders, ASKED_HEADER) : undefined;
+      const slash = asked?.indexOf('/');
+      this.clientHost = asked?.slice(0, slash) ?? req.headers.host ?? '';
+      this.clientTarget = asked?.slice(slash) ?? req.url ?? '/';
       const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
       this.target = req.url ?? '/';
       // Another gateway adds who the client is, or has.
       const from =
         endpoint.writesForwarded || isForwarded ? null : ({ address: connection.clientIp, protocol } as const);
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
-      this.body = req.body && new RequestBody(req, req.body);
+      if (asked !== undefined) remove(this.headers, ASKED_HEADER);
+      this.ownCookies = endpoint.isRemote ? NO_COOKIES : takeOwnCookies(this.headers);
+      this.body = req.body && new RequestBody(req, req.body, connection.clientIp);
       this.policy = endpoint.policy;
       this.forwards = 0;
       this.#expectContinue = req.headers.expect === undefined ? null : new ExpectContinue(res);
     } else {
+      this.clientHost = outer.clientHost;
+      this.clientTarget = outer.clientTarget;
       this.target = outer.target;
       this.headers = [...outer.headers];
+      this.ownCookies = outer.ownCookies;
+      if (endpoint.isRemote) putBack(this.headers, outer.ownCookies);
       this.body = outer.body;
       this.policy = withOuterPolicy(endpoint.policy, outer);
       this.forwards = outer.forwards + 1;
-      if (outer.responseHeaders !== undefined) this.responseHeaders = outer.responseHeaders;
+      if (outer.responseCookies !== undefined) this.responseCookies = outer.responseCookies;
       this.#expectContinue = outer.#expectContinue;
+    }
+    if (endpoint.isRemote && !endpoint.writesForwarded) {
+      remove(this.headers, ASKED_HEADER);
+      this.headers.push(ASKED_HEADER, this.clientHost + this.clientTarget);
     }
     const { feed } = endpoint;
     this.watch = feed?.admits() ? new RequestWatch(feed, this, connection).follow(res) : null;
@@ -93,16 +132,20 @@ export class EdgeRequest implements PolicyRequest {
 
   forwardedTo(endpoint: GatewayEndpoint, onFailure: OnFailure): EdgeRequest {
     const admission = { endpoint, connection: this.connection.forNextPolicy() };
-    return new EdgeRequest(this.req, this.res, admission, this.ask, this, onFailure);
+    return new EdgeRequest(this.req, this.res, admission, this.context, this, onFailure);
   }
 
   get calls(): PolicyCalls {
     this.#calls ??= {
       left: MAX_CALLS,
-      ask: (outbound, signal) => this.ask(this, outbound, signal),
-      keep: keptUntilEnd(this),
+      ask: (outbound, signal) => this.context.ask(this, outbound, signal),
     };
     return this.#calls;
+  }
+
+  get clientLeft(): AbortSignal {
+    this.#clientLeft ??= signalAtEnd(this.res);
+    return this.#clientLeft;
   }
 
   /** Counts the requests that policies make for this one with those for another. */
@@ -121,12 +164,40 @@ export class EdgeRequest implements PolicyRequest {
     return this.body.read(limit);
   }
 
-  replaceBody(body: Buffer): void {
-    this.body?.replace(body);
+  replaceBody(body: Buffer): boolean {
+    return this.body?.replace(body) !== false;
+  }
+
+  get bodyMemory(): MemoryBudget {
+    return bodyMemory(this.connection.clientIp);
+  }
+
+  onEnd(callback: () => void): void {
+    const { req, res } = this;
+    // After an upgrade, no response ends.
+    const end = req.upgrade === null ? res : req.socket;
+    if (end.destroyed) callback();
+    else end.once('close', callback);
   }
 
   get awaitsContinue(): boolean {
     return this.#expectContinue?.isPending === true;
+  }
+
+  /**
+   * Completes the headers of a response, which policies have seen, with cookies of the gateway's actions, and takes out what would
+   * set cookies of others. @returns the same list
+   */
+  withCookies(headers: string[]): string[] {
+    this.guardCookies(headers);
+    if (this.responseCookies !== undefined) headers.push(...this.responseCookies);
+    return headers;
+  }
+
+  /** Takes out of a response's headers what would set or delete cookies of others. @returns the same list */
+  guardCookies(headers: string[]): string[] {
+    guardCookies(headers, this.clientHost, this.context.ownNames);
+    return headers;
   }
 
   /** Tells a client that waits for it to send its body: the upstream has agreed, or a policy has to read it first. */
@@ -135,17 +206,21 @@ export class EdgeRequest implements PolicyRequest {
   }
 }
 
-/** See {@link PolicyCalls.keep}. */
-function keptUntilEnd({ req, res }: EdgeRequest): PolicyCalls['keep'] {
-  const memory = bodyMemory(req.socket);
-  let kept = 0;
-  return (bytes) => {
-    if (res.destroyed || !memory.leavesRoom(bytes)) return false;
-    if (kept === 0 && bytes > 0) res.once('close', () => memory.release(kept));
-    memory.reserve(bytes);
-    kept += bytes;
-    return true;
-  };
+/** That gateway takes them out again: a policy of it may sign people in. */
+function putBack(headers: string[], cookies: Cookies): void {
+  if (cookies.size > 0) headers.push('Cookie', Array.from(cookies, (pair) => pair.join('=')).join('; '));
+}
+
+function remove(headers: string[], lower: string): void {
+  for (let at = headers.length - 2; at >= 0; at -= 2) if (isName(nameAt(headers, at), lower)) headers.splice(at, 2);
+}
+
+function signalAtEnd(res: ClientResponse): AbortSignal {
+  const end = new AbortController();
+  const abort = () => end.abort(new ClientLeft());
+  if (res.destroyed) abort();
+  else res.once('close', abort);
+  return end.signal;
 }
 
 /** An outcome, or that of what comes next when there is none. */

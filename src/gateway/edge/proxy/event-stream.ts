@@ -1,15 +1,17 @@
 import { Transform } from 'node:stream';
+import { ByteBlocks } from '../../../lib/byte-blocks.ts';
+import { Reservation } from '../../../lib/memory-budget.ts';
 import type { EventStreamMessage, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import { asError } from '../http/edge-errors.ts';
-import { ByteBlocks } from '../http/header-block.ts';
 import type { EdgeRequest } from './edge-request.ts';
-import { bodyMemory } from './request-body.ts';
 
 /** A policy searches whole messages. */
 const MAX_MESSAGE = 64 * 1024;
 
-/** Memory that a stream with an unfinished message takes besides it. */
+/** Memory that a stream with a message takes besides it. */
 const STREAM_BYTES = 16_384;
+/** Times that a message is held while the policy has it: as bytes, as text, and the values of its fields. */
+const COPIES = 4;
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -65,20 +67,29 @@ class MessageReader {
 /** Passes the messages of an event stream through the policy, one after another; an outcome of it is an error. */
 export function eventStream(request: EdgeRequest, response: PolicyResponse): Transform {
   const reader = new MessageReader();
-  const memory = bodyMemory(request.req.socket);
-  let counted = 0;
+  const held = new Reservation(request.bodyMemory);
+  /** Whether the policy has a message, which counts until it is done, however the stream ends. */
+  let isChanging = false;
+  /** Counts so many bytes of messages from now on. */
   const count = (bytes: number) => {
-    const more = bytes - counted;
-    if (more > 0 && !memory.leavesRoom(more)) throw new Error('messages of event streams take too much memory');
-    memory.reserve(more);
-    counted = bytes;
+    held.release();
+    if (bytes > 0) held.require(bytes + STREAM_BYTES);
   };
-  const changed = (bytes: Buffer) => changedMessage(bytes, request, response);
+  const changed = async (bytes: Buffer): Promise<Buffer> => {
+    count(bytes.length * COPIES);
+    isChanging = true;
+    try {
+      return await changedMessage(bytes, request, response);
+    } finally {
+      isChanging = false;
+      held.release();
+    }
+  };
   return new Transform({
     transform(piece: Buffer, _encoding, done) {
       const run = async () => {
         for (const bytes of reader.push(piece)) this.push(await changed(bytes));
-        if (!this.destroyed) count(reader.held > 0 ? reader.held + STREAM_BYTES : 0);
+        if (!this.destroyed) count(reader.held);
       };
       run().then(
         () => done(),
@@ -86,45 +97,48 @@ export function eventStream(request: EdgeRequest, response: PolicyResponse): Tra
       );
     },
     flush(done) {
-      const bytes = reader.rest();
-      changed(bytes).then(
+      changed(reader.rest()).then(
         (last) => done(null, last),
         (error: unknown) => done(asError(error)),
       );
     },
     destroy(error, done) {
-      count(0);
+      if (!isChanging) held.release();
       done(error);
     },
   });
 }
 
 async function changedMessage(bytes: Buffer, request: EdgeRequest, response: PolicyResponse): Promise<Buffer> {
-  const text = bytes.toString();
-  const lines = text.split(LINE_BREAK);
-  const data = lines.filter((line) => fieldOf(line) === 'data').map(valueIn);
-  const retry = lines.findLast((line) => fieldOf(line) === 'retry');
-  const before = {
-    data: data.length === 0 ? null : data.join('\n'),
-    retry: retry === undefined ? null : valueIn(retry),
-  };
+  const before = fieldsOf(bytes);
   if (before.data === null && before.retry === null) return bytes;
   const message: EventStreamMessage = { response, ...before };
   const outcome = await request.policy.onEventStreamMessage?.(request, message);
   if (outcome !== undefined) throw new Error(outcome.message);
   const isSame = message.data === before.data && message.retry === before.retry;
-  return isSame ? bytes : Buffer.from(written(lines, message, LINE_BREAK.exec(text)?.[0] ?? '\n'));
+  return isSame ? bytes : Buffer.from(written(bytes.toString(), message));
+}
+
+/** The values that a policy may change. Its lines are split again afterwards: they take more memory than their text. */
+function fieldsOf(bytes: Buffer): Pick<EventStreamMessage, 'data' | 'retry'> {
+  const lines = bytes.toString().split(LINE_BREAK);
+  const data = lines.filter((line) => fieldOf(line) === 'data').map(valueIn);
+  const retry = lines.findLast((line) => fieldOf(line) === 'retry');
+  return {
+    data: data.length === 0 ? null : data.join('\n'),
+    retry: retry === undefined ? null : valueIn(retry),
+  };
 }
 
 /** The lines with the new values, each in the place of the first line of its field. */
-function written(lines: readonly string[], { data, retry }: EventStreamMessage, lineBreak: string): string {
+function written(text: string, { data, retry }: EventStreamMessage): string {
   const fields = new Map([
     ['data', (data ?? '').split(LINE_BREAK)],
     // A line break would begin another field.
     ['retry', (retry ?? '').split(LINE_BREAK, 1)],
   ]);
   const result: string[] = [];
-  for (const line of lines) {
+  for (const line of text.split(LINE_BREAK)) {
     const name = fieldOf(line);
     if (name === null) result.push(line);
     else {
@@ -132,7 +146,7 @@ function written(lines: readonly string[], { data, retry }: EventStreamMessage, 
       fields.delete(name);
     }
   }
-  return result.join(lineBreak);
+  return result.join(LINE_BREAK.exec(text)?.[0] ?? '\n');
 }
 
 /** The name of a field that a policy may change; null for others. A stream may begin with a byte order mark. */

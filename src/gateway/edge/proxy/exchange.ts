@@ -1,38 +1,45 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import { DIAL_FAILURE_TEXT, dialSummary } from '../../../agent-protocol/dial-failure.ts';
 import type { ApiError } from '../../../lib/errors.ts';
+import type { ResponseHead } from '../../../lib/http/response-head.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo } from '../../endpoints/endpoint.ts';
+import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
 import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
-import {
-  asError,
-  ConnectionLost,
-  DIAL_FAILURE_TEXT,
-  upstreamFailure,
-  upstreamUnreachable,
-} from '../http/edge-errors.ts';
+import { asError, ConnectionLost, UNREACHABLE, upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { mayHaveBody, responseHeaders } from '../http/headers.ts';
-import type { ResponseHead } from '../upstreams/response-parser.ts';
 import { requestHead } from '../upstreams/upstream-connection.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { HeldResponse } from './held-response.ts';
 import { answerInstead } from './policy-outcome.ts';
-import { bodyMemory } from './request-body.ts';
+import { takeSetCookies } from './response-cookies.ts';
 import { ResponseWriter, sinkFor } from './response-writer.ts';
+import { hostIn, leadToEndpoint, nameUpstream } from './upstream-addresses.ts';
 
 export interface ExchangeParts {
   request: EdgeRequest;
   pool: UpstreamLinks;
   from: ClientInfo;
   counters: EdgeCounters;
+  onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
+  /**
+   * Called when an upstream has closed its connection in the middle of an upload that it had not answered.
+   *
+   * @returns resolves when the client may try again; null: at once
+   */
+  onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
+  /** Called when the agent cannot connect to the upstream. @returns whether another member of the pool gets the request */
+  onUnreachable(request: EdgeRequest): boolean;
   upgrade?: string;
 }
 
 const CONTINUE = 100;
 const BAD_GATEWAY = 502;
+const FIRST_ERROR = 400;
 const FIRST_SERVER_ERROR = 500;
 
 const TAKES_TRAILERS = /(?:^|,)[ \t]*trailers[ \t]*(?:,|$)/i;
@@ -41,6 +48,14 @@ const DIAL_FAILURE = Buffer.from(DIAL_FAILURE_TEXT);
 
 /** Methods that may safely be sent twice (RFC 9110, 9.2.1). */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE']);
+
+/**
+ * Endpoints whose upstream has closed its connection in the middle of an upload. The SDK forgets what the upstream has answered
+ * when it cannot write to it.
+ */
+const closesUploads = new WeakSet<GatewayEndpoint>();
+/** Milliseconds that such an upstream has to refuse an upload for its head. */
+const HEAD_FIRST_MS = 500;
 
 /** Sends one request to the upstream and streams its response to the client. */
 export class Exchange implements ExchangeEvents {
@@ -65,6 +80,8 @@ export class Exchange implements ExchangeEvents {
   start(): void {
     const { request, upgrade, pool, from } = this.parts;
     const { req, res, body } = request;
+    const hostHeader = request.upstream?.host_header;
+    if (hostHeader !== undefined) nameUpstream(request.headers, hostHeader, request.endpoint.forwardsTo);
     const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
     const { awaitsContinue } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
@@ -80,7 +97,16 @@ export class Exchange implements ExchangeEvents {
   }
 
   onSent(): void {
-    if (this.#connection) this.parts.request.body?.sendTo(this.#connection);
+    const { body, endpoint } = this.parts.request;
+    if (body === null) return;
+    if (closesUploads.has(endpoint)) setTimeout(() => this.#sendBody(), HEAD_FIRST_MS).unref();
+    else this.#sendBody();
+  }
+
+  #sendBody(): void {
+    const isRefused = this.#head !== null && this.#head.status >= FIRST_ERROR;
+    if (this.#connection && !this.#over && !this.#received && !isRefused)
+      this.parts.request.body?.sendTo(this.#connection);
   }
 
   onDrain(): void {
@@ -90,7 +116,10 @@ export class Exchange implements ExchangeEvents {
   onInterim({ status, headers, connection, reason }: ResponseHead): void {
     const { request } = this.parts;
     if (status === CONTINUE && request.awaitsContinue) request.sendContinue();
-    else request.res.writeInterim(status, responseHeaders(headers, connection, status), reason);
+    else {
+      const passed = request.guardCookies(responseHeaders(headers, connection, status));
+      request.res.writeInterim(status, passed, reason);
+    }
   }
 
   get isOver(): boolean {
@@ -99,6 +128,8 @@ export class Exchange implements ExchangeEvents {
 
   onHead(head: ResponseHead): void {
     this.#head = head;
+    // The upstream reads no more of a request that it refuses so (RFC 9112, 9.5).
+    if (head.status >= FIRST_ERROR && !head.keepAlive) this.parts.request.body?.stop();
     if (this.parts.request.policy.shouldYield?.() !== true) return void this.#takeHead();
     // The policies of the authtoken have run for long in this turn: the response phase runs in a later one.
     this.#hold();
@@ -123,22 +154,35 @@ export class Exchange implements ExchangeEvents {
 
   onFailed(error: Error): void {
     if (this.#held !== null) return void this.#held.end({ error });
-    const { request, pool, from, counters } = this.parts;
-    if (this.#outgoing && this.#mayResend(error)) {
-      this.#resent = true;
-      this.#send(this.#outgoing, pool.takeNew(from));
-      return;
-    }
+    const { request, counters } = this.parts;
+    if (this.#mayResend(error)) return void this.#resend();
     if (this.#over) return;
     this.#over = true;
+    const retryable = this.#isUploadLost(error) ? this.#uploadLost() : null;
     request.body?.stop();
+    if (error instanceof MalformedMessage) {
+      this.parts.onMalformedResponse(request.endpoint, error.message);
+      request.watch?.refused(error.message);
+    }
     // An incomplete response has to look incomplete: the connection ends without the last chunk.
-    if (this.#writer === null) this.#fail(upstreamFailure(error));
+    if (retryable !== null) void retryable.finally(() => this.#fail(upstreamFailure(error)));
+    else if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
       if (!counters.isLink(request.req.socket)) counters.upstreamFailures += 1;
-      request.endpoint.traffic.errors += 1;
+      request.endpoint.traffic.countError();
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
+  }
+
+  #isUploadLost(error: Error): boolean {
+    const isClosed = error instanceof ConnectionLost && !(error.cause instanceof StreamsExhausted);
+    return isClosed && this.parts.request.body?.isUnderWay === true && this.#connection?.unanswered === true;
+  }
+
+  #uploadLost(): Promise<void> | null {
+    const { request, onUploadLost } = this.parts;
+    if (request.endpoint.losesAnswers) closesUploads.add(request.endpoint);
+    return onUploadLost(request.endpoint);
   }
 
   #takeHead(): void {
@@ -148,7 +192,7 @@ export class Exchange implements ExchangeEvents {
 
   /** Holds what arrives from now on, and lets the upstream wait. */
   #hold(): void {
-    this.#held ??= new HeldResponse(() => bodyMemory(this.parts.request.req.socket));
+    this.#held ??= new HeldResponse(() => this.parts.request.bodyMemory);
     if (!this.#received) this.#connection?.pause();
   }
 
@@ -175,6 +219,7 @@ export class Exchange implements ExchangeEvents {
   /** Overridden by {@link UpgradeExchange}; others never request an upgrade. */
   onUpgrade(_head: ResponseHead, channel: ByteChannel, _rest: Buffer): void {
     channel.abort();
+    this.parts.pool.upgradeEnded();
   }
 
   protected giveUp(): void {
@@ -192,7 +237,8 @@ export class Exchange implements ExchangeEvents {
 
   #fail(error: ApiError): void {
     const { request, counters } = this.parts;
-    request.endpoint.traffic.errors += 1;
+    request.endpoint.traffic.countError();
+    if (error.code === UNREACHABLE && this.parts.onUnreachable(request)) return;
     this.notifyPolicy(null);
     if (request.onFailure) {
       request.onFailure(TARGET_FAILED);
@@ -210,13 +256,26 @@ export class Exchange implements ExchangeEvents {
     if (head === null || this.#connection === null) return;
     const headers = responseHeaders(head.headers, head.connection, head.status);
     if (head.status === BAD_GATEWAY && isDialFailure(request.method, headers, first)) {
+      this.#connection.abort();
+      if (this.#mayTryOthers()) return void this.#resend();
       this.giveUp();
-      this.#fail(upstreamUnreachable());
+      this.#fail(upstreamUnreachable(first && dialSummary(first)));
       return;
     }
-    if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
+    const { endpoint } = request;
+    // The gateway that serves it does this.
+    if (request.upstream?.rewrite_redirects !== false && !endpoint.isRemote) {
+      leadToEndpoint(headers, () => ({
+        forwardsTo: endpoint.forwardsTo,
+        sentHost: hostIn(request.headers),
+        clientHost: request.req.headers.host ?? '',
+        clientScheme: endpoint.protocol,
+      }));
+    }
+    if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.countError();
     this.notifyPolicy(head.status);
-    if (request.responseHeaders !== undefined) headers.push(...request.responseHeaders);
+    if (request.endpoint.isRemote)
+      request.responseCookies = [...(request.responseCookies ?? []), ...takeSetCookies(headers)];
     if (policy.onHttpResponse === null) return void this.#respond({ status: head.status, headers }, undefined);
     const response = this.#responseFor(head.status, headers);
     const outcome = policy.onHttpResponse(request, response);
@@ -251,21 +310,29 @@ export class Exchange implements ExchangeEvents {
     const connection = this.#connection;
     if (connection === null) return;
     if (request.awaitsContinue) closeUnlessBodyRead(req, res);
-    res.writeHead(response.status, response.headers, this.#head?.reason);
+    res.writeHead(response.status, request.withCookies(response.headers), this.#head?.reason);
     this.#writer = new ResponseWriter(res, connection, sinkFor(request, response));
     this.#writer.begin();
   }
 
-  /** Whether the upstream closed a reused connection just as the request was sent, and it is safe to send it again. */
+  /** Whether the upstream closed a reused connection just as the request was sent, or a new one, and it is safe to send it again. */
   #mayResend(error: Error): boolean {
-    return (
-      error instanceof ConnectionLost &&
-      this.#connection?.reused === true &&
-      this.#connection.unanswered &&
-      !this.#over &&
-      !this.#resent &&
-      this.#repeatable
-    );
+    const connection = this.#connection;
+    if (!(error instanceof ConnectionLost) || connection?.unanswered !== true || this.#over) return false;
+    if (connection.reused) return !this.#resent && this.#repeatable;
+    return !(error.cause instanceof StreamsExhausted) && this.#mayTryOthers();
+  }
+
+  /** Whether a request that a new connection was refused for can use one that works. */
+  #mayTryOthers(): boolean {
+    return this.parts.pool.refusedNew() && !this.#resent && this.#repeatable;
+  }
+
+  #resend(): void {
+    const { pool, from } = this.parts;
+    this.#resent = true;
+    this.#head = null;
+    if (this.#outgoing) this.#send(this.#outgoing, pool.takeNew(from));
   }
 }
 

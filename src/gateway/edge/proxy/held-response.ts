@@ -1,4 +1,5 @@
-import type { MemoryBudget } from '../../../lib/memory-budget.ts';
+import { ByteBlocks } from '../../../lib/byte-blocks.ts';
+import { type MemoryBudget, Reservation } from '../../../lib/memory-budget.ts';
 import { READ_MS } from './request-body.ts';
 
 /** Gets what was held. */
@@ -19,17 +20,21 @@ interface Reading {
 
 /** What arrives of a response while the edge cannot pass it on, because its policy still runs, or waits for its turn. */
 export class HeldResponse {
+  /** What has arrived and no policy has asked for. */
   #pieces: Buffer[] = [];
-  #length = 0;
+  /** What has arrived for a policy: pieces can be as small as a byte. */
+  readonly #blocks = new ByteBlocks();
+  /** The body that a policy has read to its end. */
+  #whole: Buffer | null = null;
   #end: End | null = null;
   #reading: Reading | null = null;
-  #counted = 0;
+  #held: Reservation | null = null;
 
+  /** @param memory the share in the memory for bodies that policies read */
   constructor(private readonly memory: () => MemoryBudget) {}
 
   add(piece: Buffer): void {
     this.#pieces.push(piece);
-    this.#length += piece.length;
     this.#check();
   }
 
@@ -40,6 +45,7 @@ export class HeldResponse {
 
   /** @returns null when the body is longer than the limit in bytes, finds no room, is incomplete or does not arrive in time */
   async read(limit: number): Promise<Buffer | null> {
+    if (this.#whole !== null) return this.#whole.length > limit ? null : this.#whole;
     const timer = setTimeout(() => this.#settle(null), READ_MS).unref();
     const body = await new Promise<Buffer | null>((settle) => {
       this.#reading = { limit, settle };
@@ -51,9 +57,10 @@ export class HeldResponse {
 
   /** Passes on what was held; `body` stands for that of the response. */
   passOn(to: Receiver, body: Buffer | undefined): void {
-    const pieces = body === undefined ? this.#pieces : [body].filter(({ length }) => length > 0);
+    const instead = body ?? this.#whole;
+    const pieces = instead === null ? [this.#blocks.joined(), ...this.#pieces] : [instead];
     this.discard();
-    for (const piece of pieces) if (!to.isOver) to.onBody(piece);
+    for (const piece of pieces) if (!to.isOver && piece.length > 0) to.onBody(piece);
     if (this.#end === null || to.isOver) return;
     if ('error' in this.#end) to.onFailed(this.#end.error);
     else to.onComplete(this.#end.trailers);
@@ -62,24 +69,33 @@ export class HeldResponse {
   discard(): void {
     this.#settle(null);
     this.#pieces = [];
-    if (this.#counted > 0) this.memory().release(this.#counted);
-    this.#counted = 0;
+    this.#blocks.clear();
+    this.#whole = null;
+    this.#held?.release();
   }
 
   #check(): void {
     if (this.#reading === null) return;
-    if (this.#length > this.#reading.limit || !this.#hasRoom() || (this.#end && 'error' in this.#end)) {
+    if (!this.#collect() || this.#blocks.length > this.#reading.limit || (this.#end && 'error' in this.#end)) {
       this.#settle(null);
-    } else if (this.#end !== null) this.#settle(Buffer.concat(this.#pieces, this.#length));
+    } else if (this.#end !== null) {
+      this.#whole = this.#blocks.joined();
+      this.#blocks.clear();
+      this.#settle(this.#whole);
+    }
   }
 
-  #hasRoom(): boolean {
-    const more = this.#length - this.#counted;
-    if (more <= 0) return true;
-    if (!this.memory().leavesRoom(more)) return false;
-    this.memory().reserve(more);
-    this.#counted += more;
-    return true;
+  /** @returns false when there is no room for what has arrived */
+  #collect(): boolean {
+    const before = this.#blocks.held;
+    for (const piece of this.#pieces) this.#blocks.add(piece);
+    this.#pieces = [];
+    this.#held ??= new Reservation(this.memory());
+    const bytes = this.#blocks.held - before;
+    if (this.#held.tryReserve(bytes)) return true;
+    // It is held all the same, until it is passed on or discarded.
+    this.#held.reserve(bytes);
+    return false;
   }
 
   #settle(body: Buffer | null): void {

@@ -3,7 +3,7 @@ import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
+import type { ClientInfo, EndpointDirectory, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
 import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import {
   type Admission,
@@ -20,7 +20,7 @@ import { answerError, resetConnection } from '../http/error-response.ts';
 import { Http2UpstreamPool } from '../upstreams/http2-upstream.ts';
 import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import { UpstreamPool } from '../upstreams/upstream-pool.ts';
-import { EdgeRequest } from './edge-request.ts';
+import { EdgeRequest, type RequestContext } from './edge-request.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { InternalRequest, InternalResponse } from './internal-request.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
@@ -28,6 +28,8 @@ import { isForwarded, UpgradeExchange } from './upgrade.ts';
 import { convertWebSocket, rejectPlainRequest } from './websocket-tcp.ts';
 
 const SWITCHING_PROTOCOLS = 101;
+/** Further members of a pool that a request is sent to: each may take as long as an agent waits for its upstream. */
+const MAX_MEMBERS = 3;
 
 type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
 
@@ -40,7 +42,17 @@ interface HttpProxyOptions {
   limits: UpstreamLimits;
   /** Finds internal endpoints for the requests of a client. */
   internal: InternalLookupFor;
+  /** Names of the gateway's services, some of them known later. */
+  ownNames: Iterable<string>;
   counters: EdgeCounters;
+  /** Called with what is wrong with an upstream's response, which is no HTTP. */
+  onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
+  /** As {@link ExchangeParts} says. */
+  onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
+  /** Another member of the endpoint's pool, as {@link EndpointDirectory} says. */
+  another: EndpointDirectory['another'];
+  /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
+  admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
 
@@ -51,23 +63,30 @@ export class HttpProxy {
   readonly #removed = new WeakSet<GatewayEndpoint>();
   readonly #openConnections = new OpenConnections();
 
-  constructor(private readonly options: HttpProxyOptions) {}
+  /** Members of pools that could not serve a request. */
+  readonly #tried = new WeakMap<ClientRequest, Set<GatewayEndpoint>>();
+  readonly #context: RequestContext;
+
+  constructor(private readonly options: HttpProxyOptions) {
+    const { ownNames } = options;
+    this.#context = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames };
+  }
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
-    this.#process(new EdgeRequest(req, res, admission, this.#ask));
+    this.#process(new EdgeRequest(req, res, admission, this.#context));
   }
 
   /** Sends a request of a policy to an internal endpoint, whose own policy runs as well. */
-  readonly #ask = (from: EdgeRequest, outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> => {
+  #ask(from: EdgeRequest, outbound: OutboundRequest, signal: AbortSignal): Promise<OutboundResponse> {
     const endpoint = internalTarget(outbound.url.origin, this.options.internal(from.req.socket));
     if (!endpoint) return Promise.reject(new PolicyFailure(TARGET_OFFLINE.code, TARGET_OFFLINE.message));
     const req = new InternalRequest(outbound);
-    const res = new InternalResponse(outbound.maxBytes);
+    const res = new InternalResponse(outbound);
     req.socket.once('close', () => res.destroy());
     const admission = { endpoint, connection: from.connection.forNextPolicy() };
-    this.#process(new EdgeRequest(req, res, admission, this.#ask).countWith(from));
+    this.#process(new EdgeRequest(req, res, admission, this.#context).countWith(from));
     return res.whole(signal);
-  };
+  }
 
   /** Ends a request that an endpoint's policy has forwarded when that endpoint goes offline. */
   trackForwarded(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
@@ -142,7 +161,7 @@ export class HttpProxy {
   #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
       this.options.counters.upstreamFailures += 1;
-      request.endpoint.traffic.errors += 1;
+      request.endpoint.traffic.countError();
       request.body?.stop();
       answerPolicyError(request.req, request.res, forwardError(failure));
       return;
@@ -157,20 +176,46 @@ export class HttpProxy {
     const { upgrade } = request.req;
     if (endpoint.websocketTcp && upgrade === null) return void rejectPlainRequest(request);
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const parts = { request, pool, from: clientOf(request), counters: this.options.counters };
+    const { counters, onMalformedResponse, onUploadLost } = this.options;
+    const onUnreachable = this.#onUnreachable;
+    const parts = {
+      request,
+      pool,
+      from: clientOf(request),
+      counters,
+      onMalformedResponse,
+      onUploadLost,
+      onUnreachable,
+    };
     if (upgrade === null) new Exchange(parts).start();
     else this.#upgrade(parts, upgrade, upgraded);
   }
+
+  /** Nothing of the request has reached the upstream, but what has been read of a body is gone. */
+  readonly #onUnreachable = (request: EdgeRequest): boolean => {
+    const { req, res, endpoint, outer } = request;
+    endpoint.rest?.();
+    const tried = this.#tried.get(req) ?? new Set();
+    this.#tried.set(req, tried.add(endpoint));
+    if (request.body !== null || res.destroyed || tried.size > MAX_MEMBERS) return false;
+    const next = this.options.another(endpoint, tried);
+    if (next === undefined) return false;
+    if (outer !== null && request.onFailure !== null) {
+      this.#process(outer.forwardedTo(next, request.onFailure));
+      return true;
+    }
+    const admission = next.internal ? null : this.options.admit(req, next);
+    if (admission === null) return false;
+    this.#process(new EdgeRequest(req, res, admission, this.#context).countWith(request));
+    return true;
+  };
 
   #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
     const { request, counters } = parts;
     const { endpoint } = request;
     const onConnected = (client: Duplex, stream: Duplex) => {
       counters.responded(SWITCHING_PROTOCOLS, request.req.socket);
-      for (const side of [client, stream]) {
-        upgraded.add(side);
-        side.once('close', () => upgraded.delete(side));
-      }
+      for (const side of [client, stream]) keepWhileOpen(upgraded, side);
     };
     if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
     // HTTP/2 has no upgrades.
@@ -206,11 +251,17 @@ export class HttpProxy {
   }
 }
 
+/** A function of its own: what it leaves behind must not keep the request for as long as the connection. */
+function keepWhileOpen(all: Set<Duplex>, one: Duplex): void {
+  all.add(one);
+  one.once('close', () => all.delete(one));
+}
+
 function poolOf(endpoint: GatewayEndpoint, limits: UpstreamLimits): UpstreamLinks {
   return endpoint.http2Upstream ? new Http2UpstreamPool(endpoint, limits) : new UpstreamPool(endpoint, limits);
 }
 
-function clientOf({ connection, endpoint: { protocol, proxyProtocol } }: EdgeRequest): ClientInfo {
-  const from = { address: connection.client, protocol };
+function clientOf({ req, connection, endpoint: { protocol, proxyProtocol } }: EdgeRequest): ClientInfo {
+  const from = { address: connection.client, connection: req.socket, protocol };
   return proxyProtocol === 0 ? from : { ...from, proxyHeader: proxyHeader(proxyProtocol, connection) };
 }

@@ -1,13 +1,10 @@
 import { EventEmitter, once } from 'node:events';
 import { Socket } from 'node:net';
 import { Readable } from 'node:stream';
-import {
-  namedValues,
-  type OutboundRequest,
-  type OutboundResponse,
-  ResponseTooLong,
-} from '../../../traffic-policy/public-request.ts';
+import { CollectedBody } from '../../../lib/http/read-response.ts';
+import { namedValues, type OutboundRequest, type OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+import { asError } from '../http/edge-errors.ts';
 
 /** A request of a policy to an internal endpoint, which no client's connection carries. */
 export class InternalRequest implements ClientRequest {
@@ -16,6 +13,7 @@ export class InternalRequest implements ClientRequest {
   readonly httpVersion = '1.1';
   readonly headers: ClientRequest['headers'];
   readonly rawHeaders: string[];
+  readonly headBytes = 0;
   readonly rawTrailers: string[] = [];
   /** Not connected; policies may close it. */
   readonly socket = new Socket();
@@ -44,13 +42,13 @@ export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> imp
   onHead: ClientResponse['onHead'] = null;
   #status = 0;
   #headers: readonly string[] = [];
-  readonly #pieces: Buffer[] = [];
-  #length = 0;
+  readonly #body: CollectedBody;
   #complete = false;
   #error: Error | null = null;
 
-  constructor(private readonly maxBytes: number) {
+  constructor(outbound: OutboundRequest) {
     super();
+    this.#body = new CollectedBody(outbound);
   }
 
   /** @throws Error when it is too long, or ends before it is complete */
@@ -64,8 +62,7 @@ export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> imp
     }
     signal.throwIfAborted();
     if (!this.#complete) throw this.#error ?? new Error('the internal endpoint closed the connection');
-    const body = Buffer.concat(this.#pieces, this.#length);
-    return { status: this.#status, headers: this.#headers, body, address: '' };
+    return { status: this.#status, headers: this.#headers, body: this.#body.whole(), address: '' };
   }
 
   writeHead(status: number, headers: string[]): void {
@@ -76,10 +73,11 @@ export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> imp
   }
 
   write(piece: Buffer): boolean {
-    this.#pieces.push(piece);
-    this.#length += piece.length;
-    if (this.#length > this.maxBytes) {
-      this.#error = new ResponseTooLong(this.maxBytes);
+    if (this.destroyed) return true;
+    try {
+      this.#body.add(piece);
+    } catch (error) {
+      this.#error = asError(error);
       this.destroy();
     }
     return true;

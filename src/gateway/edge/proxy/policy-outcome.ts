@@ -22,7 +22,7 @@ export function answerByPolicy(
   const { status, body } = outcome;
   const readBody = async (limit: number) => (body.length > limit ? null : body);
   const hasBody = mayHaveBody(request.method, status);
-  const response: PolicyResponse = { status, headers: headersOf(outcome, request), ...(hasBody && { readBody }) };
+  const response: PolicyResponse = { status, headers: headersOf(outcome), ...(hasBody && { readBody }) };
   const finish = (replaced: ResponseOutcome | undefined) => {
     if (replaced) answerInstead(request, replaced, counters);
     else send(request, response, response.body ?? body);
@@ -38,7 +38,7 @@ export function answerInstead(request: EdgeRequest, outcome: PolicyAnswer | Poli
   if (outcome.kind === 'error' || outcome.refused)
     counters.requestRefused({ url: endpoint.url, req, status: outcome.status });
   if (outcome.kind === 'answer') {
-    send(request, { status: outcome.status, headers: headersOf(outcome, request) }, outcome.body);
+    send(request, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {
     answerPolicyError(req, res, outcome);
   }
@@ -49,20 +49,20 @@ export function answerPolicyError(
   res: ClientResponse,
   { status, code, message, headers, link }: PolicyError,
 ): void {
-  answerError(req, res, new ApiError(status, code, message), headers, link);
+  answerError(req, res, new ApiError(status, code, message), headers, { link });
 }
 
-/** A copy of the answer's headers, with its length and those that actions add to any response. */
-function headersOf({ status, headers, body }: PolicyAnswer, { responseHeaders = [] }: EdgeRequest): string[] {
+/** A copy of the answer's headers, with its length. */
+function headersOf({ status, headers, body }: PolicyAnswer): string[] {
   // These two have neither body nor length (RFC 9110, 8.6).
-  if (status === 204 || status === 304) return [...headers, ...responseHeaders];
-  return [...headers, ...responseHeaders, 'content-length', String(body.length)];
+  if (status === 204 || status === 304) return [...headers];
+  return [...headers, 'content-length', String(body.length)];
 }
 
 function send(request: EdgeRequest, response: PolicyResponse, body: Buffer): void {
   const { req, res } = request;
   if (res.headersSent || res.destroyed) return;
   closeUnlessBodyRead(req, res);
-  res.writeHead(response.status, response.headers);
+  res.writeHead(response.status, request.withCookies(response.headers));
   sinkFor(request, response).end(body);
 }

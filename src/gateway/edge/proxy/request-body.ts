@@ -1,19 +1,18 @@
-import type { Socket } from 'node:net';
-import { MemoryBudget } from '../../../lib/memory-budget.ts';
+import { ByteBlocks } from '../../../lib/byte-blocks.ts';
+import { MemoryBudget, Reservation } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
-import { ByteBlocks } from '../http/header-block.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
 export const READ_MS = 60_000;
 
-/** All bodies that policies hold in memory, by network of the client; one that finds no room counts as too long. */
+/** All bodies that policies hold in memory, as they came and decoded; one that finds no room counts as too long. */
 const memory = new MemoryBudget(64 * 1_048_576);
 
-/** The share of a client's network in the memory for bodies that policies read. */
-export function bodyMemory({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): MemoryBudget {
-  return memory.shareOf(clientNetwork(remoteAddress));
+/** The share of a client's network in the memory for bodies that policies read. @param address of the client */
+export function bodyMemory(address: string): MemoryBudget {
+  return memory.shareOf(clientNetwork(address));
 }
 
 /** Streams a request's body to the upstream. It can stop: the client's connection stays open for an early response. */
@@ -24,10 +23,10 @@ export class RequestBody {
   #to: UpstreamLink | null = null;
   readonly #buffered = new ByteBlocks();
   #readToEnd = false;
+  /** The body that a policy has read to its end, until it is sent. */
+  #whole: Buffer | null = null;
   #gaveUp = false;
-  #counted = 0;
-  #memory: MemoryBudget | null = null;
-  readonly #readMs: number;
+  #held: Reservation | null = null;
   readonly #onData = (chunk: Buffer): void => {
     if (!this.#to?.write(chunk)) this.#from.pause();
   };
@@ -36,8 +35,13 @@ export class RequestBody {
     this.#to = null;
   };
 
-  constructor(req: ClientRequest, from: ClientBody, readMs = READ_MS) {
-    this.#readMs = readMs;
+  /** @param address of the client, whose network pays for what is held */
+  constructor(
+    req: ClientRequest,
+    from: ClientBody,
+    private readonly address: string,
+    private readonly readMs = READ_MS,
+  ) {
     this.#req = req;
     this.#from = from;
     this.framing = req.headers['content-length'] === undefined ? 'chunked' : 'length';
@@ -47,14 +51,14 @@ export class RequestBody {
   async read(limit: number): Promise<Buffer | null> {
     if (Number(this.#req.headers['content-length'] ?? 0) > limit) return null;
     if (!this.#readToEnd && !this.#gaveUp && this.#buffered.length <= limit) await this.#readAhead(limit);
-    return this.#readToEnd && this.#buffered.length <= limit ? this.#buffered.joined() : null;
+    return this.#whole !== null && this.#whole.length <= limit ? this.#whole : null;
   }
 
   #readAhead(limit: number): Promise<void> {
     const from = this.#from;
     if (from.destroyed) return Promise.resolve();
-    const share = bodyMemory(this.#req.socket);
-    this.#memory = share;
+    const held = new Reservation(bodyMemory(this.address));
+    this.#held = held;
     return new Promise((resolve) => {
       const finish = () => {
         clearTimeout(timer);
@@ -65,20 +69,21 @@ export class RequestBody {
         const before = this.#buffered.held;
         this.#buffered.add(chunk);
         const bytes = this.#buffered.held - before;
-        const isTooMuch = !share.leavesRoom(bytes);
-        // It is held all the same, until it is sent on.
-        share.reserve(bytes);
-        this.#counted += bytes;
-        if (isTooMuch) giveUp();
-        else if (this.#buffered.length > limit) finish();
+        if (!held.tryReserve(bytes)) {
+          // It is held all the same, until it is sent on.
+          held.reserve(bytes);
+          giveUp();
+        } else if (this.#buffered.length > limit) finish();
       };
       const giveUp = () => {
         this.#gaveUp = true;
         finish();
       };
-      const timer = setTimeout(giveUp, this.#readMs).unref();
+      const timer = setTimeout(giveUp, this.readMs).unref();
       const onEnd = () => {
         this.#readToEnd = true;
+        this.#whole = this.#buffered.joined();
+        this.#buffered.clear();
         finish();
       };
       from
@@ -94,23 +99,23 @@ export class RequestBody {
     });
   }
 
-  /** Sends another body than the one that was read whole. */
-  replace(body: Buffer): void {
+  /** Sends another body than the one that was read whole. @returns false when there is no room for it */
+  replace(body: Buffer): boolean {
     this.#release();
-    this.#buffered.add(body);
-    this.#counted = this.#buffered.held;
-    this.#memory?.reserve(this.#counted);
+    if (this.#held?.tryReserve(body.length) === false) return false;
+    this.#whole = body;
+    return true;
   }
 
   #release(): void {
     this.#buffered.clear();
-    this.#memory?.release(this.#counted);
-    this.#counted = 0;
+    this.#whole = null;
+    this.#held?.release();
   }
 
   sendTo(connection: UpstreamLink): void {
     this.#to = connection;
-    const buffered = this.#buffered.joined();
+    const buffered = this.#whole ?? this.#buffered.joined();
     this.#release();
     if (buffered.length > 0) this.#onData(buffered);
     if (this.#readToEnd) {
@@ -123,6 +128,11 @@ export class RequestBody {
       .on('end', this.#onEnd)
       .on('error', () => {});
     if (buffered.length > 0) this.#from.resume();
+  }
+
+  /** Whether the upstream gets more of it. */
+  get isUnderWay(): boolean {
+    return this.#to !== null;
   }
 
   drain(): void {

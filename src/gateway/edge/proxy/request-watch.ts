@@ -30,6 +30,7 @@ export class RequestWatch {
   readonly #began = performance.now();
   readonly #seen: Pick<RequestReport, 'method' | 'host' | 'target'>;
   #sent: RequestReport['sent'] = null;
+  #problem: string | null = null;
   #isForwarded = false;
   #isOver = false;
 
@@ -63,6 +64,11 @@ export class RequestWatch {
     this.#isForwarded = true;
   }
 
+  /** The response is refused because of this, and an error page follows. */
+  refused(problem: string): void {
+    this.#problem = problem;
+  }
+
   answered(status: number, code: string | null): void {
     if (this.#isOver) return;
     const ending = this.record.acted.at(-1)?.outcome.kind;
@@ -89,6 +95,7 @@ export class RequestWatch {
       code,
       sent: this.#sent,
       by,
+      ...(this.#problem !== null && { problem: short(this.#problem) }),
       rules: acted.slice(-MAX_RULES).map(reported),
     });
   }

@@ -2,12 +2,13 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import type { ResponseHead } from '../../../lib/http/response-head.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
 import { resetConnection } from '../http/error-response.ts';
-import { headerValue, MalformedMessage, responseHeaders } from '../http/headers.ts';
-import type { ResponseHead } from '../upstreams/response-parser.ts';
+import { headerValue, responseHeaders } from '../http/headers.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { answerInstead } from './policy-outcome.ts';
 
@@ -41,7 +42,7 @@ export class UpgradeExchange extends Exchange {
     const { request, counters } = this.parts;
     const protocol = headerValue(head.headers, 'upgrade') ?? '';
     if (protocol.toLowerCase() !== this.#upgrade.protocol.toLowerCase()) {
-      channel.abort();
+      super.onUpgrade(head, channel, rest);
       this.onFailed(new MalformedMessage('upgrade to another protocol than the requested one'));
       return;
     }
@@ -49,12 +50,14 @@ export class UpgradeExchange extends Exchange {
     this.giveUp();
     this.notifyPolicy(head.status);
     const stream = new ChannelDuplex(channel);
+    stream.once('close', () => this.parts.pool.upgradeEnded());
     if (rest.length > 0) stream.onData(rest);
     const connect = (outcome: ResponseOutcome | undefined) => {
       if (outcome !== undefined) {
         stream.destroy();
         answerInstead(request, outcome, counters);
-      } else this.#connect(headText(response.status, protocol, response.headers, head.reason), stream);
+      } else
+        this.#connect(headText(response.status, protocol, request.withCookies(response.headers), head.reason), stream);
     };
     const outcome = request.policy.onHttpResponse?.(request, response);
     if (outcome instanceof Promise) void outcome.then(connect).catch(() => resetConnection(request.req.socket));

@@ -74,14 +74,14 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
       return;
     }
     counters.upstreamFailures += 1;
-    endpoint.traffic.errors += 1;
+    endpoint.traffic.countError();
     answerError(req, res, upstreamFailure(error));
     return;
   }
   policy.onUpstreamDone?.(request, response.status);
   request.watch?.answered(response.status, null);
   const socket = upgrade.accept();
-  socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
+  socket.write(headText(response.status, 'websocket', request.withCookies(response.headers)), 'latin1');
   const webSocket = new WebSocketStream(socket);
   onConnected(webSocket, upstream);
   pipeBoth(webSocket, upstream);

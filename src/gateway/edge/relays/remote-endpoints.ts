@@ -39,6 +39,7 @@ export class RemoteEndpoint implements GatewayEndpoint {
   readonly id: string;
   readonly url: string;
   readonly port = 0;
+  readonly isRemote = true;
   readonly policy = NO_POLICY;
   /** Whether a connection without demands of other policies stays encrypted is for that gateway to say. */
   readonly tls: TlsTermination | null;

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
@@ -81,10 +82,12 @@ export class StreamProxy {
       address,
       () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough, ...header })),
       (stream) => {
-        if (stream !== null) pipeBoth(client, stream);
+        if (stream === null) return;
+        restWhenRefused(upstream, stream, client);
+        pipeBoth(client, stream);
       },
       (error) => {
-        upstream.traffic.errors += 1;
+        upstream.traffic.countError();
         this.#options.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');
         resetConnection(client);
       },
@@ -102,4 +105,18 @@ export class StreamProxy {
     this.#queues.set(upstream, queue);
     return queue;
   }
+}
+
+/** Agents end a stream without a byte when they cannot connect to the upstream; an upstream can do that, too. */
+function restWhenRefused(upstream: AgentUpstream, stream: Duplex, client: Socket): void {
+  let hasAnswered = false;
+  stream.once('data', () => {
+    hasAnswered = true;
+  });
+  const onEnd = () => {
+    if (hasAnswered || client.readableEnded || client.destroyed) return;
+    upstream.rest?.();
+    upstream.traffic.countError();
+  };
+  stream.once('end', onEnd).once('error', onEnd);
 }

@@ -1,9 +1,11 @@
 import { hash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type SecureVersion, type TLSSocket } from 'node:tls';
+import { messageOf } from '../../../lib/errors.ts';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
+import { MAX_AUTHORITIES, readCertificates, readKeyPair } from '../../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
@@ -24,6 +26,8 @@ interface HandshakeOptions {
   /** Application protocols to offer; left out: no negotiation. */
   protocols?: string[];
   demands?: HandshakeDemands;
+  /** Whose endpoint it is for, who pays for the time that certificates of clients take; left out: the gateway's own. */
+  owner?: string;
 }
 
 export class Handshakes {
@@ -38,12 +42,12 @@ export class Handshakes {
   /** When it fails, the connection is closed with an alert, and the result is null. @throws when a demand cannot be met */
   async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
-    const { protocols, demands = EDGE_TERMINATION } = options;
+    const { protocols, demands = EDGE_TERMINATION, owner = '' } = options;
     const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
-    const secured = await performHandshake(socket, tls, { onBegin: handshakeBegins });
+    const secured = await performHandshake(socket, tls, { owner, onBegin: handshakeBegins });
     if (secured === null) return null;
     if (rejectUnauthorized && !isClientVerified(secured, demands)) {
       secured.destroy();
@@ -136,7 +140,7 @@ export class TlsContexts {
   readonly #contexts = new Map<string, { context: SecureContext; bytes: number }>();
   #bytes = 0;
 
-  /** @throws OpenSSL's error when the certificate, its key or an authority is invalid */
+  /** @throws {Error} when the certificate, its key or an authority is invalid, or has an unusual key */
   contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
     const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
     const { cert, key } = pair;
@@ -162,12 +166,20 @@ export class TlsContexts {
 function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
   const { minVersion, maxVersion, clientAuthorities } = demands;
   return createSecureContext({
-    ...pair,
+    ...readKeyPair(pair.cert, pair.key),
     ...TLS_SERVER_OPTIONS,
     minVersion: VERSIONS[minVersion],
     maxVersion: VERSIONS[maxVersion],
     ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),
     // OpenSSL resumes sessions of clients with a certificate only when the sessions have an ID context.
-    ...(clientAuthorities.length > 0 && { ca: [...clientAuthorities], sessionIdContext: 'clients' }),
+    ...(clientAuthorities.length > 0 && { ca: clientAuthorities.flatMap(authoritiesIn), sessionIdContext: 'clients' }),
   });
+}
+
+function authoritiesIn(pem: string, at: number): string[] {
+  try {
+    return readCertificates(pem, MAX_AUTHORITIES).map(String);
+  } catch (error) {
+    throw new Error(`client CA ${at + 1} ${messageOf(error)}`);
+  }
 }

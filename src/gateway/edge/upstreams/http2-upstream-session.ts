@@ -1,9 +1,11 @@
 import type { ClientHttp2Session } from 'node:http2';
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import { DIAL_FAILURE_TEXT, dialSummary } from '../../../agent-protocol/dial-failure.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import { ConnectionLost, DIAL_FAILURE_TEXT, upstreamUnreachable } from '../http/edge-errors.ts';
-import { MAX_HEADER_LINES, MalformedMessage } from '../http/headers.ts';
+import { ConnectionLost, upstreamUnreachable } from '../http/edge-errors.ts';
+import { MAX_HEADER_LINES } from '../http/headers.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
 
@@ -148,7 +150,7 @@ class Http2Transport extends ChannelDuplex {
     }
     this.#onFailure(
       payload.includes(DIAL_FAILURE_TEXT)
-        ? upstreamUnreachable()
+        ? upstreamUnreachable(dialSummary(payload))
         : new MalformedMessage('upstream uses HTTP/1.1, not HTTP/2'),
     );
     this.destroy();

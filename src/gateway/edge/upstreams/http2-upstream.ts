@@ -1,15 +1,24 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
+import type { ResponseHead } from '../../../lib/http/response-head.ts';
+import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
-import { headerValue, MalformedMessage, passableTrailers } from '../http/headers.ts';
+import { headerValue, passableTrailers } from '../http/headers.ts';
 import { Http2Code, http2Headers } from '../http/http2-headers.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
-import { MAX_INTERIM, type ResponseHead } from './response-parser.ts';
+import { InterimCount } from './response-parser.ts';
 import { StreamQueue } from './stream-queue.ts';
-import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink, UpstreamLinks } from './upstream-link.ts';
+import {
+  type ExchangeEvents,
+  type OutgoingRequest,
+  responseTimeoutOf,
+  type UpstreamLimits,
+  type UpstreamLink,
+  type UpstreamLinks,
+} from './upstream-link.ts';
 
 const END_STREAM = 1;
 const NO_TRAILERS: string[] = [];
@@ -23,9 +32,11 @@ class Http2UpstreamStream implements UpstreamLink {
   #wholeRequestSent = false;
   #trailers = NO_TRAILERS;
   #isHead = false;
-  #interim = 0;
+  readonly #interim: InterimCount;
   #missing = 0;
   #paused = false;
+  /** Milliseconds that the upstream has to answer. */
+  #responseTimeout = 0;
   /** When the response's head, or reading the request, is overdue; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
 
@@ -34,7 +45,9 @@ class Http2UpstreamStream implements UpstreamLink {
     readonly from: ClientInfo,
     readonly needsNewSession: boolean,
     private readonly owner: Http2UpstreamPool,
-  ) {}
+  ) {
+    this.#interim = new InterimCount(owner.limits.maxHeaderSize);
+  }
 
   send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
     const session = this.owner.sessionFor(this);
@@ -42,8 +55,9 @@ class Http2UpstreamStream implements UpstreamLink {
     this.#user = user;
     this.#session = session;
     this.#isHead = outgoing.request.method === 'HEAD';
+    this.#responseTimeout = responseTimeoutOf(outgoing, this.owner.limits);
     this.reused = session.used;
-    this.#deadline = performance.now() + this.owner.responseTimeout;
+    this.#deadline = performance.now() + this.#responseTimeout;
     session.opened
       .then((opened) => this.#start(opened, headers, outgoing.body !== null))
       .catch((error: unknown) => this.fail(asError(error)));
@@ -51,7 +65,7 @@ class Http2UpstreamStream implements UpstreamLink {
 
   write(bytes: Buffer): boolean {
     const room = this.#stream?.write(bytes) ?? false;
-    if (!room) this.#deadline = performance.now() + this.owner.responseTimeout;
+    if (!room) this.#deadline = performance.now() + this.#responseTimeout;
     return room;
   }
 
@@ -91,7 +105,7 @@ class Http2UpstreamStream implements UpstreamLink {
 
   checkTime(now: number): void {
     if (now < this.#deadline) return;
-    if (this.unanswered) this.fail(new ResponseTimeout());
+    if (this.unanswered) this.fail(new ResponseTimeout(this.#responseTimeout));
     else if (!this.#wholeRequestSent) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
   }
 
@@ -140,9 +154,14 @@ class Http2UpstreamStream implements UpstreamLink {
   }
 
   #onInterim(head: ResponseHead): void {
-    if (++this.#interim > MAX_INTERIM) this.fail(new MalformedMessage('too many interim responses'));
-    else if (head.status < 100 || head.status === 101) this.fail(invalidStatus(head));
-    else this.#notify((user) => user.onInterim(head));
+    try {
+      this.#interim.add(head);
+      if (head.status < 100 || head.status === 101) throw invalidStatus(head);
+    } catch (error) {
+      this.fail(asError(error));
+      return;
+    }
+    this.#notify((user) => user.onInterim(head));
   }
 
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {
@@ -190,7 +209,7 @@ class Http2UpstreamStream implements UpstreamLink {
 
   #requestSent(): void {
     this.#wholeRequestSent = true;
-    this.#deadline = performance.now() + this.owner.responseTimeout;
+    this.#deadline = performance.now() + this.#responseTimeout;
   }
 }
 
@@ -237,17 +256,15 @@ const SWEEP_MS = 250;
 
 /** The HTTP/2 sessions to one endpoint's upstream; each carries many requests at a time. */
 export class Http2UpstreamPool implements UpstreamLinks {
-  readonly responseTimeout: number;
   readonly #queue: StreamQueue;
   readonly #sessions = new DeadlineSweep<Http2UpstreamSession>(SWEEP_MS);
   readonly #streams = new DeadlineSweep<Http2UpstreamStream>(SWEEP_MS);
 
   constructor(
     private readonly endpoint: GatewayEndpoint,
-    private readonly limits: UpstreamLimits,
+    readonly limits: UpstreamLimits,
   ) {
     this.#queue = new StreamQueue(limits.streamWait);
-    this.responseTimeout = limits.responseTimeout;
   }
 
   take(from: ClientInfo): Http2UpstreamStream {
@@ -270,6 +287,14 @@ export class Http2UpstreamPool implements UpstreamLinks {
   remove(stream: Http2UpstreamStream): void {
     this.#streams.delete(stream);
   }
+
+  /** Upstreams that speak HTTP/2 need one connection. */
+  refusedNew(): boolean {
+    return false;
+  }
+
+  /** HTTP/2 has no upgrades. */
+  upgradeEnded(): void {}
 
   /** Agents that retire their endpoints have no HTTP/2 upstreams; these sessions end with the agent's. */
   retire(): void {}

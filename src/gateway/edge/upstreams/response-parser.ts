@@ -1,79 +1,14 @@
-import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
+import {
+  beginningProblem,
+  MalformedMessage,
+  parseResponseHead,
+  type ResponseHead,
+} from '../../../lib/http/response-head.ts';
 import { ChunkedDecoder } from '../http/chunked-decoder.ts';
 import { HeaderBlock } from '../http/header-block.ts';
-import { isName, isPersistent, MalformedMessage, parseFields } from '../http/headers.ts';
 
-/** How the body of a response is delimited (RFC 9112, 6.3). */
-type Framing = 'length' | 'chunked' | 'close';
-
-export interface ResponseHead {
-  readonly status: number;
-  readonly reason: string;
-  /** Flat name, value list as received. */
-  readonly headers: string[];
-  readonly framing: Framing;
-  /** Bytes of the body when the framing is `length`. */
-  readonly length: number;
-  /** Whether the upstream accepts another request on the connection. */
-  readonly keepAlive: boolean;
-  /** Seconds that the upstream keeps an idle connection open; null when unknown. */
-  readonly keepAliveSeconds: number | null;
-  /** Value of the Connection header, joined when it is repeated. */
-  readonly connection: string | undefined;
-}
-
-/** Other statuses than 1xx to 5xx are invalid (RFC 9110, 15), and Node cannot send them with HTTP/2. */
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
-const STATUS_START = 'HTTP/1.';
-/** Text without control characters. CR and LF are valid as a pair only: lone ones enable response splitting. */
-const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;
-const DIGITS = /^\d{1,15}$/;
-const IDLE_SECONDS = /(?:^|[, \t])timeout=(\d{1,9})(?:[, \t]|$)/i;
-
-/** @param text Latin-1, lines with CR LF, without the empty line that ends it @throws {MalformedMessage} */
-function parseResponseHead(text: string): ResponseHead {
-  const lineEnd = text.indexOf('\r\n');
-  const line = STATUS_LINE.exec(text.slice(0, lineEnd));
-  if (line === null) throw new MalformedMessage('invalid status line');
-  return headOf(Number(line[2]), line[3] ?? '', line[1] === '0', parseFields(text, lineEnd + 2));
-}
-
-/** Whether the beginning of a head cannot become a valid one: finds most faults early. A complete head is checked in full. */
-function cannotBecomeHead(text: string): boolean {
-  if (!(text.startsWith(STATUS_START) || STATUS_START.startsWith(text))) return true;
-  // The LF after a final CR may still arrive.
-  return !CLEAN.test(text.endsWith('\r') ? text.slice(0, -1) : text);
-}
-
-function headOf(status: number, reason: string, isHttp10: boolean, headers: string[]): ResponseHead {
-  let length: string | undefined;
-  let encoding: string | undefined;
-  let connection: string | undefined;
-  let keepAlive: string | undefined;
-  for (let at = 0; at < headers.length; at += 2) {
-    const name = nameAt(headers, at);
-    const value = valueAt(headers, at);
-    if (isName(name, 'connection')) connection = connection === undefined ? value : `${connection}, ${value}`;
-    else if (isName(name, 'keep-alive')) keepAlive = value;
-    else if (isName(name, 'content-length')) {
-      if (length !== undefined || !DIGITS.test(value)) throw new MalformedMessage('invalid content-length');
-      length = value;
-    } else if (isName(name, 'transfer-encoding')) {
-      if (encoding !== undefined || isHttp10)
-        throw new MalformedMessage('repeated transfer-encoding, or one in HTTP/1.0');
-      encoding = value;
-    }
-  }
-  if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') {
-    throw new MalformedMessage('unsupported transfer-encoding');
-  }
-  if (encoding !== undefined && length !== undefined)
-    throw new MalformedMessage('both content-length and transfer-encoding');
-  const framing = encoding !== undefined ? 'chunked' : length !== undefined ? 'length' : 'close';
-  const idle = keepAlive === undefined ? null : IDLE_SECONDS.exec(keepAlive);
-  const reuse = { keepAlive: isPersistent(connection, isHttp10), keepAliveSeconds: idle && Number(idle[1]) };
-  return { status, reason, headers, connection, framing, length: Number(length ?? 0), ...reuse };
-}
+/** Empty lines before a response. */
+const MAX_EMPTY = 8;
 
 export interface ResponseEvents {
   /** An interim response: 1xx except 101. */
@@ -87,14 +22,39 @@ export interface ResponseEvents {
 type State = 'idle' | 'head' | 'length' | 'chunked' | 'close' | 'upgraded';
 
 /** Interim responses to one request; servers use them to report progress. */
-export const MAX_INTERIM = 100;
+const MAX_INTERIM = 100;
+
+/** Counts the interim responses to a request, which together have at most as many bytes as one head. */
+export class InterimCount {
+  #responses = 0;
+  #bytes = 0;
+
+  constructor(private readonly maxHeaderSize: number) {}
+
+  start(): void {
+    this.#responses = 0;
+    this.#bytes = 0;
+  }
+
+  /** @throws {MalformedMessage} when there are too many, or they are too long */
+  add({ headers }: ResponseHead): void {
+    this.#responses += 1;
+    for (const text of headers) this.#bytes += text.length;
+    if (this.#responses > MAX_INTERIM || this.#bytes > this.maxHeaderSize) {
+      throw new MalformedMessage('more than 100 interim responses (1xx) precede it, or too long ones');
+    }
+  }
+}
+
 /** Bytes of an unfinished head that are checked piece by piece. */
 const CHECKED = 1024;
 const NO_TRAILERS: string[] = [];
+const EMPTY_LINES = /^[\r\n]*$/;
 
 /**
- * Parses the responses on one connection strictly: rejects everything that another reader could read differently. Bytes may
- * arrive in pieces of any size. Bodies are passed on without copying; only one block of headers is buffered.
+ * Parses the responses on one connection, and repairs what many devices get wrong ({@link parseResponseHead}): an upstream
+ * belongs to its tunnel's owner, and what is written to clients is strict. Bytes may arrive in pieces of any size. Bodies are
+ * passed on without copying; only one block of headers is buffered.
  */
 export class ResponseParser {
   head: ResponseHead | null = null;
@@ -105,11 +65,13 @@ export class ResponseParser {
   #bodyless = false;
   #upgrade = false;
   #left = 0;
-  #interim = 0;
+  readonly #interim: InterimCount;
+  #emptyLines = 0;
   #started = false;
 
   constructor(private readonly maxHeaderSize: number) {
-    this.#block = new HeaderBlock(maxHeaderSize);
+    this.#block = new HeaderBlock(maxHeaderSize, true);
+    this.#interim = new InterimCount(maxHeaderSize);
   }
 
   /** Whether no response is expected, or it is complete. */
@@ -147,7 +109,8 @@ export class ResponseParser {
     this.head = null;
     this.#bodyless = request.method === 'HEAD';
     this.#upgrade = request.upgrade;
-    this.#interim = 0;
+    this.#interim.start();
+    this.#emptyLines = 0;
     this.#started = false;
     this.#block.start('');
   }
@@ -185,7 +148,8 @@ export class ResponseParser {
 
   /** Takes the end of the connection; returns whether it completes the response. */
   end(): boolean {
-    if (this.#state !== 'close') return false;
+    // With the last chunk, the body is complete (RFC 9112, 8).
+    if (this.#state !== 'close' && !(this.#state === 'chunked' && this.#chunks?.isWhole)) return false;
     this.#complete(NO_TRAILERS);
     return true;
   }
@@ -197,21 +161,24 @@ export class ResponseParser {
     if (block.complete) {
       const { text } = block;
       block.start('');
-      this.#headOf(parseResponseHead(text));
-    } else if (isBeginning && cannotBecomeHead(block.begun)) throw new MalformedMessage('not HTTP');
+      if (!EMPTY_LINES.test(text)) this.#headOf(parseResponseHead(text));
+      else if (++this.#emptyLines > MAX_EMPTY) throw new MalformedMessage('it begins with empty lines');
+    }
+    const problem = isBeginning && block.length > 0 ? beginningProblem(block.begun) : null;
+    if (problem !== null) throw new MalformedMessage(problem);
     return next;
   }
 
   #headOf(head: ResponseHead): void {
     const { status } = head;
     if (status === 101) {
-      if (!this.#upgrade) throw new MalformedMessage('unexpected 101 response');
+      if (!this.#upgrade) throw new MalformedMessage('its status is 101, which the request has not asked for');
       this.#state = 'upgraded';
       this.head = head;
       return;
     }
     if (status < 200) {
-      if (++this.#interim > MAX_INTERIM) throw new MalformedMessage('too many interim responses');
+      this.#interim.add(head);
       this.#events?.onInterim(head);
       return;
     }

@@ -26,14 +26,16 @@ export class StreamQueue {
    * for IPv6.
    * @param onFailure gets errors, and {@link StreamsExhausted} after the timeout: at once when nobody was served for half of
    * it and others of the same network are waiting
+   * @param timeout milliseconds
    */
   enter<T>(
     client: string,
     open: () => T,
     onOpened: (opened: T) => void,
     onFailure: (error: unknown) => void,
+    timeout = this.timeout,
   ): () => void {
-    const deadline = performance.now() + this.timeout;
+    const deadline = performance.now() + timeout;
     const attempt = () => {
       let opened: T;
       try {
@@ -53,7 +55,7 @@ export class StreamQueue {
     // An agent without a free stream may make room for this network.
     if (isFirst && this.#lines.size > 0 && attempt()) return () => {};
     const now = performance.now();
-    if (!isFirst && now - this.#movedAt > this.timeout / 2) {
+    if (!isFirst && now - this.#movedAt > timeout / 2) {
       onFailure(new StreamsExhausted());
       return () => {};
     }

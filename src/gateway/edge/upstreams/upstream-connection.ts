@@ -1,29 +1,56 @@
 import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-channel.ts';
 import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { hostOf } from '../../../lib/network/ip-address.ts';
-import { currentTurn, turnTime } from '../../../lib/time/loop-turn.ts';
-import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
+import { turnTime } from '../../../lib/time/loop-turn.ts';
+import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
 import { headerLine, passableTrailers } from '../http/headers.ts';
+import { usualName } from '../http/usual-names.ts';
 import { ResponseParser } from './response-parser.ts';
 import type { StreamQueue } from './stream-queue.ts';
-import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
+import {
+  type ExchangeEvents,
+  type OutgoingRequest,
+  responseTimeoutOf,
+  type UpstreamLimits,
+  type UpstreamLink,
+} from './upstream-link.ts';
 
 export interface ConnectionOwner {
-  /** Waits for a stream when the agent has none free. */
+  /** Waits for a stream when the agent has none free, or the upstream bears no more connections. */
   readonly queue: StreamQueue;
-  /** Takes the stream of a connection that has just become idle. */
-  takeIdleStream(): ByteChannel | null;
+  /**
+   * Opens a stream for a connection, or gives it that of an idle one.
+   *
+   * @throws {StreamsExhausted} when it has to wait
+   */
+  open(connection: UpstreamConnection, limit: number): ByteChannel;
+  /** Whether a client's next connection has to wait for the end of a request, rather than for a stream of the agent. */
+  waitsForRequests(from: ClientInfo, limit: number): boolean;
+  /** The upstream has signed this connection's client in, or is about to: it serves nobody else any more. */
+  bind(connection: UpstreamConnection): void;
+  /** Closes idle connections when new ones get no answer beside them, unless that has not helped before. */
+  relieve(): void;
+  /** The first bytes have arrived on a new connection. */
+  answered(connection: UpstreamConnection): void;
   /** @param hadBody whether the response could have a body */
   idle(connection: UpstreamConnection, hadBody: boolean): void;
   /** The upstream has closed a connection that it had promised to keep, after so many idle milliseconds. */
   closedEarly(idleTime: number): void;
   /** The upstream has sent bytes that belong to no response; on any connection, the next client could get such bytes. */
   sentLateBytes(): void;
-  remove(connection: UpstreamConnection): void;
+  /** @param hadStream whether one has been closed */
+  remove(connection: UpstreamConnection, hadStream: boolean): void;
 }
 
+const FIRST_ERROR = 400;
 const CRLF = Buffer.from('\r\n');
+
+/** Schemes that sign in a connection, not a request (RFC 4559, 6; MS-NTHT). */
+const SIGNS_IN_CONNECTION = /^(?:NTLM|Negotiate|Nego2|Kerberos)\b/i;
+
+/** Milliseconds that the connection of a client who has signed in waits for the next request. */
+const BOUND_KEEP_ALIVE = 300_000;
 
 /** Milliseconds before its announced timeout that an upstream may close a connection. */
 const KEEP_ALIVE_MARGIN = 1000;
@@ -31,6 +58,10 @@ const KEEP_ALIVE_MARGIN = 1000;
 /** One stream to the upstream that carries HTTP/1, one request at a time. */
 export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
+  /** The only client connection that it serves; null: it serves all. */
+  boundTo: object | null = null;
+  /** When the request was sent, in milliseconds of `performance.now()`. */
+  sentAt = 0;
   readonly #parser: ResponseParser;
   #channel: ByteChannel | null = null;
   #user: ExchangeEvents | null = null;
@@ -38,22 +69,24 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #wholeRequestSent = false;
   /** Whether the upstream has to read before more of the body can be sent. */
   #full = false;
+  /** Milliseconds that the upstream has to answer. */
+  #responseTimeout: number;
   /** When a response's head or reading a body is overdue, or an idle connection is closed; by `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
   #counted = 0;
   #idleBefore = 0;
-  /** The turn of the event loop in which the request was written: it leaves at its end. */
-  #writtenIn = 0;
+  /** The channel's departures when the request was written; undefined: unknown. */
+  #departuresBefore: number | undefined;
   #leaveQueue: (() => void) | undefined;
 
   constructor(
-    private readonly endpoint: GatewayEndpoint,
     private readonly limits: UpstreamLimits,
     public from: ClientInfo,
     private readonly owner: ConnectionOwner,
   ) {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
+    this.#responseTimeout = limits.responseTimeout;
   }
 
   get isIdle(): boolean {
@@ -81,18 +114,22 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
     const { request, body, upgrade } = outgoing;
     const head = requestHead(outgoing);
+    const signsIn = signsInConnection(request.headers, 'authorization');
     this.#user = user;
+    this.#responseTimeout = responseTimeoutOf(outgoing, this.limits);
     if (this.reused) this.#idleBefore = this.idleTime;
     this.#parser.expect({ method: request.method, upgrade: upgrade !== undefined }, user);
     this.#chunked = body === 'chunked';
     this.#wholeRequestSent = body === null;
-    if (this.#channel) this.#start(this.#channel, head);
+    if (this.#channel) this.#connected(this.#channel, head, signsIn);
     else {
+      const limit = request.upstream?.max_connections ?? Number.POSITIVE_INFINITY;
       this.#leaveQueue = this.owner.queue.enter(
         this.from.address,
-        () => this.#open(),
-        (channel) => this.#connected(channel, head),
+        () => this.owner.open(this, limit),
+        (channel) => this.#connected(channel, head, signsIn),
         (error) => this.fail(asError(error)),
+        this.owner.waitsForRequests(this.from, limit) ? this.#responseTimeout : undefined,
       );
     }
   }
@@ -122,9 +159,10 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#user = null;
     this.#parser.stop();
     this.#leaveQueue?.();
-    this.#channel?.abort();
+    const channel = this.#channel;
     this.#channel = null;
-    this.owner.remove(this);
+    channel?.abort();
+    this.owner.remove(this, channel !== null);
   }
 
   release(): ByteChannel | null {
@@ -141,16 +179,18 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 
   checkTime(now: number): void {
+    if (this.#user !== null && !this.reused && this.unanswered) this.owner.relieve();
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
-    else if (this.#parser.awaitsHead) this.fail(new ResponseTimeout());
+    else if (this.#parser.awaitsHead) this.fail(new ResponseTimeout(this.#responseTimeout));
     else if (this.#full) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
   }
 
   onData(bytes: Buffer): void {
     const user = this.#user;
+    if (!this.#parser.started) this.owner.answered(this);
     // Another request could take such bytes for its response. A new stream has none of an earlier one.
-    if (user === null || (this.reused && this.#writtenIn === currentTurn())) {
+    if (user === null || (this.reused && !this.#mayHaveLeft)) {
       this.owner.sentLateBytes();
       this.fail(new ConnectionLost());
       return;
@@ -182,7 +222,14 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   onClosed(error?: Error): void {
     if (this.#user === null) this.owner.closedEarly(this.idleTime);
     else if (this.reused && this.unanswered) this.owner.closedEarly(this.#idleBefore);
-    this.fail(new ConnectionLost(error));
+    if (this.#isRefused && this.#parser.end()) this.#finish(false);
+    else this.fail(new ConnectionLost(error));
+  }
+
+  /** Whether the upstream has refused the request without reading all of it: what it closes then resets the connection. */
+  get #isRefused(): boolean {
+    const { head } = this.#parser;
+    return this.#user !== null && !this.#wholeRequestSent && head !== null && head.status >= FIRST_ERROR;
   }
 
   #take(user: ExchangeEvents, bytes: Buffer): void {
@@ -205,40 +252,40 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#counted = held;
   }
 
-  /** Opens a stream or, when the agent has reached its limit, takes that of an idle connection. */
-  #open(): ByteChannel {
-    try {
-      return this.endpoint.openChannel(this.from);
-    } catch (error) {
-      // A stream with a PROXY header belongs to one client.
-      const isFull = error instanceof StreamsExhausted && !this.from.proxyHeader;
-      const idle = isFull ? this.owner.takeIdleStream() : null;
-      if (idle === null) throw error;
-      this.reused = true;
-      idle.usedBy?.(hostOf(this.from.address));
-      return idle;
-    }
-  }
-
-  #connected(channel: ByteChannel, head: Buffer): void {
+  /** @param signsIn not before: until then, the client's requests wait for the connection on which it has begun to sign in */
+  #connected(channel: ByteChannel, head: Buffer, signsIn: boolean): void {
     channel.receiver = this;
     this.#channel = channel;
+    if (signsIn) this.owner.bind(this);
     this.#start(channel, head);
   }
 
   #start(channel: ByteChannel, head: Buffer): void {
     this.#extendDeadline();
+    this.sentAt = turnTime();
     channel.write(head);
-    this.#writtenIn = currentTurn();
+    this.#departuresBefore = channel.departures;
     this.#user?.onSent();
   }
 
+  /** Whether the upstream can have the request by now. */
+  get #mayHaveLeft(): boolean {
+    return this.#departuresBefore === undefined || this.#departuresBefore !== this.#channel?.departures;
+  }
+
   #extendDeadline(): void {
-    this.#deadline = turnTime() + this.limits.responseTimeout;
+    this.#deadline = turnTime() + this.#responseTimeout;
   }
 
   /** @param clean whether no bytes follow the response, which the next request could take for its own */
   #finish(clean: boolean): void {
+    const { head } = this.#parser;
+    if (
+      head !== null &&
+      (head.status === 401 || head.status === 407) &&
+      signsInConnection(head.headers, 'authenticate')
+    )
+      this.owner.bind(this);
     const idle = this.#idleTimeout();
     this.#user = null;
     if (!clean || idle <= 0) return void this.abort();
@@ -253,8 +300,9 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #idleTimeout(): number {
     const { head } = this.#parser;
     if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
-    if (head.keepAliveSeconds === null) return this.limits.keepAlive;
-    return Math.min(this.limits.keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
+    const keepAlive = this.boundTo === null ? this.limits.keepAlive : BOUND_KEEP_ALIVE;
+    if (head.keepAliveSeconds === null) return keepAlive;
+    return Math.min(keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
   }
 
   #handOver(user: ExchangeEvents, rest: Buffer): void {
@@ -262,6 +310,20 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     const channel = this.release();
     if (head && channel) user.onUpgrade(head, channel, rest);
   }
+}
+
+/** @param field `authorization` of requests, `authenticate` of responses; of the proxy, too */
+function signsInConnection(headers: readonly string[], field: 'authorization' | 'authenticate'): boolean {
+  for (let at = 0; at < headers.length; at += 2) {
+    const name = nameAt(headers, at);
+    if (
+      name.length >= field.length &&
+      SIGNS_IN_CONNECTION.test(valueAt(headers, at)) &&
+      name.toLowerCase().endsWith(field)
+    )
+      return true;
+  }
+  return false;
 }
 
 function writeChunk(channel: ByteChannel, bytes: Buffer): boolean {
@@ -280,8 +342,10 @@ function lastChunk(trailers: readonly string[]): Buffer {
 export function requestHead({ request, body, awaitsContinue, trailers, upgrade }: OutgoingRequest): Buffer {
   const { method, target, headers } = request;
   let text = `${method} ${target} HTTP/1.1\r\n`;
+  const isHttp2 = request.version === 'HTTP/2.0';
   for (let at = 0; at < headers.length; at += 2) {
-    text += headerLine(nameAt(headers, at), valueAt(headers, at));
+    const name = nameAt(headers, at);
+    text += headerLine(isHttp2 ? usualName(name) : name, valueAt(headers, at));
   }
   if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
   if (awaitsContinue) text += 'Expect: 100-continue\r\n';

@@ -1,10 +1,14 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import type { ResponseHead } from '../../../lib/http/response-head.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import type { ResponseEvents, ResponseHead } from './response-parser.ts';
+import type { ResponseEvents } from './response-parser.ts';
 
 export interface UpstreamLimits {
-  /** Until the head of a response has arrived, counted from the last part of the request that was sent. */
+  /**
+   * Milliseconds until the head of a response has arrived, counted from the last part of the request that was sent. Requests
+   * have another one where their policy says so.
+   */
   responseTimeout: number;
   keepAlive: number;
   maxHeaderSize: number;
@@ -32,6 +36,11 @@ export interface ExchangeEvents extends ResponseEvents {
   onFailed(error: Error): void;
 }
 
+/** Milliseconds that the upstream has to answer this request. */
+export function responseTimeoutOf({ request }: OutgoingRequest, limits: UpstreamLimits): number {
+  return request.upstream?.response_timeout ?? limits.responseTimeout;
+}
+
 export interface UpstreamLink {
   /** Whether the connection has answered a request before, and may have become stale. */
   readonly reused: boolean;
@@ -51,6 +60,14 @@ export interface UpstreamLinks {
   /** @param repeatable whether the request may be sent again if the connection is stale */
   take(from: ClientInfo, repeatable: boolean): UpstreamLink;
   takeNew(from: ClientInfo): UpstreamLink;
+  /** A connection that was upgraded, and so is no longer one of these, has ended. */
+  upgradeEnded(): void;
+  /**
+   * A new connection was reset or refused: the upstream may bear no more of them.
+   *
+   * @returns whether others work, so that the request may be sent again, on one of them
+   */
+  refusedNew(): boolean;
   /** Closes idle connections, and the others when their requests are answered. */
   retire(): void;
   /** Closes all connections; pending requests fail with the reason. */

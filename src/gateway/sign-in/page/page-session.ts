@@ -39,16 +39,16 @@ export class PageSessions {
   }
 
   /** @returns null when nobody is signed in, any more */
-  async of(req: IncomingMessage): Promise<PageSession | null> {
-    const session = await this.#seal.open(cookieIn(req, COOKIE) ?? '', OWNER);
+  of(req: IncomingMessage): PageSession | null {
+    const session = this.#seal.open(cookieIn(req, COOKIE) ?? '', OWNER);
     if (session === null || this.wallClock() - session.signedInAt > SESSION_MS) return null;
     const { subject, signedInAt } = session;
     return this.people.find(subject) !== null && this.people.isSignedIn(subject, signedInAt) ? session : null;
   }
 
-  async keep(res: Response, session: PageSession): Promise<void> {
+  keep(res: Response, session: PageSession): void {
     const maxAge = session.signedInAt + SESSION_MS - this.wallClock();
-    res.cookie(COOKIE, await this.#seal.seal(session, OWNER), { ...OPTIONS, maxAge });
+    res.cookie(COOKIE, this.#seal.seal(session, OWNER), { ...OPTIONS, maxAge });
   }
 
   forget(res: Response): void {

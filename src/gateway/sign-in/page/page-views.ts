@@ -6,6 +6,9 @@ import { LINK_HOURS } from '../person-links.ts';
 import type { PasskeyForm } from './passkey-forms.ts';
 
 const STYLE = `${PAGE_STYLE}
+h2{font-size:1.25em}
+ul{padding:0;list-style:none}
+li a{display:inline-block;padding:.6em 0 0}
 label,input{display:block;width:100%;box-sizing:border-box}
 input,button{margin:.25em 0 1em}
 input{font:inherit;min-height:44px;padding:.5em .75em}
@@ -17,6 +20,16 @@ export const STYLE_DIGESTS = [STYLE, PAGE_STYLE].map((style) => `'sha256-${hash(
 
 /** Where the page has its script. */
 export const PASSKEY_SCRIPT = '/passkeys.js';
+
+/** An endpoint that a person can open in a browser. */
+export interface Application {
+  readonly url: string;
+  /** What its owner calls it; empty: nothing. */
+  readonly name: string;
+}
+
+/** Applications on the page of a person. */
+const MAX_LISTED = 500;
 
 export interface SignInDestination {
   /** As the endpoint has sealed it. */
@@ -59,15 +72,27 @@ export function continueView(to: SignInDestination, { email }: Person): string {
   );
 }
 
-export function accountView({ email, groups = [] }: Person): string {
+/** @param applications that the person can open; left out: there is no list of them */
+export function accountView({ email, groups = [] }: Person, applications?: readonly Application[]): string {
   const member = groups.length === 0 ? '' : ` Your groups: ${groups.join(', ')}.`;
   return view(
     'Signed in',
-    `${paragraph(`You are signed in as ${email}.${member} To open a tunnel, go to its address.`)}
-<form method="post" action="/sign-out"><button>Sign out everywhere</button></form>
+    `${paragraph(`You are signed in as ${email}.${member}${applications === undefined ? ' To open a tunnel, go to its address.' : ''}`)}
+${applications === undefined ? '' : applicationList(applications)}<form method="post" action="/sign-out"><button>Sign out everywhere</button></form>
 <p><small>This ends your sessions at all tunnels, in all browsers.</small></p>
 `,
   );
+}
+
+function applicationList(applications: readonly Application[]): string {
+  const items = applications.slice(0, MAX_LISTED).map(({ url, name }) => {
+    const below = name === '' ? '' : `<br><small>${escapeHtml(name)}</small>`;
+    return `<li><a href="${escapeHtml(url)}">${escapeHtml(url.replace(/\/$/, ''))}</a>${below}</li>\n`;
+  });
+  const more = applications.length - items.length;
+  return `<h2>Your applications</h2>
+${items.length === 0 ? paragraph('No application is online for you.') : `<ul>\n${items.join('')}</ul>`}
+${more > 0 ? paragraph(`And ${more} more.`) : ''}`;
 }
 
 export function chooseView(

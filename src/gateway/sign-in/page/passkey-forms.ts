@@ -1,11 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { BoundedMap } from '../../../lib/bounded-map.ts';
 import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { CookieSeal } from '../cookie-seal.ts';
 
 /** Milliseconds for which a page can be open before its passkey is used. */
 const FORM_MS = 15 * 60_000;
-const MAX_USED = 1_000;
 /** ES256, Ed25519, RS256. */
 export const ALGORITHMS = [-7, -8, -257];
 
@@ -23,10 +21,16 @@ interface Ticket {
   readonly issuedAt: number;
 }
 
+/** The challenge of a form that has come back. */
+export interface OpenedForm {
+  readonly challenge: string;
+  /** In milliseconds since 1970: when no gateway takes it any more, however its clock differs from this one. */
+  readonly expiresAt: number;
+}
+
 /** Makes forms for passkeys. The gateway stores no challenges: each comes back sealed. */
 export class PasskeyForms {
   readonly #seal: CookieSeal<Ticket>;
-  readonly #used = new BoundedMap<string, true>(MAX_USED);
 
   /** @param host whose passkeys they are; `wallClock`: milliseconds since 1970 */
   constructor(
@@ -38,15 +42,15 @@ export class PasskeyForms {
   }
 
   /** For anyone who has a passkey: it says itself whose it is. */
-  async signIn(): Promise<PasskeyForm> {
-    const { challenge, ticket } = await this.#issue(SIGN_IN);
+  signIn(): PasskeyForm {
+    const { challenge, ticket } = this.#issue(SIGN_IN);
     const options = { challenge, rpId: this.host, userVerification: 'required', allowCredentials: [] };
     return { kind: 'get', action: '/passkey', options, ticket };
   }
 
   /** For the first passkey of a person with a link. */
-  async choose({ subject, email, name }: Person, token: string): Promise<PasskeyForm> {
-    const { challenge, ticket } = await this.#issue(subject);
+  choose({ subject, email, name }: Person, token: string): PasskeyForm {
+    const { challenge, ticket } = this.#issue(subject);
     const options = {
       challenge,
       rp: { id: this.host, name: this.host },
@@ -58,18 +62,16 @@ export class PasskeyForms {
     return { kind: 'create', action: `/link/${token}/passkey`, options, ticket };
   }
 
-  /** @returns the challenge of a form, once; null for one that is too old, or another person's */
-  async use(ticket: string, owner = SIGN_IN): Promise<string | null> {
-    const opened = await this.#seal.open(ticket, owner);
-    if (opened === null || this.wallClock() - opened.issuedAt > FORM_MS || this.#used.has(opened.challenge))
-      return null;
-    this.#used.set(opened.challenge, true);
-    return opened.challenge;
+  /** @returns the challenge of a form, which may have been used; null for one that is too old, or another person's */
+  open(ticket: string, owner = SIGN_IN): OpenedForm | null {
+    const opened = this.#seal.open(ticket, owner);
+    if (opened === null || this.wallClock() - opened.issuedAt > FORM_MS) return null;
+    return { challenge: opened.challenge, expiresAt: opened.issuedAt + 2 * FORM_MS };
   }
 
-  async #issue(owner: string): Promise<{ challenge: string; ticket: string }> {
+  #issue(owner: string): { challenge: string; ticket: string } {
     const challenge = randomBytes(32).toString('base64url');
-    return { challenge, ticket: await this.#seal.seal({ challenge, issuedAt: this.wallClock() }, owner) };
+    return { challenge, ticket: this.#seal.seal({ challenge, issuedAt: this.wallClock() }, owner) };
   }
 }
 

@@ -7,7 +7,6 @@ import express, {
   type RequestHandler,
   type Response,
 } from 'express';
-import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { type BodyProblem, bodyParser } from '../../../lib/http/api-middleware.ts';
 import { answerUnconditionally } from '../../../lib/http/express-app.ts';
@@ -18,15 +17,17 @@ import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { systemClock } from '../../../lib/time/clock.ts';
 import { RequestRate } from '../../../lib/time/token-bucket.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
+import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import type { PersonRow } from '../../store/people.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
-import type { Store } from '../../store/store.ts';
+import { type Store, timestamp } from '../../store/store.ts';
 import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 import { type ChosenWay, personOfLink, usePersonLink } from '../person-links.ts';
 import { endSignIns } from '../recorded-sign-ins.ts';
 import { agreed, hasAgreed, type PageSession, PageSessions } from './page-session.ts';
 import {
+  type Application,
   accountView,
   CROSS_SITE,
   chooseView,
@@ -51,8 +52,6 @@ const FORMS = { requests: 60, windowMs: MINUTE_MS };
 /** Wrong passwords of a client network, and of a person from networks where they have not signed in. */
 const GUESSES = { requests: 20, windowMs: 5 * MINUTE_MS };
 const GUESSES_AT_PERSON = { requests: 20, windowMs: 20 * MINUTE_MS };
-/** Networks where people have signed in: guesses elsewhere do not keep them out there. */
-const MAX_FAMILIAR = 10_000;
 
 const WRONG = 'The email address or the password is wrong.';
 
@@ -72,6 +71,11 @@ interface SignInPageDependencies {
   readonly people: PeopleProvider;
   /** IP restrictions of endpoints, to which this page leads. */
   readonly isRefused: (client: { readonly remoteAddress?: string | undefined }) => boolean;
+  /**
+   * What a person can open, on the port by which the browser has reached the gateway (empty: the usual one); left out: people
+   * see no list.
+   */
+  readonly applications?: (person: Person, port: string) => readonly Application[];
   readonly log: Log;
   readonly passwords?: Passwords;
   /** Milliseconds since 1970. */
@@ -115,7 +119,6 @@ class SignInPage {
   readonly #forms = new RequestRate(FORMS, systemClock.now);
   readonly #guesses = new RequestRate(GUESSES, systemClock.now);
   readonly #guessesAtPerson = new RequestRate(GUESSES_AT_PERSON, systemClock.now);
-  readonly #familiar = new BoundedMap<string, true>(MAX_FAMILIAR);
   readonly #wallClock: () => number;
   #script: Buffer | null = null;
 
@@ -145,17 +148,20 @@ class SignInPage {
   readonly show: RequestHandler = async (req, res) => {
     const query = new URL(req.url, 'https://page').searchParams;
     const sealed = query.get('request');
-    const request = sealed === null ? null : await this.dependencies.people.requestIn(sealed);
+    const request = sealed === null ? null : this.dependencies.people.requestIn(sealed);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
-    const session = await this.#sessions.of(req);
+    const session = this.#sessions.of(req);
     const person = session && this.dependencies.people.find(session.subject);
     const to = destinationOf(sealed, request);
     if (session === null || person === null) return send(res, 200, await this.#signInView(to));
-    if (request === null || to === null) return send(res, 200, accountView(person));
+    if (request === null || to === null) {
+      const { port } = new URL(`https://${req.headers.host}`);
+      return send(res, 200, accountView(person, this.dependencies.applications?.(person, port)));
+    }
     const isOther = query.get('as') === 'other';
     if (isOther || !this.#suffices(session, request)) return send(res, 200, await this.#signInView(to));
     if (!hasAgreed(session, request)) return send(res, 200, continueView(to, person));
-    res.redirect(303, await this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
   readonly signIn: RequestHandler = async (req, res) => {
@@ -166,44 +172,41 @@ class SignInPage {
     if (person !== null) return this.#enter(req, res, person.id, request);
     this.dependencies.log.info({ client: req.ip }, 'wrong password of a person');
     const again = { email, problem: WRONG };
-    send(res, 403, signInView(destinationOf(sealed, request), await this.#passkeys.signIn(), again));
+    send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
   };
 
   readonly signInWithPasskey: RequestHandler = async (req, res) => {
     const { store } = this.dependencies;
     const { sealed, request } = await this.#requestOf(req);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
-    const challenge = await this.#passkeys.use(fieldsOf(req).get('ticket') ?? '');
-    if (challenge === null) return notice(res, 403, FORM_GONE);
+    const form = this.#passkeys.open(fieldsOf(req).get('ticket') ?? '');
+    if (form === null) return notice(res, 403, FORM_GONE);
     const { usedPasskey } = await import('./verify-passkey.ts');
-    const passkey = await usedPasskey(responseIn(req), this.#expected(req, challenge), (id) =>
+    const passkey = await usedPasskey(responseIn(req), this.#expected(req, form.challenge), (id) =>
       store.passkeys.byCredential(id),
     );
     if (passkey === null) return notice(res, 403, FORM_GONE);
-    const isThere = await store.database.write(() => {
-      // It may have been replaced meanwhile.
-      if (store.passkeys.get(passkey.id) === null) return false;
-      store.passkeys.update(passkey);
-      return true;
-    }, null);
-    if (isThere) await this.#enter(req, res, passkey.person_id, request);
+    const expiresAt = timestamp(form.expiresAt);
+    const use = () => store.passkeys.use(passkey, form.challenge, expiresAt, store.now());
+    const isUsed = await store.database.write(use, null);
+    if (isUsed) await this.#enter(req, res, passkey.person_id, request);
     else notice(res, 403, FORM_GONE);
   };
 
   readonly continue: RequestHandler = async (req, res) => {
     const { sealed, request } = await this.#requestOf(req);
     if (sealed === null || request === null) return notice(res, 400, REQUEST_GONE);
-    const session = await this.#sessions.of(req);
+    const session = this.#sessions.of(req);
     if (session === null || !this.#suffices(session, request)) {
       return send(res, 200, await this.#signInView(destinationOf(sealed, request)));
     }
-    await this.#sessions.keep(res, agreed(session, request));
-    res.redirect(303, await this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    this.#sessions.keep(res, agreed(session, request));
+    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
   };
 
   readonly signOut: RequestHandler = async (req, res) => {
     const { store, people } = this.dependencies;
-    const session = await this.#sessions.of(req);
+    const session = this.#sessions.of(req);
     if (session !== null) {
       const { subject } = session;
       const end = () => endSignIns(store, { issuer: people.issuer, subject });
@@ -227,7 +230,9 @@ class SignInPage {
     const { password } = credentialsIn(req);
     const problem = problemOf(password, person);
     if (problem !== null) return send(res, 400, await this.#chooseView(person, token, problem));
-    await this.#choose(req, res, person, { password_hash: await this.#passwords.hash(password) });
+    const network = networkOf(req);
+    const password_hash = await this.#passwords.hash(password, { network, isKnown: true });
+    await this.#choose(req, res, person, { password_hash });
   };
 
   readonly choosePasskey: RequestHandler<{ token: string }> = async (req, res) => {
@@ -235,9 +240,9 @@ class SignInPage {
     const { store } = this.dependencies;
     const person = personOfLink(store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
-    const challenge = await this.#passkeys.use(fieldsOf(req).get('ticket') ?? '', person.id);
+    const form = this.#passkeys.open(fieldsOf(req).get('ticket') ?? '', person.id);
     const { createdPasskey } = await import('./verify-passkey.ts');
-    const passkey = challenge && (await createdPasskey(responseIn(req), this.#expected(req, challenge)));
+    const passkey = form && (await createdPasskey(responseIn(req), this.#expected(req, form.challenge)));
     const owner = passkey && store.passkeys.byCredential(passkey.credential_id)?.person_id;
     // Anyone with a link can claim the identifier of another person's passkey.
     if (passkey && (owner === undefined || owner === person.id)) return this.#choose(req, res, person, { passkey });
@@ -259,17 +264,18 @@ class SignInPage {
     // Another request may have used the link meanwhile.
     const used = await store.database.write(use, callerOf(id, req));
     if (used === null) return notice(res, 410, LINK_GONE);
+    if ('password_hash' in way) await this.#remember(id, networkOf(req));
     await this.#enter(req, res, id, null);
   }
 
   async #signInView(to: SignInDestination | null): Promise<string> {
-    return signInView(to, await this.#passkeys.signIn());
+    return signInView(to, this.#passkeys.signIn());
   }
 
   async #chooseView(row: PersonRow, token: string, problem?: string): Promise<string> {
     const person = shown(row);
     const isFirst = row.password_set_at === null && this.dependencies.store.passkeys.ofPerson(row.id).length === 0;
-    const form = await this.#passkeys.choose(person, token);
+    const form = this.#passkeys.choose(person, token);
     return chooseView(person, token, form, { isFirst, ...(problem !== undefined && { problem }) });
   }
 
@@ -285,26 +291,27 @@ class SignInPage {
   /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
   async #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): Promise<void> {
     const { people, log } = this.dependencies;
-    const before = await this.#sessions.of(req);
+    const before = this.#sessions.of(req);
     const endpoints = before?.subject === subject ? before.endpoints : [];
     const session = { subject, signedInAt: people.signInTime(subject), endpoints };
-    await this.#sessions.keep(res, request === null ? session : agreed(session, request));
+    this.#sessions.keep(res, request === null ? session : agreed(session, request));
     log.info({ person: subject }, 'person signed in');
-    res.redirect(303, request === null ? '/' : await people.returnUrl(request, subject, session.signedInAt));
+    res.redirect(303, request === null ? '/' : people.returnUrl(request, subject, session.signedInAt));
   }
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */
   async #identify(email: string, password: string, network: string): Promise<PersonRow | null> {
-    const { people } = this.dependencies.store;
+    const { people, familiarNetworks } = this.dependencies.store;
     const person = people.byEmail(email);
-    const isFamiliar = this.#familiar.has(`${email} ${network}`);
+    const isFamiliar = familiarNetworks.has(person?.id ?? '', network);
     requireLeft(this.#guesses.take(network));
     if (!isFamiliar) requireLeft(this.#guessesAtPerson.take(email));
     const giveBack = () => {
       this.#guesses.giveBack(network);
       if (!isFamiliar) this.#guessesAtPerson.giveBack(email);
     };
-    const matches = await this.#passwords.matches(password, person?.password_hash ?? NO_PASSWORD).catch((error) => {
+    const stored = person?.password_hash ?? NO_PASSWORD;
+    const matches = await this.#passwords.matches(password, stored, { network, isKnown: isFamiliar }).catch((error) => {
       // It was not checked.
       giveBack();
       throw error;
@@ -313,13 +320,21 @@ class SignInPage {
     // It may have been replaced meanwhile.
     if (people.get(person.id)?.password_hash.equals(person.password_hash) !== true) return null;
     giveBack();
-    this.#familiar.set(`${email} ${network}`, true);
+    await this.#remember(person.id, network);
     return person;
+  }
+
+  /** The right password signs in, too, while nothing can be written. */
+  async #remember(personId: string, network: string): Promise<void> {
+    const { store, log } = this.dependencies;
+    await store.familiarNetworks.remember(personId, network).catch((err: unknown) => {
+      log.warn({ err, person: personId }, 'network of a person not remembered');
+    });
   }
 
   async #requestOf(req: Request): Promise<{ sealed: string | null; request: SignInRequest | null }> {
     const sealed = fieldsOf(req).get('request');
-    return { sealed, request: sealed === null ? null : await this.dependencies.people.requestIn(sealed) };
+    return { sealed, request: sealed === null ? null : this.dependencies.people.requestIn(sealed) };
   }
 }
 

@@ -1,3 +1,4 @@
+import 'reflect-metadata'; // a dependency of the library needs it
 import { SettingsService, verifyAuthenticationResponse, verifyRegistrationResponse } from '@simplewebauthn/server';
 import { z } from 'zod';
 import type { PasskeyRow } from '../../store/people.ts';

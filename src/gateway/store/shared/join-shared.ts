@@ -1,11 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import { movedAway, Postgres } from './postgres.ts';
 import { type Position, Replica } from './replica.ts';
-import { applied, SharedWrites } from './shared-writes.ts';
+import { applied, logOlderState, SharedWrites } from './shared-writes.ts';
 
 interface JoinOptions {
   /** Of the shared database, see {@link Postgres}. */
@@ -24,8 +24,18 @@ export async function joinShared(copy: ReplicaParts, { url, moves, log }: JoinOp
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
   try {
-    const position = await joined(replica, postgres, { moves, log });
-    return new SharedWrites({ ...copy, replica, postgres, position, log });
+    const own = replica.position;
+    let away: DatabaseAway | null = null;
+    const position = await joined(replica, postgres, { moves, log }).catch((error: unknown) => {
+      if (!(error instanceof DatabaseAway)) throw error;
+      if (own === null)
+        throw new OperatorError(
+          `the shared database cannot be reached (${error.reason}): check GATEWAY_DATABASE_URL; the first start needs it`,
+        );
+      away = error;
+      return own;
+    });
+    return new SharedWrites({ ...copy, replica, postgres, position, away, log });
   } catch (error) {
     await postgres.close();
     throw error;
@@ -52,33 +62,22 @@ async function joined(
   { moves, log }: Omit<JoinOptions, 'url'>,
 ): Promise<Position> {
   const own = replica.position;
-  try {
-    await postgres.prepare();
-    const { rows, position } = await postgres.rowsAfter(0);
-    if (moves !== 'out' && (await postgres.isEnded())) {
-      if (moves !== 'in' || own !== null || !replica.isOfAccount(rows)) throw movedAway();
-      await postgres.clear();
-      return await joined(replica, postgres, { moves, log });
-    }
-    const difference = position === null ? [] : replica.difference(rows);
-    // The same content: it was moved just now.
-    const isMove = moves === 'in' && own === null && difference.length === 0;
-    if (!isMove) requireSame(own, position, replica);
-    if (position === null)
-      return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
-    // Everything is compared: a new version of this program may know rows and columns that were left out so far.
-    await applied(replica, difference, position);
-    return position;
-  } catch (error) {
-    if (!(error instanceof DatabaseAway)) throw error;
-    const reason = messageOf(error.cause);
-    if (own === null)
-      throw new OperatorError(
-        `the shared database cannot be reached (${reason}): check GATEWAY_DATABASE_URL; the first start needs it`,
-      );
-    log.warn({ reason }, 'shared database does not answer: existing accounts keep working, changes are rejected');
-    return own;
+  await postgres.prepare();
+  const { rows, position } = await postgres.rowsAfter(0);
+  if (moves !== 'out' && (await postgres.isEnded())) {
+    if (moves !== 'in' || own !== null || !replica.isOfAccount(rows)) throw movedAway();
+    await postgres.clear();
+    return await joined(replica, postgres, { moves, log });
   }
+  const difference = position === null ? [] : replica.difference(rows);
+  // The same content: it was moved just now.
+  const isMove = moves === 'in' && own === null && difference.length === 0;
+  if (!isMove) requireSame(own, position, replica);
+  if (position === null) return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
+  if (own !== null && (await postgres.relationTo(own)) === 'other') logOlderState(log, position, own);
+  // Everything is compared: a new version of this program may know rows and columns that were left out so far.
+  await applied(replica, difference, position);
+  return position;
 }
 
 function requireSame(own: Position | null, head: Position | null, replica: Replica): void {

@@ -1,20 +1,35 @@
+import { readFile } from 'node:fs/promises';
+import type { ConnectionOptions } from 'node:tls';
 import type { Client } from 'pg';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { type PostgresPlace, parsePostgresUrl, type SslMode } from '../../../lib/network/postgres-url.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 
 const CONNECT_MS = 3_000;
-/** Longest answer to one statement; the connection is given up then. */
+/** Longest answer to one statement: the server cancels it then. */
 export const QUERY_MS = 5_000;
+/** How much longer its answer may take, with the network; the connection is given up then. */
+const NETWORK_MS = 1_000;
+/** Longest wait of a statement for what others have locked, such as a table for maintenance. */
+const LOCK_MS = 3_000;
+/** After so long without a statement, the server ends a transaction: the gateway may have lost power. */
+const IDLE_MS = 5_000;
+
+const COMMIT = 'COMMIT';
 
 /** @param answerMs milliseconds for the answer */
 export type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
 
-/** One connection to PostgreSQL, that is made again when it breaks. */
+/**
+ * One connection to PostgreSQL, that is made again when it breaks. A server that can only be read counts as one that does not
+ * answer: a standby may be behind.
+ */
 export class PostgresConnection {
   #client: Client | null = null;
   #connecting: Promise<Client> | null = null;
   #turns: Promise<unknown> = Promise.resolve();
   #closed = false;
+  readonly #pems = new PemFiles();
 
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
   constructor(private readonly url: string) {}
@@ -25,31 +40,96 @@ export class PostgresConnection {
   }
 
   /**
-   * Asks while nothing else is asked on the connection, so that a transaction has only what belongs to it.
-   * @throws {DatabaseAway} without an answer in time @throws {OperatorError} when it refuses a statement
+   * Asks in a transaction of its own, that takes one round trip.
+   * @throws {DatabaseAway} without an answer in time, or when the server can only be read
+   * @throws {OperatorError} when it refuses what was sent
    */
-  async inTurn<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
+  async ask<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
+    return this.#inTurn(answerMs, async (client, leftMs) => {
+      const begun = this.#begin(client, leftMs);
+      const answer = this.#send<Row>(client, text, values, leftMs);
+      const ended = this.#send(client, COMMIT, [], leftMs);
+      const [first, second, third] = await Promise.allSettled([begun, answer, ended]);
+      if (first.status === 'rejected') throw isUndone(second) ? first.reason : asUnknown(first.reason);
+      if (second.status === 'rejected') throw second.reason;
+      if (third.status === 'rejected') throw third.reason;
+      return second.value;
+    });
+  }
+
+  /** Asks several times in one transaction, which is undone when `work` throws. @throws as {@link ask} */
+  async transaction<T>(work: (ask: Ask) => Promise<T>): Promise<T> {
+    return this.#inTurn(QUERY_MS, async (client) => {
+      try {
+        await this.#begin(client, QUERY_MS);
+        const done = await work((text, values = [], answerMs = QUERY_MS) => this.#send(client, text, values, answerMs));
+        await this.#send(client, COMMIT, [], QUERY_MS);
+        return done;
+      } catch (error) {
+        this.#drop(client);
+        throw error;
+      }
+    });
+  }
+
+  /** Asks while nothing else is asked on the connection. The time in line counts. */
+  async #inTurn<T>(answerMs: number, work: (client: Client, leftMs: number) => Promise<T>): Promise<T> {
     const client = await this.#connect();
     const from = performance.now();
     const turn = this.#turns.then(() => {
-      // The time in line counts: those behind a statement without an answer fail together with it.
-      const waitedMs = performance.now() - from;
-      return work((text, values = [], answerMs = QUERY_MS) => this.#ask(client, text, values, answerMs - waitedMs));
+      const leftMs = answerMs - (performance.now() - from);
+      if (leftMs < 1) throw new DatabaseAway('no answer in time', null, true);
+      return work(client, leftMs);
     });
     this.#turns = turn.catch(() => {});
     return turn;
   }
 
-  async #ask<Row>(client: Client, text: string, values: readonly unknown[], answerMs: number): Promise<Row[]> {
+  /**
+   * Limits what the server does for this transaction alone: a pooler gives the session to others afterwards.
+   * @throws {DatabaseAway} when the server can only be read
+   */
+  async #begin(client: Client, answerMs: number): Promise<void> {
+    const limits = {
+      statement_timeout: Math.ceil(answerMs),
+      lock_timeout: LOCK_MS,
+      idle_in_transaction_session_timeout: IDLE_MS,
+      // So that it notices the loss of this machine while it has an answer to send.
+      ...{ tcp_keepalives_idle: 5, tcp_keepalives_interval: 2, tcp_keepalives_count: 3 },
+    };
+    const sets = Object.entries(limits).map(([name, value]) => `SET LOCAL ${name} = ${value}`);
+    const [server] = await this.#send<{ recovers: boolean; mode: string }>(
+      client,
+      `BEGIN ISOLATION LEVEL READ COMMITTED; ${sets.join('; ')};
+      SELECT pg_is_in_recovery() AS recovers, current_setting('transaction_read_only') AS mode`,
+      [],
+      answerMs,
+    );
+    if (server?.recovers === false && server.mode === 'off') return;
+    // The name of the server may lead to another one by now.
+    this.#drop(client);
+    const reason = server?.recovers ? 'the server is a standby (in recovery)' : 'the server is read-only';
+    throw new DatabaseAway(reason, new Error(reason), true);
+  }
+
+  async #send<Row>(client: Client, text: string, values: readonly unknown[], answerMs: number): Promise<Row[]> {
     try {
       // Without values, several statements may follow each other.
-      const query = { text, ...(values.length > 0 && { values: [...values] }), query_timeout: Math.max(1, answerMs) };
-      const { rows } = await client.query(query);
-      return rows as Row[];
+      const query = {
+        text,
+        ...(values.length > 0 && { values: [...values] }),
+        query_timeout: answerMs + NETWORK_MS,
+      };
+      const result: { rows: unknown[] } | { rows: unknown[] }[] = await client.query(query);
+      return ((Array.isArray(result) ? result.at(-1) : result)?.rows ?? []) as Row[];
     } catch (error) {
-      if (isRefusal(error)) throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
-      this.#drop(client);
-      throw new DatabaseAway(messageOf(error), error);
+      const { severity, code = '' } = error as { severity?: string; code?: string };
+      const isAnswer = severity !== undefined && text !== COMMIT;
+      // PostgreSQL has understood what was sent and cannot take it: another attempt would not help.
+      if (isAnswer && /^(22|54)/.test(code))
+        throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
+      if (!isAnswer) this.#drop(client);
+      throw new DatabaseAway(messageOf(error), error, isAnswer);
     }
   }
 
@@ -63,25 +143,51 @@ export class PostgresConnection {
   }
 
   async #open(): Promise<Client> {
-    const { default: pg } = await import('pg');
-    const client = new pg.Client({
-      connectionString: this.url,
-      application_name: 'device-agent gateway',
-      connectionTimeoutMillis: CONNECT_MS,
-      keepAlive: true,
-    });
-    client.on('error', () => this.#drop(client));
-    client.on('end', () => this.#drop(client));
-    try {
-      await client.connect();
-    } catch (error) {
-      throw new DatabaseAway(messageOf(error), error);
-    }
+    const client = await this.#reach();
     if (this.#closed) {
       void client.end().catch(() => {}); // broken already
       throw new DatabaseAway('closed', null);
     }
     this.#client = client;
+    return client;
+  }
+
+  /** The first of its hosts that serves, and that can be written to. @throws {DatabaseAway} with what the last one said */
+  async #reach(): Promise<Client> {
+    let last: unknown;
+    try {
+      const { urls, sslMode, files } = parsePostgresUrl(this.url);
+      const pems = await this.#pems.read(files);
+      for (const url of urls) {
+        for (const ssl of waysOf(sslMode, pems)) {
+          try {
+            return await this.#connectTo(url, ssl, urls.length > 1);
+          } catch (error) {
+            last = error;
+          }
+        }
+      }
+    } catch (error) {
+      last = error;
+    }
+    throw new DatabaseAway(messageOf(last), last);
+  }
+
+  async #connectTo(connectionString: string, ssl: ConnectionOptions | false, mustWrite: boolean): Promise<Client> {
+    const { default: pg } = await import('pg');
+    const client = new pg.Client({
+      ...{ connectionString, ssl, keepAlive: true, pipeline: true },
+      ...{ application_name: 'device-agent gateway', connectionTimeoutMillis: CONNECT_MS },
+    });
+    client.on('error', () => this.#drop(client));
+    client.on('end', () => this.#drop(client));
+    await client.connect();
+    try {
+      if (mustWrite && !(await isWritable(client))) throw new Error('the server can only be read');
+    } catch (error) {
+      void client.end().catch(() => {}); // broken already
+      throw error;
+    }
     return client;
   }
 
@@ -92,9 +198,54 @@ export class PostgresConnection {
   }
 }
 
-/** Whether PostgreSQL has understood a statement and refused it: another attempt would not help. */
-function isRefusal(error: unknown): boolean {
-  const { severity, code = '' } = error as { severity?: string; code?: string };
-  // Not while it starts or stops, has no connections left, or only reads after a failover.
-  return severity !== undefined && !/^(57P|08|53|25006)/.test(code);
+/** Whether the server has said that a statement has failed: its transaction has changed nothing. */
+function isUndone(statement: PromiseSettledResult<unknown>): boolean {
+  if (statement.status === 'fulfilled') return false;
+  return !(statement.reason instanceof DatabaseAway) || statement.reason.isUntried;
+}
+
+/** The transaction did not begin as it should have, but the statement may have been executed without it. */
+function asUnknown(error: unknown): unknown {
+  return error instanceof DatabaseAway ? new DatabaseAway(messageOf(error.cause), error.cause) : error;
+}
+
+type Pems = Partial<Record<keyof PostgresPlace['files'], string>>;
+
+/** Reads the files of TLS. One that is away for a moment is as it was. */
+class PemFiles {
+  readonly #known = new Map<string, string>();
+
+  async read(files: PostgresPlace['files']): Promise<Pems> {
+    const pems = Object.entries(files).map(async ([name, file]) => [name, await this.#content(file)]);
+    return Object.fromEntries(await Promise.all(pems)) as Pems;
+  }
+
+  async #content(file: string): Promise<string> {
+    try {
+      const pem = await readFile(file, 'utf8');
+      // While it is being written, it is empty.
+      if (pem !== '') this.#known.set(file, pem);
+    } catch (error) {
+      if (!this.#known.has(file)) throw error;
+    }
+    return this.#known.get(file) ?? '';
+  }
+}
+
+/** How a connection is tried, one way after the other: libpq's `sslmode`. */
+function waysOf(mode: SslMode | null, pems: Pems): (ConnectionOptions | false)[] {
+  const unverified = { ...pems, rejectUnauthorized: false };
+  const anyName = { ...pems, checkServerIdentity: () => undefined };
+  if (mode === null) return Object.keys(pems).length > 0 ? [pems] : [false];
+  if (mode === 'disable') return [false];
+  if (mode === 'allow') return [false, unverified];
+  if (mode === 'prefer') return [unverified, false];
+  if (mode === 'require') return [pems.ca === undefined ? unverified : anyName];
+  return [mode === 'verify-ca' ? anyName : pems];
+}
+
+async function isWritable(client: Client): Promise<boolean> {
+  const query = { text: 'SHOW transaction_read_only', query_timeout: QUERY_MS };
+  const { rows } = await client.query<{ transaction_read_only: string }>(query);
+  return rows[0]?.transaction_read_only === 'off';
 }

@@ -1,18 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import { OperatorError } from '../../../lib/errors.ts';
+import { DatabaseAway } from '../sql/database-problems.ts';
 import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
 import type { Position, SharedRow } from './replica.ts';
 
 /** Oldest version of PostgreSQL, as its `server_version_num`. */
 const MIN_SERVER = 140_000;
 /** Longest answer to a statement that has everything in it. */
-const WHOLE_MS = 120_000;
+export const WHOLE_MS = 120_000;
 /** Of the tables below: grows when an older program could not use them. */
 const FORMAT = 1;
 /** Instead, once a gateway has moved everything away. */
 const ENDED = 0;
 /** Days for which deletions are kept: a gateway that was away for longer copies everything. */
 const KEEP_DAYS = 7;
+/** Commits that are forgotten together: a statement that takes too long is cancelled. */
+const FORGET_AT_ONCE = 50_000;
 
 /**
  * `rows` has every row of every gateway's tables, as JSON, with the number of the commit that changed it last. `cluster` is one
@@ -52,6 +55,14 @@ export function movedAway(): OperatorError {
       'one gateway. Start that one without GATEWAY_DATABASE_URL, or move it here again with "device-agent gateway migrate"; a new ' +
       'gateway needs an empty database',
     2,
+  );
+}
+
+/** A gateway serves the shared database, and must not. */
+export function stillServes({ id, address }: Node): OperatorError {
+  return new OperatorError(
+    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
+      `remove ${id}"`,
   );
 }
 
@@ -108,8 +119,7 @@ export class Postgres {
       `SELECT current_setting('server_version_num') AS version, to_regclass('device_agent.nodes') IS NOT NULL AS ready`,
     );
     if (Number(server?.version) < MIN_SERVER) throw new OperatorError('PostgreSQL is older than version 14');
-    if (server?.ready !== true)
-      await this.#query(`BEGIN; SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA} COMMIT`);
+    if (server?.ready !== true) await this.#query(`SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA}`);
     return this.head();
   }
 
@@ -171,9 +181,10 @@ export class Postgres {
   /**
    * Commits rows, if nobody else has committed since `seen`, up to which the caller knows everything.
    * @param batch random id, the same when a commit is tried again whose answer was lost
+   * @param answerMs how long it may take
    * @returns the version of the commit; null when somebody else was faster
    */
-  async commit(seen: Position, batch: string, rows: readonly SharedRow[]): Promise<number | null> {
+  async commit(seen: Position, batch: string, rows: readonly SharedRow[], answerMs = QUERY_MS): Promise<number | null> {
     // A database that was put back may have as many commits again. Columns that only newer gateways know keep their values.
     const [done] = await this.#query<{ version: string }>(
       `WITH next AS (
@@ -188,6 +199,7 @@ export class Postgres {
       )
       INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version`,
       [seen.version, JSON.stringify(rows), batch, seen.batch],
+      answerMs,
     );
     return done ? Number(done.version) : this.#versionOf(batch);
   }
@@ -198,14 +210,19 @@ export class Postgres {
     return row ? Number(row.version) : null;
   }
 
-  /** Whether a position is one of this database's past from which all changes since are known. */
-  async continues({ cluster, version, batch }: Position): Promise<boolean> {
-    const rows = await this.#query(
-      `SELECT FROM device_agent.cluster, device_agent.commits
-      WHERE id = $1 AND forgotten <= $2 AND commits.version = $2 AND batch = $3`,
+  /**
+   * What a position is for this database. `past`: all changes since are known. `forgotten`: they are not, since it is too old.
+   * `other`: the database was put back to an older state, or is another one.
+   */
+  async relationTo({ cluster, version, batch }: Position): Promise<'past' | 'forgotten' | 'other'> {
+    const [row] = await this.#query<{ forgotten: boolean; known: boolean }>(
+      `SELECT forgotten > $2 AS forgotten, EXISTS (
+        SELECT FROM device_agent.commits WHERE commits.version = $2 AND batch = $3
+      ) AS known FROM device_agent.cluster WHERE id = $1`,
       [cluster, version, batch],
     );
-    return rows.length > 0;
+    if (row?.forgotten) return 'forgotten';
+    return row?.known ? 'past' : 'other';
   }
 
   /** What has changed since a version, 0 for all rows that exist; and the position after it. */
@@ -219,6 +236,8 @@ export class Postgres {
       version === 0 ? WHOLE_MS : QUERY_MS,
     );
     const [first] = found;
+    // Even a new one has an account.
+    if (version === 0 && first?.tbl === null) throw new DatabaseAway('it is being restored', null, true);
     if (!first) return { rows: [], position: null };
     const position = { cluster: first.id, version: Number(first.head), batch: first.batch };
     return { rows: found.flatMap(({ tbl, key, row }) => (tbl === null ? [] : [{ tbl, key, row }])), position };
@@ -227,7 +246,10 @@ export class Postgres {
   async forget(): Promise<void> {
     await this.#query(
       `WITH old AS (
-        SELECT max(version) AS version FROM device_agent.commits WHERE at < now() - interval '${KEEP_DAYS} days'
+        SELECT max(version) AS version FROM (
+          SELECT version FROM device_agent.commits WHERE at < now() - interval '${KEEP_DAYS} days'
+          ORDER BY version LIMIT ${FORGET_AT_ONCE}
+        ) AS some
       ), cut AS (
         UPDATE device_agent.cluster SET forgotten = old.version FROM old WHERE old.version > forgotten RETURNING forgotten
       ), deleted AS (
@@ -241,22 +263,23 @@ export class Postgres {
   /**
    * Makes a gateway one that serves this database. One that is silent may still serve: it stays until somebody {@link
    * leave}s for it.
+   * @param again whether it has served this database until it was put back to an older state: that may name gateways which have
+   * served before, and are silent
    * @returns one that is in its way: either serves alone, or it has the same address; null when this one serves now
    * @throws {OperatorError} when the database has ended
    */
-  async enter({
-    id,
-    address,
-    alone,
-    build,
-    applied,
-  }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>): Promise<Node | null> {
+  async enter(
+    { id, address, alone, build, applied }: Omit<Node, 'silentSeconds' | 'renewedAt' | 'draining'>,
+    again = false,
+  ): Promise<Node | null> {
     return this.#locked(async (ask, isEnded) => {
       if (isEnded) throw movedAway();
-      const isInTheWay = (node: Node) =>
-        alone || node.alone || (node.address === address && node.silentSeconds < ADDRESS_KEPT_S);
-      const other = (await nodesBy(ask)).find((node) => node.id !== id && isInTheWay(node));
+      const isHeard = (node: Node) => node.silentSeconds < ADDRESS_KEPT_S;
+      const isInTheWay = (node: Node) => alone || node.alone || (node.address === address && isHeard(node));
+      const others = (await nodesBy(ask)).filter((node) => node.id !== id && isInTheWay(node));
+      const other = others.find((node) => isHeard(node) || !again);
       if (other) return other;
+      for (const old of others) await ask('DELETE FROM device_agent.nodes WHERE id = $1', [old.id]);
       const sql = `INSERT INTO device_agent.nodes VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (id)
         DO UPDATE SET address = excluded.address, alone = excluded.alone, build = excluded.build,
         applied = excluded.applied, renewed = excluded.renewed, draining = false`;
@@ -297,7 +320,7 @@ export class Postgres {
   }
 
   nodes(): Promise<Node[]> {
-    return this.#connection.inTurn(nodesBy);
+    return nodesBy((...question) => this.#query(...question));
   }
 
   /** The database's version, and how many milliseconds its clock is ahead of this machine's. */
@@ -315,20 +338,15 @@ export class Postgres {
   }
 
   #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
-    return this.#connection.inTurn((ask) => ask<Row>(text, values, answerMs));
+    return this.#connection.ask<Row>(text, values, answerMs);
   }
 
   /** Changes who may use the database, while nobody else does. */
   #locked<T>(work: (ask: Ask, isEnded: boolean) => Promise<T>): Promise<T> {
-    return this.#connection.inTurn(async (ask) => {
+    return this.#connection.transaction(async (ask) => {
       // A lock that is taken in the same statement would come after what that has seen.
-      await ask('BEGIN');
-      try {
-        const [cluster] = await ask<{ format: number }>('SELECT format FROM device_agent.cluster FOR UPDATE');
-        return await work(ask, cluster?.format === ENDED);
-      } finally {
-        await ask('COMMIT');
-      }
+      const [cluster] = await ask<{ format: number }>('SELECT format FROM device_agent.cluster FOR UPDATE');
+      return work(ask, cluster?.format === ENDED);
     });
   }
 }

@@ -15,8 +15,14 @@ export interface ServingEvents {
 
 /** This gateway as one that serves a shared database, alone or with others. */
 export class ServingNode {
-  /** False: the shared database has not answered yet. */
+  /** False: the shared database has not answered yet, or was put back to an older state. */
   #hasEntered = false;
+  /** Whether it has entered before. */
+  #hasServed = false;
+  /** Its entry was missing a moment ago. */
+  #isMissing = false;
+  /** The gateway in its way, as this process has seen it last. */
+  #rival: Node | null = null;
   #renewAt: number;
   /** What the others know that it has applied. */
   #told = 0;
@@ -30,10 +36,14 @@ export class ServingNode {
     this.#renewAt = performance.now() + renewMs;
   }
 
-  /** @param applied the change up to which it has everything @throws {OperatorError} when another gateway is in its way */
+  /**
+   * Enters at the start.
+   * @param applied the change up to which it has everything @throws {OperatorError} when another gateway is in its way
+   */
   async enter(applied: number): Promise<void> {
     try {
-      await this.#enter(applied);
+      const other = await this.#enter(applied);
+      if (other) throw new OperatorError(this.#isInTheWay(other));
       await this.#showNodes(performance.now());
     } catch (error) {
       // It served before, or else it would have no copy. It asks again.
@@ -41,23 +51,16 @@ export class ServingNode {
     }
   }
 
-  /** Says now and then that it serves, and at once which changes it has applied. @throws {DatabaseAway} */
-  async renewWhenDue(applied: number): Promise<void> {
+  /**
+   * Says now and then that it serves, and at once which changes it has applied.
+   * @param isDue whether it says so in any case @throws {DatabaseAway} also while another gateway may be in its way
+   */
+  async renewWhenDue(applied: number, isDue: boolean): Promise<void> {
     const hasNews = !this.self.alone && applied !== this.#told;
-    if (performance.now() < this.#renewAt && !hasNews) return;
+    if (performance.now() < this.#renewAt && !hasNews && !isDue) return;
     const askedAt = performance.now();
     this.#renewAt = askedAt + this.renewMs;
-    if (this.#hasEntered) {
-      this.#hasEntered = await this.postgres.renew(this.self, applied);
-      if (!this.#hasEntered) return this.events.onRemoved(null);
-    } else {
-      try {
-        await this.#enter(applied);
-      } catch (error) {
-        if (!(error instanceof OperatorError)) throw error;
-        return this.events.onRemoved(error.message);
-      }
-    }
+    if (!(this.#hasEntered ? await this.#renew(applied) : await this.#enterLate(applied))) return;
     this.#told = applied;
     await this.#showNodes(askedAt);
   }
@@ -72,11 +75,51 @@ export class ServingNode {
     if (this.#hasEntered) await this.postgres.leave(this.self.id);
   }
 
-  /** @throws {OperatorError} when another gateway is in its way, or the database has ended */
-  async #enter(applied: number): Promise<void> {
-    const other = await this.postgres.enter({ ...this.self, applied });
-    if (other) throw new OperatorError(this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other));
+  /** @returns whether it serves */
+  async #renew(applied: number): Promise<boolean> {
+    const isThere = await this.postgres.renew(this.self, applied);
+    // Put back to an older state a moment ago, the database may not know it; that is noticed before this is asked again.
+    if (!isThere && this.#isMissing) this.events.onRemoved(null);
+    if (!isThere) this.#renewAt = 0;
+    this.#isMissing = !isThere;
+    return isThere;
+  }
+
+  /**
+   * Enters after the start. Another gateway has taken its place when that says again that it serves: until then, its entry may
+   * be an old one.
+   * @returns whether it serves
+   */
+  async #enterLate(applied: number): Promise<boolean> {
+    try {
+      const other = await this.#enter(applied);
+      if (other === null) return true;
+      const before = this.#rival;
+      this.#rival = other;
+      const reason = this.#isInTheWay(other);
+      if (before?.id !== other.id || before.renewedAt === other.renewedAt)
+        throw new DatabaseAway(reason, new Error(reason), true);
+      this.events.onRemoved(reason);
+    } catch (error) {
+      if (error instanceof DatabaseAway || !(error instanceof OperatorError)) throw error;
+      this.events.onRemoved(error.message);
+    }
+    return false;
+  }
+
+  /** @returns another gateway that is in its way @throws {OperatorError} when the database has ended */
+  async #enter(applied: number): Promise<Node | null> {
+    const other = await this.postgres.enter({ ...this.self, applied }, this.#hasServed);
+    if (other) return other;
     this.#hasEntered = true;
+    this.#hasServed = true;
+    this.#isMissing = false;
+    this.#rival = null;
+    return null;
+  }
+
+  #isInTheWay(other: Node): string {
+    return this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other);
   }
 
   async #showNodes(askedAt: number): Promise<void> {

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type Libsql from 'libsql';
-import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
@@ -23,9 +22,19 @@ interface SharedWritesOptions {
   postgres: Postgres;
   /** What the replica has; it follows the shared database already. */
   position: Position;
+  /** Why the shared database could not be used so far; null: it could. */
+  away: DatabaseAway | null;
   /** Called when the replica has got rows, before their write resolves. Must not throw. */
   onRows: (rows: readonly SharedRow[]) => void;
   log: Log;
+}
+
+/** @param before what this gateway has had of it */
+export function logOlderState(log: Log, { version: commit }: Position, before: Position): void {
+  log.warn(
+    { commit, commit_before: before.version },
+    'shared database was put back to an older state: what came after it is gone',
+  );
 }
 
 /** Waits while another process writes to the replica. @throws the engine's error */
@@ -60,11 +69,13 @@ export class SharedWrites implements WriteQueue {
   /** Null: this process only makes changes, for example as a command. */
   #serving: ServingNode | null = null;
   readonly #failures = new Repeats();
-  /** Why the shared database does not answer; null: it does. */
-  #away: DatabaseAway | null = null;
+  /** Why the shared database cannot be used; null: it can. */
+  #away: DatabaseAway | null;
 
   constructor(private readonly options: SharedWritesOptions) {
     this.#position = options.position;
+    this.#away = options.away;
+    if (this.#away) this.#logAway(this.#away);
   }
 
   get postgres(): Postgres {
@@ -73,6 +84,10 @@ export class SharedWrites implements WriteQueue {
 
   get isRunning(): boolean {
     return this.#isRunning;
+  }
+
+  get away(): string | null {
+    return this.#away?.reason ?? null;
   }
 
   /** Identifies this gateway among those that use the shared database. */
@@ -99,7 +114,8 @@ export class SharedWrites implements WriteQueue {
   async serve(self: Pick<Node, 'address' | 'alone' | 'build'>, events: ServingEvents, renewMs: number): Promise<void> {
     const { postgres } = this.options;
     const serving = new ServingNode(postgres, { ...self, id: this.node }, events, renewMs);
-    await serving.enter(this.applied);
+    // Else it enters later: a start does not wait for it again.
+    if (this.#away === null) await serving.enter(this.applied);
     this.#serving = serving;
     this.#followSoon();
   }
@@ -119,11 +135,16 @@ export class SharedWrites implements WriteQueue {
   }
 
   async #follow(): Promise<void> {
-    await this.#catchUp();
-    await this.#serving?.renewWhenDue(this.applied);
+    await this.#answered(this.#catchUpAndRenew());
     if (performance.now() < this.#forgetAt) return;
     this.#forgetAt = performance.now() + FORGET_MS;
     await this.options.postgres.forget();
+  }
+
+  /** It answers again when it can be written again, not only read. */
+  async #catchUpAndRenew(): Promise<void> {
+    await this.#catchUp();
+    await this.#serving?.renewWhenDue(this.applied, this.#away !== null);
   }
 
   /** Applies what others have changed, and learns who they are: one may just have begun to serve. @throws {DatabaseAway} */
@@ -174,7 +195,7 @@ export class SharedWrites implements WriteQueue {
 
   async #commit(batch: readonly PendingWrite[]): Promise<void> {
     // It is asked twice a second whether it answers again.
-    if (this.#away && this.#serving) throw new DatabaseAway(messageOf(this.#away.cause), this.#away.cause, true);
+    if (this.#away && this.#serving) throw new DatabaseAway(this.#away.reason, this.#away.cause, true);
     const busy = new DatabaseBusy(this.options.file, null);
     let delayed: Error = busy;
     for (let left = batch; left.length > 0; left = this.#notOverdue(left, delayed)) {
@@ -184,7 +205,7 @@ export class SharedWrites implements WriteQueue {
       const { rows, done } = tried;
       const position = rows.length === 0 ? this.#position : await this.#send(rows);
       if (position === null) {
-        await this.#catchUp();
+        await this.#answered(this.#catchUp());
         left = done;
         continue;
       }
@@ -230,28 +251,36 @@ export class SharedWrites implements WriteQueue {
     try {
       return await this.#answered(send());
     } catch (error) {
+      if (!(error instanceof DatabaseAway) || error.isUntried) throw error;
+    }
+    try {
       // The answer may be all that was lost. The same batch is not committed twice.
-      if (error instanceof DatabaseAway) return await this.#answered(send());
-      throw error;
+      return await this.#answered(send());
+    } catch (error) {
+      throw error instanceof DatabaseAway ? new DatabaseAway(error.reason, error.cause) : error;
     }
   }
 
   async #catchUp(): Promise<void> {
     const { postgres, replica } = this.options;
-    const { rows, position } = await this.#answered(postgres.rowsAfter(this.#position.version));
+    const { rows, position } = await postgres.rowsAfter(this.#position.version);
     if (position?.batch === this.#position.batch) return;
-    if (position !== null && position.version > this.#position.version && (await postgres.continues(this.#position))) {
+    const relation = await postgres.relationTo(this.#position);
+    if (position !== null && position.version > this.#position.version && relation === 'past') {
       await this.#apply(rows, position);
       return;
     }
     // PostgreSQL was put back to an older state, or this gateway was away for too long.
-    const all = await this.#answered(postgres.rowsAfter(0));
+    const all = await postgres.rowsAfter(0);
     if (all.position === null || all.position.cluster !== this.#position.cluster)
       throw new DatabaseUnwritable(
-        'it is not the shared database any more that this gateway has used: restore that one, or restart the gateway',
+        'it is not the shared database any more that this gateway has used',
         'shared database was replaced',
+        'restore that one, or restart the gateway',
       );
-    this.options.log.warn({ commit: all.position.version }, 'everything copied from the shared database');
+    if (relation === 'forgotten')
+      this.options.log.warn({ commit: all.position.version }, 'everything copied from the shared database');
+    else logOlderState(this.options.log, all.position, this.#position);
     await this.#apply(replica.difference(all.rows), all.position);
     this.#serving?.enterAgain();
   }
@@ -271,15 +300,18 @@ export class SharedWrites implements WriteQueue {
       return answer;
     } catch (error) {
       if (error instanceof DatabaseAway) {
-        if (!this.#away)
-          log.warn(
-            { reason: messageOf(error.cause) },
-            'shared database does not answer: existing accounts keep working, changes are rejected',
-          );
+        if (!this.#away) this.#logAway(error);
         this.#away = error;
       }
       throw error;
     }
+  }
+
+  #logAway({ reason }: DatabaseAway): void {
+    this.options.log.warn(
+      { reason },
+      'shared database does not answer: existing accounts keep working, changes are rejected',
+    );
   }
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {

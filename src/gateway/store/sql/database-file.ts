@@ -1,10 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import {
   accessSync,
   closeSync,
   constants,
   existsSync,
   fsyncSync,
-  mkdtempSync,
   openSync,
   readFileSync,
   readSync,
@@ -48,6 +48,9 @@ export function checkLog(file: string): void {
     if (found === before) throw new OperatorError(damaged(file, `in its log ${file}-wal, ${found}`));
   }
 }
+
+/** The mode of `PRAGMA auto_vacuum` in which free pages can be returned to the disk. */
+export const INCREMENTAL = 2;
 
 /**
  * Creates the database if it is missing, and checks for damage that the engine would silently overwrite.
@@ -118,7 +121,7 @@ export function reserveIndex(engine: Libsql.Database, file: string): void {
 }
 
 export function damaged(file: string, problem: string): string {
-  return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
+  return `the database ${file} is damaged (${problem}): restore a backup with "device-agent gateway restore", which keeps the damaged files`;
 }
 
 export function asOperatorError(error: unknown, file: string): unknown {
@@ -152,11 +155,13 @@ export function syncFile(file: string): void {
 }
 
 function createDatabase(file: string): void {
-  const folder = mkdtempSync(`${file}.new-`);
+  // Not in a folder of its own: on FUSE and NFS, files that the engine still has open stay there, and it cannot be deleted.
+  const made = `${file}.new-${randomUUID()}`;
   try {
-    const made = join(folder, 'new.db');
+    closeSync(openSync(made, 'wx', 0o600));
     const engine = new (sqlEngine())(made);
     try {
+      engine.exec(`PRAGMA auto_vacuum = ${INCREMENTAL}`);
       migrate(engine, file);
     } finally {
       engine.close();
@@ -167,7 +172,7 @@ function createDatabase(file: string): void {
     // Another process was faster.
     if (!hasErrno(error, 'EEXIST')) throw error;
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    for (const suffix of ['', '-journal']) rmSync(made + suffix, { force: true });
   }
 }
 

@@ -10,30 +10,30 @@ export class DatabaseBusy extends OperatorError {
 
 /** The disk cannot be written: nothing was changed. */
 export class DatabaseUnwritable extends OperatorError {
-  /** @param what why, for callers who must not know the file */
+  /** @param what why, for callers who must not know the file @param advice what to do */
   constructor(
-    message: string,
+    reason: string,
     readonly what: string,
+    readonly advice: string,
     options?: ErrorOptions,
   ) {
-    super(message, 1, options);
+    super(`${reason}: ${advice}`, 1, options);
   }
 
   static because(cause: unknown, file: string): DatabaseUnwritable {
     // The engine only reports these two cases; the advice uses the matching system errors.
-    const advice = diskAdvice(Object.assign(new Error(), { code: isFull(cause) ? 'ENOSPC' : 'EROFS' }));
+    const advice = diskAdvice(Object.assign(new Error(), { code: isFull(cause) ? 'ENOSPC' : 'EROFS' })) ?? '';
     const what = isFull(cause) ? 'disk is full' : 'disk is not writable';
-    return new DatabaseUnwritable(`the database ${file} cannot be written (${messageOf(cause)}): ${advice}`, what, {
-      cause,
-    });
+    const reason = `the database ${file} cannot be written (${messageOf(cause)})`;
+    return new DatabaseUnwritable(reason, what, advice, { cause });
   }
 }
 
-/** The shared database does not answer: if the change took effect, it was the last one. A retry may succeed. */
+/** The shared database cannot be used: if the change took effect, it was the last one. A retry may succeed. */
 export class DatabaseAway extends OperatorError {
-  /** @param isUntried whether the change was not even sent: it did not take effect */
+  /** @param isUntried whether the change was not even sent, or is undone: it did not take effect */
   constructor(
-    reason: string,
+    readonly reason: string,
     cause: unknown,
     readonly isUntried = false,
   ) {

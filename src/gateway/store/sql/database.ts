@@ -10,6 +10,7 @@ import {
   checkLog,
   createPrivately,
   damaged,
+  INCREMENTAL,
   prepareDatabaseFile,
   rescueOf,
   reserveIndex,
@@ -26,6 +27,10 @@ const OPEN_TIMEOUT_MS = 5_000;
 const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
 const MEMORY_FOLDER = '/dev/shm';
+
+/** Free pages, of 4 KiB, that are always kept; and how many are returned at once, in about 3 ms (measured). */
+const MIN_EXCESS_PAGES = 1024;
+const RETURNED_PAGES = 256;
 
 /** Per cache of what was read until the next commit: clients choose some of the keys. */
 const MAX_REMEMBERED = 1024;
@@ -69,6 +74,8 @@ export class Database {
   readonly #rawStatements: PreparedStatements;
   #writes: WriteQueue;
   #closed = false;
+  /** Of the last write; null: the disk could be written. */
+  #writeFailure: DatabaseUnwritable | null = null;
   #commits = 0;
   /** Of the write that runs now. */
   #caller: Caller | null = null;
@@ -184,6 +191,16 @@ export class Database {
     return this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [REPLICA_TABLE]) !== null;
   }
 
+  /** The version of its schema. */
+  get schema(): number {
+    return this.get<{ user_version: number }>('PRAGMA user_version')?.user_version ?? 0;
+  }
+
+  /** Why the shared database cannot be used now, so that changes fail; null: it can. Undefined: there is none. */
+  get away(): string | null | undefined {
+    return this.#writes.away;
+  }
+
   replicaParts(): ReplicaParts {
     const onRows: ReplicaParts['onRows'] = (rows) => {
       for (const { tbl, key } of rows) {
@@ -257,7 +274,7 @@ export class Database {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
     // A command would report a success that nothing keeps.
     if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
-    return this.#writes.add(() => {
+    const done = this.#writes.add(() => {
       this.#caller = caller;
       try {
         return work();
@@ -265,6 +282,22 @@ export class Database {
         this.#caller = null;
       }
     });
+    done.then(
+      () => {
+        this.#writeFailure = null;
+      },
+      (error: unknown) => {
+        if (error instanceof DatabaseUnwritable) this.#writeFailure = error;
+      },
+    );
+    return done;
+  }
+
+  /** Why changes are rejected; null: the last one was not. After one that was, a small change shows whether they still are. */
+  async whyUnwritable(): Promise<DatabaseUnwritable | null> {
+    if (this.unwritable !== null || this.#writeFailure === null) return this.unwritable;
+    await this.write(() => this.setFact('last_write', String(Date.now())), null).catch(() => {}); // it is remembered
+    return this.#writeFailure;
   }
 
   /** From now on, changes are the caller's unless a write says otherwise. */
@@ -315,6 +348,48 @@ export class Database {
     this.engine.close();
   }
 
+  /**
+   * Returns pages that deleted rows have left to the disk, a few at a time. A fourth of the database stays free for new rows.
+   *
+   * @returns whether there is more to return
+   */
+  giveBackSpace(): boolean {
+    if (this.#closed || this.unwritable !== null || !this.#hasExcess()) return false;
+    try {
+      this.engine.exec(`PRAGMA incremental_vacuum(${RETURNED_PAGES})`);
+      if (this.#hasExcess()) return true;
+      this.#checkpoint();
+    } catch (error) {
+      // The next check tries again.
+      if (!isUnwritable(error) && !isBusy(error)) throw error;
+    }
+    return false;
+  }
+
+  #hasExcess(): boolean {
+    const free = this.#numberOf('freelist_count');
+    if (free <= MIN_EXCESS_PAGES || this.#numberOf('auto_vacuum') !== INCREMENTAL) return false;
+    return free > this.#numberOf('page_count') / 4;
+  }
+
+  #numberOf(pragma: 'page_count' | 'freelist_count' | 'auto_vacuum'): number {
+    return Number(this.values(`PRAGMA ${pragma}`, [])?.[0]);
+  }
+
+  /** Databases of older versions cannot return single pages. They are written again once, when most of one is free. */
+  #compact(): void {
+    const [pages, free] = [this.#numberOf('page_count'), this.#numberOf('freelist_count')];
+    const isWorthwhile = free > MIN_EXCESS_PAGES && free > pages / 2 && this.#numberOf('auto_vacuum') !== INCREMENTAL;
+    if (!isWorthwhile || this.older !== 'upgrade' || this.unwritable !== null) return;
+    try {
+      this.engine.exec(`PRAGMA auto_vacuum = ${INCREMENTAL}`);
+      this.engine.exec('VACUUM');
+    } catch (error) {
+      // Another process uses it, or the disk has no room for the copy: a later start does it.
+      if (!isUnwritable(error) && !isBusy(error)) throw error;
+    }
+  }
+
   #prepareFile(): void {
     this.engine.exec('PRAGMA journal_mode = WAL');
     // FULL, not NORMAL: in WAL mode, NORMAL loses the latest commits in a power cut.
@@ -322,6 +397,7 @@ export class Database {
     this.engine.exec('PRAGMA foreign_keys = ON');
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
     if (problem?.quick_check !== 'ok') throw new OperatorError(damaged(this.file, problem?.quick_check ?? 'no answer'));
+    this.#compact();
     reserveIndex(this.engine, this.file);
     migrate(this.engine, this.file, this.older);
     this.#checkpoint();
@@ -334,7 +410,7 @@ export class Database {
     if (this.unwritable !== null || this.#presentInodes() === this.#inodes) return;
     const advice = existsSync(this.file) ? 'restart the gateway, which then uses the new one' : this.#rescue();
     const what = 'database was deleted or replaced while in use';
-    throw new DatabaseUnwritable(`the ${what} (${this.file}): ${advice}`, what);
+    throw new DatabaseUnwritable(`the ${what} (${this.file})`, what, advice);
   }
 
   /** @returns what the operator can do */

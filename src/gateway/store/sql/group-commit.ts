@@ -11,6 +11,8 @@ export const MAX_BATCH = 256;
 export interface WriteQueue {
   /** Whether a transaction runs now: only then may rows be changed. */
   readonly isRunning: boolean;
+  /** Why the shared database cannot be used now; null: it can. Undefined: there is none. */
+  readonly away?: string | null;
   /** Queues `work` as a transaction; see `Database.write`. */
   add<T>(work: () => T): Promise<T>;
   /** Runs all pending writes now, if that is possible, and rejects the others; nothing may be added afterwards. */

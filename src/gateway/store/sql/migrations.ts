@@ -559,4 +559,50 @@ const MIGRATIONS: readonly string[] = [
   -- Changes by devices, agents and people, who may repeat theirs: their number is limited.
   CREATE INDEX audit_log_of_others ON audit_log (id) WHERE substr(by, 1, 3) <> 'ak_' AND by <> 'gateway';
   `,
+  `
+  -- From where people have signed in with their passwords: guesses elsewhere do not keep them out there.
+  CREATE TABLE familiar_networks (
+    person_id TEXT NOT NULL REFERENCES people ON DELETE CASCADE,
+    -- A keyed digest.
+    network TEXT NOT NULL,
+    used_at TEXT NOT NULL,
+    PRIMARY KEY (person_id, network)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX familiar_networks_by_use ON familiar_networks (used_at);
+
+  -- Challenges for which passkeys were used, until forms with them have expired.
+  CREATE TABLE used_challenges (
+    challenge TEXT PRIMARY KEY NOT NULL,
+    passkey_id TEXT NOT NULL REFERENCES passkeys ON DELETE CASCADE,
+    expires_at TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX used_challenges_by_passkey ON used_challenges (passkey_id);
+  CREATE INDEX used_challenges_by_end ON used_challenges (expires_at);
+  `,
+  `
+  -- Events that destinations have refused, and that were passed over.
+  CREATE TABLE refused_events (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    destination_id TEXT NOT NULL REFERENCES event_destinations ON DELETE CASCADE,
+    event_id TEXT NOT NULL,
+    type TEXT NOT NULL,
+    event_created_at TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    send_again INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE UNIQUE INDEX refused_events_by_destination ON refused_events (destination_id, event_id);
+  CREATE INDEX refused_events_by_event ON refused_events (event_id);
+  `,
+  `
+  -- The authtoken that a device had before it was revoked or rotated, with which its agent may still try.
+  ALTER TABLE devices ADD COLUMN former_credential_id TEXT;
+  CREATE INDEX devices_by_former_credential ON devices (former_credential_id) WHERE former_credential_id IS NOT NULL;
+  -- Whether devices may bind names of internal endpoints that end in their own name.
+  ALTER TABLE enrolment_keys ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
+  ALTER TABLE devices ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
+  `,
 ];
+
+/** Of a database that this program has written. */
+export const SCHEMA_VERSION: number = MIGRATIONS.length;

@@ -75,7 +75,7 @@ export const agentsSection: Section<TunnelSession> = {
         label: 'Disconnect',
         title: `Disconnect ${nameOf(agent)}?`,
         effects: [
-          'All of its endpoints go offline. They come back when the agent reconnects, usually within seconds.',
+          'All of its endpoints go offline. They come back within seconds: a device-agent restarts, with its present settings, and other agents reconnect.',
           'To keep it out, revoke its authtoken instead.',
         ],
         submit: 'Disconnect agent',

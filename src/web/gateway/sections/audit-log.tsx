@@ -7,6 +7,7 @@ import type { Column, Section, SectionName } from '../section.ts';
 
 /** What the kinds of objects are called, and which section has those that still exist. */
 const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> = {
+  agent_command: { label: 'Command to an agent' },
   api_key: { label: 'API key', section: 'api-keys' },
   bot_user: { label: 'Bot user', section: 'bot-users' },
   certificate_authority: { label: 'Client CA', section: 'authorities' },
@@ -77,12 +78,15 @@ export const auditLogSection: Section<AuditEvent> = {
   nameOf: (event) => `${titleOf(event)}: ${objectOf(event)}`,
   columns: [
     { head: 'What', cell: (event) => <Named name={titleOf(event)} below={objectOf(event)} /> },
-    { head: 'By', cell: ({ by }) => by },
+    {
+      head: 'By',
+      cell: ({ by, by_description }) => <Named name={by_description ?? by} below={by_description && by} />,
+    },
     { head: 'From', cell: ({ from_address }) => from_address ?? '–' },
     { head: 'When', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
   searchTexts: (event) => [
-    ...[event.id, event.type, titleOf(event), event.object_id, event.by, event.from_address],
+    ...[event.id, event.type, titleOf(event), event.object_id, event.by, event.by_description, event.from_address],
     ...[event.before, event.after].map((values) => values && JSON.stringify(values)),
   ],
   filters: [

@@ -30,7 +30,7 @@ function ValidUntil({ of }: { of: { not_after: string } }): JSX.Element {
 /** A PEM to look at and copy. */
 function Pem({ pem, name }: { pem: string; name: string }): JSX.Element {
   return (
-    <details class="pem">
+    <details class="pem disclosure">
       <summary>Certificate</summary>
       <div class="with-copy">
         <pre>{pem}</pre>

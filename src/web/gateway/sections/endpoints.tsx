@@ -2,7 +2,8 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { AccessChoices, AccessText } from '../../../gateway/api/dashboard/access-text.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
-import { AccessForm, accessText, isInternal, takesLinks } from '../../ui/access.tsx';
+import type { Person } from '../../../management/resources/person.ts';
+import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access.tsx';
 import { Address, UnicodeForm, unicodeForm } from '../../ui/address.tsx';
 import { Button } from '../../ui/button.tsx';
 import { Dialog } from '../../ui/dialog.tsx';
@@ -13,8 +14,9 @@ import { useSubmission } from '../../ui/submission.ts';
 import { edited } from '../action-dialogs.tsx';
 import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
-import type { FormField, FormValues } from '../form.tsx';
+import { type FormField, FormFieldInput, type FormValues, type Option } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
+import { loadItems } from '../paged-list.ts';
 import { ANNOTATIONS, resource } from '../resource.tsx';
 import { type Action, SECTION_TITLES, searchLink } from '../section.ts';
 import { api } from '../session.ts';
@@ -199,6 +201,9 @@ function AccessDialog({
         {problem && <ProblemNotice title="The policy was not changed" problem={problem} />}
         <AccessForm
           present={endpoint.access ?? []}
+          url={urlOf(endpoint)}
+          people={endpoint.people ?? null}
+          NamesField={KnownNames}
           choices={async () => (await api<AccessChoices>('GET', '/dashboard/access')).choices}
           admit={async (request) => {
             const body = { traffic_policy: text.value, ...request };
@@ -219,3 +224,23 @@ function AccessDialog({
     </Dialog>
   );
 }
+
+/** Names among those of the gateway's people and their groups. */
+function KnownNames({ kind, ...field }: NamesFieldProps): JSX.Element {
+  const load = async () => NAMES_OF[kind](await loadItems<Person>({ path: '/people', listKey: 'people' }));
+  return <FormFieldInput {...field} field={{ ...field, name: kind, kind: 'some-of', load }} isFirst={false} />;
+}
+
+const NAMES_OF: Record<NamesFieldProps['kind'], (people: readonly Person[]) => Option[]> = {
+  people: (people) =>
+    people.map(({ email, name }) => ({ value: email, label: email, ...(name !== '' && { hint: name }) })),
+  groups: (people) => {
+    const sizes = new Map<string, number>();
+    for (const { groups } of people) for (const name of groups) sizes.set(name, (sizes.get(name) ?? 0) + 1);
+    return [...sizes].map(([name, size]) => ({
+      value: name,
+      label: name,
+      hint: size === 1 ? '1 person' : `${size} people`,
+    }));
+  },
+};

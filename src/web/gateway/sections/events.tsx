@@ -1,6 +1,6 @@
-import type { EventDestination, EventSubscription } from '../../../management/resources/event.ts';
+import type { EventDestination, EventSubscription, RefusedEvent } from '../../../management/resources/event.ts';
 import { Badge } from '../../ui/notice.tsx';
-import { edited } from '../action-dialogs.tsx';
+import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { type FormField, type FormValues, type ItemForm, linesOf } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
@@ -8,6 +8,7 @@ import { OwnedItems } from '../item-table.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, CREATED, newAnnotations, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
+import { api } from '../session.ts';
 
 /** Where a destination sends events, in one line. */
 function placeOf({ target: { webhook, file, syslog } }: EventDestination): string {
@@ -29,6 +30,7 @@ const kindOf = ({ target }: EventDestination) => KINDS.find(({ value }) => targe
 
 function state({ delivery }: EventDestination) {
   if (delivery?.failing_since) return <Badge tone="bad">Failing</Badge>;
+  if (delivery?.refused) return <Badge tone="warning">Has refused events</Badge>;
   return delivery?.waiting_since ? <Badge tone="neutral">Sending</Badge> : <Badge tone="good">Up to date</Badge>;
 }
 
@@ -62,6 +64,17 @@ const DESTINATION_FIELDS: readonly FormField[] = [
     ],
   },
   {
+    ...{ name: 'framing', ...target, label: 'Messages over TCP and TLS', kind: 'choice', isShown: isKind('syslog') },
+    options: [
+      { value: 'octet-counting', label: 'Begin with their length' },
+      { value: 'lf', label: 'End with a line feed', hint: 'As Fluent Bit and Logstash expect.' },
+    ],
+  },
+  {
+    ...{ name: 'ca_pem', ...target, label: 'CA of the server', kind: 'code', isShown: isKind('syslog') },
+    hint: 'Optional, for TLS: the certificate of a private CA in PEM. Empty: the public CAs.',
+  },
+  {
     ...{ name: 'file', ...target, label: 'Name', kind: 'text', isShown: isKind('file') },
     hint: 'Without folder and ending: audit becomes audit.jsonl.',
     required: 'Enter a name, such as audit.',
@@ -70,17 +83,24 @@ const DESTINATION_FIELDS: readonly FormField[] = [
 ];
 
 /** The member `target` of a request. */
-function targetOf({ kind = KINDS[0].value, url = '', file = '', host = '', port, transport = 'tls' }: FormValues) {
+function targetOf({ kind = KINDS[0].value, url = '', file = '', ...syslog }: FormValues) {
   if (kind === 'webhook') return { webhook: { url: url.trim() } };
   if (kind === 'file') return { file: { name: file.trim() } };
-  return { syslog: { host: host.trim(), port: Number(port), transport } };
+  const { host = '', port, transport = 'tls', framing, ca_pem = '' } = syslog;
+  return {
+    syslog: {
+      ...{ host: host.trim(), port: Number(port), transport },
+      ...(framing && { framing }),
+      ...(ca_pem.trim() !== '' && { ca_pem: ca_pem.trim() }),
+    },
+  };
 }
 
 /** Where events are sent. */
 export const eventDestinationsSection = resource<EventDestination>({
   name: 'event-destinations',
   path: '/event_destinations',
-  tables: ['event_destinations', 'event_deliveries'],
+  tables: ['event_destinations', 'event_deliveries', 'refused_events'],
   nameOf: destinationName,
   columns: [
     { head: 'Sends to', cell: (each) => <Named name={placeOf(each)} below={each.description} /> },
@@ -108,12 +128,13 @@ export const eventDestinationsSection = resource<EventDestination>({
       return {
         ...{ kind: kindOf(each)?.value ?? '', url: webhook?.url ?? '', file: file?.name ?? '' },
         ...{ host: syslog?.host ?? '', port: String(syslog?.port ?? ''), transport: syslog?.transport ?? '' },
+        ...{ framing: syslog?.framing ?? '', ca_pem: syslog?.ca_pem ?? '' },
       };
     },
     body: (values) => (values.kind === '' ? {} : { target: targetOf(values) }),
   },
   facts: (each) => {
-    const { failing_since, error, waiting_since, delivered_until, skipped } = each.delivery ?? {};
+    const { failing_since, error, waiting_since, delivered_until, skipped, refused } = each.delivery ?? {};
     return [
       { label: kindOf(each)?.label ?? 'Target', value: <span class="url">{placeOf(each)}</span> },
       { label: 'State', value: state(each) },
@@ -121,30 +142,83 @@ export const eventDestinationsSection = resource<EventDestination>({
       ...optional('Failing since', failing_since && <Ago moment={failing_since} />),
       ...optional('Reason', failing_since && error),
       ...optional('Oldest event that waits', waiting_since && <Ago moment={waiting_since} />),
+      ...optional('Refused and passed over', refused !== 0 && refused),
       ...optional('Skipped because they were too old', skipped !== 0 && skipped),
     ];
   },
   more: (destination) => (
-    <OwnedItems<EventSubscription>
-      key={destination.id}
-      title="Subscriptions"
-      path="/event_subscriptions"
-      listKey="event_subscriptions"
-      section="event-subscriptions"
-      columns={SUBSCRIPTION_COLUMNS}
-      owner={destination}
-      isOwned={({ destinations }) => destinations.some(({ id }) => id === destination.id)}
-      add={() => subscribe(destination)}
-      none={<p class="hint">No subscription names it: it gets no events yet.</p>}
-    />
+    <>
+      <OwnedItems<EventSubscription>
+        key={destination.id}
+        title="Subscriptions"
+        path="/event_subscriptions"
+        listKey="event_subscriptions"
+        section="event-subscriptions"
+        columns={SUBSCRIPTION_COLUMNS}
+        owner={destination}
+        isOwned={({ destinations }) => destinations.some(({ id }) => id === destination.id)}
+        add={() => subscribe(destination)}
+        none={<p class="hint">No subscription names it: it gets no events yet.</p>}
+      />
+      {!!destination.delivery?.refused && (
+        <OwnedItems<RefusedEvent>
+          key={`${destination.id} refused`}
+          title="Refused events"
+          path={`/event_destinations/${destination.id}/refused_events`}
+          listKey="refused_events"
+          columns={REFUSED_COLUMNS}
+          owner={destination}
+          actions={(event) => decisions(destination, event)}
+          none={null}
+        />
+      )}
+    </>
   ),
   remove: (each) => ({
     title: `Delete the event destination ${placeOf(each)}?`,
     effects: ['It gets no more events, not even those that wait.', 'One that a subscription names cannot be deleted.'],
     submit: 'Delete event destination',
   }),
-  actions: (each, { edit, remove }) => [...edit, ...(each.target.webhook ? [newSecret(each)] : []), ...remove],
+  actions: (each, { edit, remove }) => [
+    ...edit,
+    ...(each.target.webhook ? [newSecret(each)] : []),
+    ...(each.delivery?.refused ? decisions(each, null) : []),
+    ...remove,
+  ],
 });
+
+const REFUSED_COLUMNS: readonly Column<RefusedEvent>[] = [
+  { head: 'Event', cell: ({ event_type, event_id }) => <Named name={event_type} below={event_id} /> },
+  { head: 'Happened', cell: ({ event_timestamp }) => <Ago moment={event_timestamp} /> },
+  { head: 'Reason', cell: ({ reason, sending }) => (sending ? 'Is sent again' : reason) },
+];
+
+/** What one can do with a refused event; null: with all of the destination. */
+function decisions({ id }: EventDestination, event: RefusedEvent | null): Action[] {
+  const body = event ? { refused_event_ids: [event.id] } : {};
+  const what = event ? 'refused event' : 'refused events';
+  const decide = (action: string) => () => api('POST', `/event_destinations/${id}/${action}`, body);
+  return [
+    confirmed({
+      name: 'send-again',
+      label: event ? 'Send again' : 'Send refused again',
+      title: `Send the ${what} again?`,
+      effects: ['The destination gets them after events that were later.'],
+      submit: 'Send again',
+      isDestructive: false,
+      run: decide('send_again'),
+    }),
+    confirmed({
+      name: 'let-go',
+      label: event ? 'Let go' : 'Let refused go',
+      title: `Let the ${what} go?`,
+      effects: ['The destination does not get them. Changes stay in the audit log.'],
+      submit: 'Let go',
+      isDestructive: true,
+      run: decide('let_go'),
+    }),
+  ];
+}
 
 /** The signing secret of a webhook that the gateway has made; null without one. */
 function signingSecretIn({ webhook }: EventDestination['target']) {

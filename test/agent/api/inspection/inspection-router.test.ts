@@ -209,7 +209,7 @@ describe('a request', () => {
     ['br', brotliCompressSync('text'), { text: 'text', error: null }],
     ['gzip, br', brotliCompressSync(gzipSync('text')), { text: 'text', error: null }],
     ['gzip', Buffer.from('no gzip'), { text: 'no gzip', error: 'incorrect header check' }],
-    ['gzip, gzip, gzip', gzipSync('x'), { text: null, error: 'more than two content encodings' }],
+    ['gzip, gzip, gzip', gzipSync('x'), { text: '[masked]', error: 'more than two content encodings' }],
     ['magic', Buffer.from('x'), { text: 'x', error: 'unknown content encoding magic' }],
     ['gzip', gzipSync(Buffer.alloc(50_000_000)), { decoded_bytes: 1_048_576, truncated: true }],
     [

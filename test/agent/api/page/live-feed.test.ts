@@ -109,6 +109,16 @@ describe('the live feed', () => {
     expect(again.events()[0]?.data.tunnels).toMatchObject([{ id: tunnel.id, url: tunnel.url }, {}]);
   });
 
+  it('sends null for an option of a tunnel that was reset', async () => {
+    const { tunnels, clock, open } = await setUp();
+    const view = await tunnels.create(tunnelRequest({ domain: 'first.localhost', max_connections: 2 }));
+    const page = await open();
+    await tunnels.changes.change(view, { max_connections: undefined });
+    await clock.advance(1_000);
+    await until(() => page.events().length > 1, 'the change');
+    expect(page.events()[1]?.data.tunnels).toMatchObject([{ id: view.tunnel.id, max_connections: null }]);
+  });
+
   it('sends an event after ten quiet seconds', async () => {
     const { clock, open } = await setUp();
     const page = await open();

@@ -15,7 +15,7 @@ describe('a policy that somebody types', () => {
     ['JSON', '{"on_http_request": [{"actions": [{"type": "deny"}]}]}'],
     ['YAML with braces', 'on_http_request: [{actions: [{type: deny}]}]'],
   ])('is read from %s', (_, text) => {
-    expect(read(text)).toEqual({ policy: DENYING, text: null, problems: [], password: null });
+    expect(read(text)).toEqual({ policy: DENYING, text: null, problems: [], password: null, people: null });
   });
 
   it.each([
@@ -77,6 +77,9 @@ describe('a policy that somebody types', () => {
 it('POST /page/policy reads a policy, and rejects what is no request', async () => {
   const { local } = await setUpApi();
   const good = await request(local).post('/page/policy').send({ text: '{}', protocol: 'http' });
-  expect([good.status, good.body]).toEqual([200, { policy: {}, text: null, problems: [], password: null }]);
+  expect([good.status, good.body]).toEqual([
+    200,
+    { policy: {}, text: null, problems: [], password: null, people: null },
+  ]);
   expect((await request(local).post('/page/policy').send({ text: '{}' })).status).toBe(400);
 });

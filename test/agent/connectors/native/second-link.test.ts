@@ -66,7 +66,6 @@ async function proxied(limit: number, delayMs?: () => number, clock: Clock = sys
     serverAddr: address,
     authorities: { pem: gateway.sessionCa },
     proxies: NO_PROXIES,
-    verifyUpstreamTls: true,
     version: '1.0.0',
     log: silentLog,
     clock,

@@ -33,7 +33,6 @@ function link(serverAddr: string, pem: string, clock: Clock = systemClock): Prom
     serverAddr,
     authorities: { pem },
     proxies: NO_PROXIES,
-    verifyUpstreamTls: true,
     version: '1.0.0',
     log: silentLog,
     clock,

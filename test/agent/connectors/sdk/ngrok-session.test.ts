@@ -50,7 +50,6 @@ it(
       serverAddr: gateway.sessionAddress,
       authorities: { pem: gateway.sessionCa },
       proxies: NO_PROXIES,
-      verifyUpstreamTls: true,
       version: '1.0.0',
       log: silentLog,
       clock: systemClock,

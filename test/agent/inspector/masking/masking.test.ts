@@ -3,6 +3,7 @@ import { maskText } from '../../../../src/agent/inspector/masking/mask-text.ts';
 import { maskHeaders } from '../../../../src/agent/inspector/shown-exchange.ts';
 import { maskUrl } from '../../../../src/lib/masking/mask-url.ts';
 import { isSecretField, isSecretHeader, isSecretMember } from '../../../../src/lib/masking/secret-names.ts';
+import { processorNow } from '../../../../src/lib/time/clock.ts';
 
 const SECRET = 's3cr3t-value';
 
@@ -164,9 +165,9 @@ describe('bodies', () => {
       ['text/plain', `//a${':'.repeat(size)}`],
       ['application/x-www-form-urlencoded', '&=%'.repeat(size / 3)],
     ] as const) {
-      const began = performance.now();
+      const began = processorNow();
       maskText(text, type);
-      expect([type, text.slice(0, 10), performance.now() - began < 5_000]).toEqual([type, text.slice(0, 10), true]);
+      expect([type, text.slice(0, 10), processorNow() - began < 5_000]).toEqual([type, text.slice(0, 10), true]);
     }
   });
 });

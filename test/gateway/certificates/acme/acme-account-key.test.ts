@@ -3,6 +3,8 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { AcmeAccountKey, type KeySeal } from '../../../../src/gateway/certificates/acme/acme-account.ts';
+import { makePrivateKey } from '../../../../src/gateway/certificates/issuing/certificate-issuer.ts';
+import { madeUpRsa, pemOf } from '../../../support/costly-keys.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 /** Opens only what it sealed itself, for the same owner. */
@@ -39,7 +41,14 @@ describe('the account key', () => {
     await expect(keys.load()).rejects.toThrow('restore it from a backup, or remove it');
     expect(readFileSync(file, 'utf8')).toBe('of another machine');
     // The operator puts the right file back; no restart is needed.
-    writeFileSync(file, box.seal('the key', 'acme-account').toString('base64'));
-    await expect(keys.load()).resolves.toBe('the key');
+    const key = await makePrivateKey('ecdsa');
+    writeFileSync(file, box.seal(key, 'acme-account').toString('base64'));
+    await expect(keys.load()).resolves.toBe(key);
+  });
+
+  it('is refused with advice when signing with it would take long', async () => {
+    writeFileSync(file, box.seal(pemOf(madeUpRsa(16_384)), 'acme-account').toString('base64'));
+    const refused = `the key in ${file} is an RSA key with 16384 bits; use RSA with 2048 to 4096 bits`;
+    await expect(new AcmeAccountKey(file, box).load()).rejects.toThrow(refused);
   });
 });

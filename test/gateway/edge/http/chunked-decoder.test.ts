@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ChunkedDecoder } from '../../../../src/gateway/edge/http/chunked-decoder.ts';
-import { HeadersTooLong, MalformedMessage } from '../../../../src/gateway/edge/http/headers.ts';
+import { HeadersTooLong } from '../../../../src/gateway/edge/http/headers.ts';
+import { MalformedMessage } from '../../../../src/lib/http/response-head.ts';
 
 const LIMIT = 128;
 
@@ -63,22 +64,25 @@ describe.each([true, false])('a chunked body, strict: %j', (strict) => {
     ['a digit after 9', ':\r\n'],
     ['a digit before A', '@\r\n'],
     ['a digit before a', '`\r\n'],
-    ['a size that ends in LF', '1\na'],
     ['a size that ends in a bare CR', '1\ra'],
     ['a control character in an extension', '1;\x1f\r\n'],
     ['a delete character in an extension', '1;\x7f\r\n'],
-    ['LF in an extension', '1;\na'],
     ['a chunk longer than its size', '1\r\nab'],
-    ['a chunk that ends in LF', '1\r\na\n'],
     ['a chunk that ends in a bare CR', '1\r\na\ra'],
-    ['a malformed trailer', '0\r\nnone\r\n\r\n'],
   ])('is rejected with %s', (_what, text) => {
     expect(() => decode(started(strict), text)).toThrow(MalformedMessage);
   });
 });
 
-it.each(['1 \r\na\r\n0\t\r\n\r\n', '1\t;x\r\na\r\n0\r\nContent-Length: 5\r\n\r\n'])(
-  'padded sizes and framing trailers are rejected in strict mode only: %j',
+it.each([
+  '1 \r\na\r\n0\t\r\n\r\n',
+  '1\t;x\r\na\r\n0\r\nContent-Length: 5\r\n\r\n',
+  '1\na\r\n0\r\n\r\n',
+  '1;x\na\r\n0\r\n\r\n',
+  '1\r\na\n0\n\n',
+  '1\r\na\r\n0\r\nnone\r\n\r\n',
+])(
+  'padded sizes, lines that end in LF, malformed and framing trailers are rejected in strict mode only: %j',
   (text) => {
     expect(decode(started(false), text).body).toBe('a');
     expect(() => decode(started(true), text)).toThrow(MalformedMessage);

@@ -100,7 +100,7 @@ describe('from HTTP/2', () => {
       'a body of known length that looks like a request',
       { 'content-length': String(SMUGGLED.length) },
       SMUGGLED,
-      `content-length: ${SMUGGLED.length}\r\n\r\n${bare(SMUGGLED)}`,
+      `Content-Length: ${SMUGGLED.length}\r\n\r\n${bare(SMUGGLED)}`,
     ],
   ])('%s stays a body', async (_what, headers, body, framed) => {
     const session = await openHttp2(edge, 'secure.localhost');

@@ -7,8 +7,15 @@ import { bodyMemory } from '../../../../src/gateway/edge/proxy/request-body.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { PACKAGED_REPLACER } from '../../../../src/packaged.ts';
 import { compilePolicy } from '../../../../src/traffic-policy/engine.ts';
-import { ReplacementThread } from '../../../../src/traffic-policy/replacement-thread.ts';
+import type { PolicyPorts } from '../../../../src/traffic-policy/ports.ts';
+import { ReplacementThreads } from '../../../../src/traffic-policy/replacement-threads.ts';
 import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
+import {
+  type ReplacedText,
+  replaceAll,
+  type SearchedBody,
+  type TextReplacement,
+} from '../../../../src/traffic-policy/text-replacements.ts';
 import { collect, TestEdge } from '../../../support/edge.ts';
 import { type Ask, ask, askRaw } from '../../../support/http-request.ts';
 import { answerOn, openHttp2 } from '../../../support/http2-client.ts';
@@ -30,6 +37,8 @@ const SECRET = replacing('"key":\\s*"[^"]*"', '"key": "gone"');
 const onRequest = (...rules: object[]) => ({ policy: { on_http_request: rules } });
 const onResponse = (...rules: object[]) => ({ policy: { on_http_response: rules } });
 const onMessage = (...rules: object[]) => ({ policy: { on_event_stream_message: rules } });
+
+const GZIP = { 'content-encoding': 'gzip' };
 
 const echo: RequestListener = async (req, res) => void res.end(await collect(req));
 
@@ -210,23 +219,23 @@ describe('response-body-find-replace', () => {
     expect([unchanged.status, unchanged.headers['x-found']]).toEqual([304, '0']);
   });
 
-  it('searches long bodies in a thread, which ends when it takes too long', async () => {
+  it('searches long bodies in a thread, decoded there, which ends when it takes too long', async () => {
     const time = new ProcessorTime(1, systemClock);
-    const thread = new ReplacementThread(PACKAGED_REPLACER);
-    const compiled = (from: string) =>
-      compilePolicy(
-        JSON.stringify(onResponse(rule('response-body-find-replace', replacing(from, 'gone'))).policy),
-        'http',
-        {
-          ports: { processorTime: time, replaceIn: (text, all) => thread.replace(text, all, time) },
-        },
-      );
-    const endpoint = await edge.serve(HOST, (_, res) => void res.end(`${'ab'.repeat(250_000)}secret`));
-    Object.assign(endpoint, { policy: compiled('secret|(a?){50}a{50}b') });
-    const slow = await asked();
+    const page = `${'ab'.repeat(250_000)}secret`;
+    const endpoint = await edge.serve(HOST, (_, res) => void res.writeHead(200, GZIP).end(gzipSync(page)));
+    const search = (from: string, threads: ReplacementThreads) => {
+      const { policy } = onResponse(rule('response-body-find-replace', replacing(from, 'gone')));
+      const ports: Partial<PolicyPorts> = {
+        processorTime: time,
+        replaceIn: (text, all) => threads.replace(text, all, time),
+      };
+      Object.assign(endpoint, { policy: compilePolicy(JSON.stringify(policy), 'http', { ports }) });
+      return asked();
+    };
+    const slow = await search('secret|(a?){50}a{50}b', new ReplacementThreads(PACKAGED_REPLACER, 500));
     expect([slow.status, slow.headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_2300']);
-    Object.assign(endpoint, { policy: compiled('\\bs?ecret|secret') });
-    await expect.poll(async () => (await asked()).body.slice(-6)).toBe('abgone');
+    const { body } = await search('secret', new ReplacementThreads(PACKAGED_REPLACER));
+    expect(body.slice(-6)).toBe('abgone');
   });
 
   it('aborts nothing of another exchange when the policy answers instead', async () => {
@@ -239,6 +248,70 @@ describe('response-body-find-replace', () => {
     const bodies = await Promise.all(paths.map(async (path) => (await asked({ path })).body));
     expect(bodies).toEqual(paths.map((path) => (path === '/' ? HIDDEN : 'instead')));
     expect(endpoint.traffic.errors).toBe(0);
+  });
+});
+
+describe('what waits to be searched', () => {
+  const memory = bodyMemory('127.0.0.1');
+  const zipped = gzipSync(Buffer.alloc(1_000_000, 'x'));
+
+  /** An endpoint whose policy searches when the test says so. */
+  async function searching(handler: RequestListener, policy: object) {
+    const waiting: (() => void)[] = [];
+    const replaceIn = (text: string | SearchedBody, all: readonly TextReplacement[]) =>
+      new Promise<ReplacedText>((resolve) => {
+        waiting.push(() => resolve(replaceAll(text, all)));
+      });
+    const endpoint = await edge.serve(HOST, handler);
+    Object.assign(endpoint, { policy: compilePolicy(JSON.stringify(policy), 'http', { ports: { replaceIn } }) });
+    return waiting;
+  }
+
+  const requests = onRequest(rule('request-body-find-replace', replacing('y', 'z'))).policy;
+  const responses = onResponse(rule('response-body-find-replace', replacing('y', 'z'))).policy;
+  const zippedPage: RequestListener = (_, res) => void res.writeHead(200, GZIP).end(zipped);
+
+  it.each<[string, RequestListener, object, Ask]>([
+    ['requests', echo, requests, { body: zipped, headers: GZIP }],
+    ['responses', zippedPage, responses, {}],
+  ])('holds compressed bodies of %s as they came until they are searched', async (_, handler, policy, options) => {
+    const waiting = await searching(handler, policy);
+    const answers = [asked(options), asked(options)];
+    await until(() => waiting.length === 2, 'two bodies that wait');
+    expect(memory.reserved).toBeLessThan(20_000);
+    for (const search of waiting) search();
+    for (const { body } of await Promise.all(answers)) expect(body.length).toBeGreaterThan(0);
+    await until(() => memory.reserved === 0, 'the release of what was counted');
+  });
+
+  it('counts a changed response until the client has it', async () => {
+    const rules = [
+      rule('response-body-find-replace', replacing('x', 'yy')),
+      rule('response-body-find-replace', replacing('none', '')),
+    ];
+    const waiting = await searching((_, res) => void res.end('x'.repeat(500_000)), onResponse(...rules).policy);
+    const answer = asked();
+    await until(() => waiting.length === 1, 'the first search');
+    waiting[0]?.();
+    await until(() => waiting.length === 2, 'the second search');
+    expect(memory.reserved).toBeGreaterThan(1_500_000);
+    waiting[1]?.();
+    expect((await answer).body.length).toBe(1_000_000);
+    await until(() => memory.reserved === 0, 'the release of what was counted');
+  });
+
+  it('counts responses in small pieces by the memory that they take', async () => {
+    const waiting = await searching((_, res) => {
+      res.write('start');
+      for (let sent = 0; sent < 5000; sent += 1) res.write('x');
+    }, responses);
+    const req = request({ port: edge.httpPort, headers: { host: HOST } }).on('error', () => {});
+    req.end();
+    await until(() => memory.reserved >= 5120, 'pieces that are counted');
+    expect(memory.reserved).toBeLessThan(3 * 2560 + 1);
+    expect(waiting).toHaveLength(0);
+    req.destroy();
+    await until(() => memory.reserved === 0, 'the release of what was counted');
   });
 });
 
@@ -332,7 +405,7 @@ describe('sse-find-replace', () => {
     const answer: RequestListener = (_, res) =>
       void res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: begun');
     await edge.serve(HOST, answer, onMessage(rule('sse-find-replace', SECRET)));
-    const memory = bodyMemory({ remoteAddress: '127.0.0.1' });
+    const memory = bodyMemory('127.0.0.1');
     const reader = await open();
     await until(() => memory.reserved > 0, 'a message that is counted');
     reader.destroy();

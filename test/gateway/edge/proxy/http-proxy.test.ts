@@ -3,10 +3,11 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import { createServer as createRawServer } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { dialFailure } from '../../../../src/agent-protocol/dial-failure.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
-import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
+import { answerOn, askHttp2, openHttp2 } from '../../../support/http2-client.ts';
 
 let edge: TestEdge;
 let names = 0;
@@ -53,6 +54,48 @@ describe('requests', () => {
       ['TE', 'trailers'],
       ['Connection', 'TE'],
     ]);
+  });
+
+  it('reach the upstream with one list of X-Forwarded-For, whatever its lines were', async () => {
+    let seen: string[] = [];
+    const { host } = await serve((req, res) => {
+      seen = req.rawHeaders;
+      res.end();
+    });
+    await ask(edge.httpPort, host, { headers: { 'X-Forwarded-For': ['203.0.113.9', '203.0.113.8, 10.0.0.1'] } });
+    const lists = pairs(seen).filter(([name]) => name === 'X-Forwarded-For');
+    expect(lists).toEqual([['X-Forwarded-For', '203.0.113.9, 203.0.113.8, 10.0.0.1, 127.0.0.1']]);
+  });
+
+  it('over HTTP/2 reach an HTTP/1.1 upstream with the usual names, and without a body that turns out to be empty', async () => {
+    const seen: string[][] = [];
+    const { host } = await edge.serve(
+      newHost(),
+      (req, res) => {
+        seen.push(req.rawHeaders);
+        res.end();
+      },
+      { protocol: 'https' },
+    );
+    const session = await openHttp2(edge, host);
+    onTestFinished(() => session.destroy());
+    const headers = {
+      'www-authenticate': '1',
+      etag: '1',
+      'x-forwarded-for': '::1',
+      'sec-websocket-key': '1',
+      'x-my-own': '1',
+    };
+    await askHttp2(session, { ':method': 'POST', 'content-length': '2', ...headers }, 'hi');
+    const stream = session.request({ ':path': '/', ':method': 'GET' }, { endStream: false });
+    setImmediate(() => stream.end());
+    await answerOn(stream);
+    const [posted = [], got = []] = seen.map((raw) => pairs(raw).map(([name]) => name));
+    expect(posted).toEqual([
+      ...['Host', 'Content-Length', 'WWW-Authenticate', 'ETag', 'X-Forwarded-For', 'Sec-WebSocket-Key', 'X-My-Own'],
+      ...['X-Forwarded-Proto', 'X-Forwarded-Host'],
+    ]);
+    expect(got).toEqual(['Host', 'X-Forwarded-For', 'X-Forwarded-Proto', 'X-Forwarded-Host']);
   });
 
   it.each([
@@ -144,17 +187,6 @@ describe('responses', () => {
     const { host } = await serveBytes(`${interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`, false);
     const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 103 Early Hints\r\nLink: <\/a>\r\n\r\nHTTP\/1\.1 200 .*\r\n\r\nok$/s);
-  });
-
-  it.each([600, 999])('with the invalid status %i become 502 in both versions', async (status) => {
-    const endpoint = await serve((_req, res) => res.writeHead(status).end('ok'));
-    const secure = await edge.serve(newHost(), (_req, res) => res.writeHead(status).end('ok'), { protocol: 'https' });
-    const session = await openHttp2(edge, secure.host);
-    onTestFinished(() => session.destroy());
-    const answers = [await ask(edge.httpPort, endpoint.host), await askHttp2(session, {})];
-    const statuses = answers.map(({ headers }) => headers['ngrok-error-code']);
-    expect([statuses, answers[0]?.body]).toEqual([['ERR_NGROK_3004', 'ERR_NGROK_3004'], answers[1]?.body]);
-    expect(JSON.parse(answers[0]?.body ?? '')).toMatchObject({ status_code: 502 });
   });
 
   it('delimited by the end of the connection are complete', async () => {
@@ -328,13 +360,13 @@ describe('lost connections', () => {
 
   it.each([
     ['no HTTP at all', 'SSH-2.0-OpenSSH_9.2\r\n'],
-    ['both length and chunks', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd'],
     ['an endless head', `HTTP/1.1 200 OK\r\nX-A: ${'a'.repeat(70_000)}\r\n\r\n`],
   ])('by %s cause a 502', async (_what, bytes) => {
     const { host } = await serveBytes(bytes, false);
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3004']);
+    expect(JSON.parse(answer.body).details.response).toMatch(/^it (?:is SSH|has two|s)|^its header is longer/);
   });
 });
 
@@ -343,6 +375,16 @@ describe('failures', () => {
     const { host } = await serve(() => {});
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([504, 'ERR_NGROK_3005']);
+    expect(answer.body).toContain('within 1 s');
+  });
+
+  it('of a slow upstream to answer are those that its policy sets', async () => {
+    const upstream = { type: 'gateway-upstream', config: { response_timeout: '1m' } };
+    const policy = { on_http_request: [{ actions: [upstream] }] };
+    const { host } = await edge.serve(newHost(), (_, res) => void setTimeout(() => res.end('report'), 1_500), {
+      policy,
+    });
+    expect((await ask(edge.httpPort, host)).body).toBe('report');
   });
 
   it('that the SDK reports instead of the upstream become errors of the edge', async () => {
@@ -356,6 +398,16 @@ describe('failures', () => {
     expect(answer.body).not.toContain('os error');
     const head = await ask(edge.httpPort, host, { method: 'HEAD' });
     expect(head.headers['ngrok-error-code']).toBe('ERR_NGROK_8012');
+  });
+
+  it.each([
+    ['speaks TLS 1.0 only', 'its upstream speaks TLS 1.0 only.'],
+    ['is <b>not</b> there', 'its upstream is unreachable.'],
+  ])('of which the agent says %j are told to clients, if the text is plain', async (summary, told) => {
+    const { host } = await serveBytes(dialFailure(summary), true);
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
+    expect(answer.body).toContain(told);
   });
 
   it('that the upstream reports itself are forwarded', async () => {

@@ -1,8 +1,13 @@
+import { once, setMaxListeners } from 'node:events';
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { WebSocket } from 'ws';
 import { bodyMemory } from '../../../../src/gateway/edge/proxy/request-body.ts';
-import { serving } from '../../../support/loopback.ts';
+import { cidrList } from '../../../../src/lib/network/ip-address.ts';
+import { type OutboundRequest, publicRequest } from '../../../../src/traffic-policy/public-request.ts';
+import { freePort, serving } from '../../../support/loopback.ts';
 import { until } from '../../../support/until.ts';
+import { askPolicy } from '../../../traffic-policy/actions/ask-policy.ts';
 import type { Endpoint } from './policy-scene.ts';
 import { PolicyScene, rule } from './policy-scene.ts';
 
@@ -134,6 +139,43 @@ it.each([
   expect(reached).toBe(0);
 });
 
+it('tells policies that read its error nothing of the names and addresses in the networks of the gateway, but the log', async () => {
+  const logged: string[] = [];
+  const ports = {
+    request: (outbound: OutboundRequest, signal: AbortSignal) =>
+      publicRequest(outbound, signal, cidrList(['127.0.0.2/32'])),
+    onTrouble: ({ message }: { message: string }) => void logged.push(message),
+  };
+  const failureOf = async (url: string) => {
+    const condition = 'attempts < 2 && !last_attempt.error.matches("^the server is unreachable: ")';
+    const policy = {
+      on_http_request: [
+        rule('http-request', { url, retry_condition: condition }),
+        shows(`size(${RESULT}.attempts)`, `${RESULT}.attempts[0].resolved_ip`, `${RESULT}.error`),
+      ],
+    };
+    const { body } = await askPolicy(JSON.stringify(policy), ports, 'https://cam.example.com/');
+    return JSON.parse(body.toString());
+  };
+  const urls = {
+    refused: `http://127.0.0.2:${await freePort()}/`,
+    private: 'http://10.1.2.3/',
+    'a private name': 'http://localhost/',
+    'no name': 'http://nobody.invalid/',
+  };
+  const failures = await Promise.all(Object.values(urls).map(failureOf));
+  for (const failure of failures) expect(failure).toEqual(failures[0]);
+  expect(failures[0]).toMatchObject([1, '', { code: 'ERR_NGROK_2300' }]);
+  expect(logged.toSorted()).toEqual(
+    [
+      /10\.1\.2\.3 is not on the public internet/,
+      /ECONNREFUSED 127\.0\.0\.2/,
+      /ENOTFOUND|EAI_AGAIN/,
+      /localhost is not/,
+    ].map((pattern) => expect.stringMatching(pattern)),
+  );
+});
+
 it('ends endpoints that ask each other in circles, whatever the policy says', async () => {
   await internal('circle', { on_http_request: [rule('http-request', { url: 'http://circle.internal/' })] });
   const endpoint = await asking({ url: 'http://circle.internal/' }, `${RESULT}.res.status_code`);
@@ -148,14 +190,63 @@ it('does not close the connection of the client when the internal endpoint close
   expect(await shown(endpoint)).toEqual(['ERR_NGROK_2300']);
 });
 
-it('fails whatever the policy says when there is no room for the response, which counts until that to the client ends', async () => {
+it('gives the memory of its response back before the connection becomes a WebSocket', async () => {
+  const memory = bodyMemory('127.0.0.1');
+  await internal('small');
+  const policy = { on_http_request: [rule('http-request', { url: 'http://small.internal/' })] };
+  const { host, port } = await scene.bind(policy);
+  const socket = new WebSocket(`ws://127.0.0.1:${port}`, { headers: { host } });
+  await once(socket, 'open');
+  expect(memory.reserved).toBe(0);
+  socket.terminate();
+});
+
+it('fails whatever the policy says when there is no room for the response, which counts until it is read', async () => {
   await internal('answers');
   const endpoint = await asking({ url: 'http://answers.internal/' }, `${RESULT}.res.status_code`);
-  const memory = bodyMemory({ remoteAddress: '127.0.0.1' });
+  const memory = bodyMemory('127.0.0.1');
   const taken = 32 * 1_048_576 - 1;
   memory.reserve(taken);
   expect(await shown(endpoint)).toEqual([502, 'ERR_NGROK_2300']);
   memory.release(taken);
   expect(await shown(endpoint)).toEqual([200]);
   await until(() => memory.reserved === 0, 'the release of what was counted');
+});
+
+it('one client network cannot keep others out, and a client that leaves gives its place back', async () => {
+  await internal('slow');
+  const endpoint = await asking({ url: `http://slow.internal\${req.url.path}`, timeout: '30s' }, '1');
+  const leaving = new AbortController();
+  setMaxListeners(0, leaving.signal);
+  const statuses: number[] = [];
+  const before = scene.arrived;
+  const strangers = Array.from({ length: 48 }, () =>
+    endpoint.status({ path: '/events', signal: leaving.signal }).then(
+      (status) => statuses.push(status),
+      () => {},
+    ),
+  );
+  await until(() => scene.arrived - before === 32 && statuses.length === 16, 'requests in all places');
+  expect(await shown(endpoint, { localAddress: '127.0.0.2' })).toEqual([1]);
+  // The stranger has lost one of its places.
+  await until(() => statuses.length === 17, 'the end of a request');
+  expect(new Set(statuses)).toEqual(new Set([502]));
+  leaving.abort();
+  await Promise.all(strangers);
+  await until(async () => (await endpoint.status()) === 200, 'a place for the network of those who left');
+  const again = Array.from({ length: 32 }, () => endpoint.status());
+  expect(new Set(await Promise.all(again))).toEqual(new Set([200]));
+});
+
+it('ends the request when the client leaves', async () => {
+  await internal('endless');
+  const endpoint = await asking({ url: 'http://endless.internal/events', timeout: '30s' }, '1');
+  const leaving = new AbortController();
+  const before = { arrived: scene.arrived, left: scene.left };
+  const asked = endpoint.status({ signal: leaving.signal });
+  await until(() => scene.arrived > before.arrived, 'the request of the policy');
+  leaving.abort();
+  await expect(asked).rejects.toThrow('abort');
+  await until(() => scene.left > before.left, 'its end');
+  expect(scene.lines.filter(({ url, level }) => url === `http://${endpoint.host}` && Number(level) > 30)).toEqual([]);
 });

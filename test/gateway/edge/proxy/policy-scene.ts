@@ -31,6 +31,8 @@ export class PolicyScene {
   readonly lines: Record<string, unknown>[];
   /** How many requests have started to reach the upstream. */
   arrived = 0;
+  /** How many of them have ended before their response was complete. */
+  left = 0;
   #session: Session | null = null;
   readonly #upstream: Server;
   #names = 0;
@@ -40,6 +42,9 @@ export class PolicyScene {
     this.lines = lines;
     this.#upstream = createServer(async (req, res) => {
       this.arrived++;
+      res.once('close', () => {
+        if (!res.writableFinished) this.left++;
+      });
       const { method = '', url = '' } = req;
       const headers = Object.fromEntries(Object.entries(req.headers).map(([name, value]) => [name, String(value)]));
       const seen = { method, url, headers, body: (await collect(req)).toString() };

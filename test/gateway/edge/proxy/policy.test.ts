@@ -48,18 +48,20 @@ describe('on requests', () => {
     expect(endpoint.streams).toEqual([]);
   });
 
-  it('adds headers to the response, whoever makes it', async () => {
+  it('adds the cookies of actions to the response, whoever makes it, and shows them to no policy', async () => {
     const added = ['set-cookie', 'kept=1'];
     for (const body of ['upstream', 'policy']) {
-      const endpoint = await serve({ on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }) });
+      const endpoint = await serve({
+        on_http_response: rule('add-headers', { headers: { 'x-seen': `\${'set-cookie' in res.headers}` } }),
+      });
       const onHttpRequest: RequestStep = (request) => {
-        request.responseHeaders = added;
+        request.responseCookies = added;
         const answer = { kind: 'answer', status: 200, headers: [], body: Buffer.from(body), refused: false } as const;
         return body === 'policy' ? answer : undefined;
       };
       Object.assign(endpoint, { policy: { ...endpoint.policy, onHttpRequest } });
       const { headers } = await ask(edge.httpPort, endpoint.host);
-      expect([headers['set-cookie'], headers['x-added']]).toEqual([['kept=1'], 'y']);
+      expect([headers['set-cookie'], headers['x-seen']]).toEqual([['kept=1'], 'false']);
     }
   });
 

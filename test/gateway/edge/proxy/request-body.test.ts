@@ -5,11 +5,11 @@ import { RequestBody } from '../../../../src/gateway/edge/proxy/request-body.ts'
 
 const LIMIT = 1_048_576;
 
-function bodyOf(readMs?: number, remoteAddress = '192.0.2.1'): { from: PassThrough; body: RequestBody } {
+function bodyOf(readMs?: number, address = '192.0.2.1'): { from: PassThrough; body: RequestBody } {
   const from = new PassThrough();
   // RequestBody uses nothing else of the request.
-  const request = { headers: {}, socket: { remoteAddress } } as ClientRequest;
-  return { from, body: new RequestBody(request, from, readMs) };
+  const request = { headers: {} } as ClientRequest;
+  return { from, body: new RequestBody(request, from, address, readMs) };
 }
 
 it('a policy waits only once for a body that does not arrive', async () => {

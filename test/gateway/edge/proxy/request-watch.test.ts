@@ -20,6 +20,7 @@ const held: ServerResponse[] = [];
 async function watched(host: string, policy: object) {
   const server = createServer((req, res) => {
     if (req.url === '/held') held.push(res);
+    else if (req.url === '/odd') res.socket?.end('HTTP/1.1 OK\r\n\r\n');
     else res.writeHead(req.url?.startsWith('/404') ? 404 : 200).end('from upstream');
   });
   server.on('connection', (socket) => socket.prependListener('data', (data) => heads.push(data.toString('latin1'))));
@@ -130,4 +131,13 @@ it('a target that is too long is cut', async () => {
   const { next, send } = await watched('long.test', {});
   await send(`GET /${'a'.repeat(10_000)}`);
   expect((await next()).target).toHaveLength(4_096);
+});
+
+it('a response that was refused is reported with what was wrong', async () => {
+  const { next, send } = await watched('odd.test', {});
+  await send('GET /odd');
+  const refused = { by: 'gateway', status: 502, code: 'ERR_NGROK_3004', problem: expect.stringMatching(/status line/) };
+  expect(await next()).toMatchObject(refused);
+  await send('GET /404');
+  expect(await next()).not.toHaveProperty('problem');
 });

@@ -1,6 +1,8 @@
 import { expect, it } from 'vitest';
 import { type HandshakeDemands, TlsContexts } from '../../../../src/gateway/edge/tls/handshakes.ts';
 import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { issueCertificate } from '../../../support/certificates.ts';
+import { madeUpRsa, pemOf, spkiOf } from '../../../support/costly-keys.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
 
 it('contexts are cached, with bounded memory', async () => {
@@ -20,4 +22,20 @@ it('contexts are cached, with bounded memory', async () => {
   }
   expect(contexts.contextFor(pair, large(39))).toBe(contexts.contextFor(pair, large(39)));
   expect(contexts.contextFor(pair, large(0))).not.toBe(first);
+});
+
+it('no context is created with a costly key, whoever has stored or computed it', async () => {
+  const contexts = new TlsContexts();
+  const pair = await selfSigned();
+  const costly = await issueCertificate({ subject: 'CN=CA', publicKey: spkiOf(madeUpRsa(16_384)) });
+  expect(() => contexts.contextFor({ ...pair, key: pemOf(madeUpRsa(8192)) }, EDGE_TERMINATION)).toThrow(
+    'the private key is an RSA key with 8192 bits; use RSA with 2048 to 4096 bits',
+  );
+  expect(() => contexts.contextFor({ ...pair, cert: costly.certificatePem }, EDGE_TERMINATION)).toThrow(
+    'the certificate has an RSA key with 16384 bits',
+  );
+  const clientAuthorities = [pair.cert, costly.certificatePem];
+  expect(() => contexts.contextFor(pair, { ...EDGE_TERMINATION, clientAuthorities })).toThrow(
+    'client CA 2 has an RSA key with 16384 bits',
+  );
 });

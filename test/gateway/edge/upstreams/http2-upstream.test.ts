@@ -3,6 +3,7 @@ import { createServer as createHttp1Server } from 'node:http';
 import { type ClientHttp2Session, createServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { createServer as createRawServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { dialFailure } from '../../../../src/agent-protocol/dial-failure.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
@@ -186,9 +187,13 @@ describe('an HTTP/2 upstream', () => {
     expect(String((await echoed)[0])).toBe('still here');
   });
 
-  it('that sends endless interim responses causes a 502', async () => {
+  it.each([
+    ['many', 101, 5],
+    ['long', 9, 8_000],
+  ])('that sends endless interim responses causes a 502: %s', async (_, count, length) => {
     const { host } = await serve((stream) => {
-      for (let sent = 0; sent <= 100; sent++) stream.additionalHeaders({ ':status': 103, link: '</a>' });
+      const link = 'a'.repeat(length);
+      for (let sent = 0; sent < count; sent++) stream.additionalHeaders({ ':status': 103, link });
       stream.on('error', () => {}).respond({ ':status': 200 }, { endStream: true });
     });
     expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(502);
@@ -308,12 +313,14 @@ describe('an upstream without HTTP/2', () => {
 
   it('causes a 502 when it is unreachable', async () => {
     const server = createRawServer((socket) => {
-      socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\nfailed to dial backend: refused');
+      socket.end(dialFailure('speaks TLS 1.0 only'));
     });
     const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
     endpoint.http2Upstream = true;
     const answer = await askHttp2(await openClient(endpoint.host), {});
-    expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_8012']);
+    const { error_code, msg } = JSON.parse(answer.body);
+    expect([answer.headers[':status'], error_code]).toEqual([502, 'ERR_NGROK_8012']);
+    expect(msg).toContain('its upstream speaks TLS 1.0 only.');
   });
 
   it('causes a 502 when it closes the connection', async () => {

@@ -117,6 +117,57 @@ describe('a stream is not reused', () => {
   });
 });
 
+describe('a refusal that comes before the whole request', () => {
+  /** An upstream that answers as soon as a request begins, and a client that has sent a part of one. */
+  async function refusing(answer: (socket: Socket) => void) {
+    const upstream = { received: '' };
+    const server = createRawServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => answer(socket));
+      socket.on('data', (bytes) => {
+        upstream.received += bytes;
+      });
+    });
+    const { host } = await edge.serveRaw(newHost(), server);
+    const client = edge.connect();
+    client.write(`POST / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n`);
+    return { client, upstream };
+  }
+
+  it.each([
+    [413, true],
+    [200, false],
+  ])('with status %d, and ends in a reset rather than by a length, is complete: %s', async (status, isComplete) => {
+    let reset: () => void = () => {};
+    const { client } = await refusing((socket) => {
+      socket.write(`HTTP/1.1 ${status} X\r\n\r\npage`);
+      reset = () => socket.resetAndDestroy();
+    });
+    let response = '';
+    client.on('data', (bytes) => {
+      response += bytes;
+    });
+    await until(() => response.includes('page'), 'the body');
+    reset();
+    await once(client, 'close');
+    expect(response.endsWith('0\r\n\r\n')).toBe(isComplete);
+  });
+
+  it('stops the upload when the upstream says that it closes the connection', async () => {
+    let finish: () => void = () => {};
+    const { client, upstream } = await refusing((socket) => {
+      socket.write('HTTP/1.1 413 X\r\nConnection: close\r\nContent-Length: 2\r\n\r\n');
+      finish = () => socket.write('no');
+    });
+    const [head] = (await once(client, 'data')) as [Buffer];
+    expect(head.toString()).toMatch(/^HTTP\/1\.1 413 /);
+    await new Promise<void>((resolve) => client.write('upload'.repeat(10_000), () => resolve()));
+    finish();
+    expect((await collect(client)).toString()).toBe('no');
+    expect(upstream.received).not.toContain('upload');
+  });
+});
+
 describe('the edge forwards', () => {
   it('interim responses unchanged, before the response', async () => {
     const { host } = await serve((_req, res) => {

@@ -8,6 +8,7 @@ import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-w
 import { DatabaseAway, DatabaseUnwritable } from '../../../../src/gateway/store/sql/database-problems.ts';
 import type { Store } from '../../../../src/gateway/store/store.ts';
 import { issueCredential } from '../../../../src/gateway/store/tokens.ts';
+import { closeOnce } from '../../../support/close-once.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { NO_POSTGRES, PostgresServer } from '../../../support/postgres-server.ts';
 import { unless } from '../../../support/requirements.ts';
@@ -37,12 +38,7 @@ async function openAt(databaseUrl: string, dataDir = temporaryFolder()): Promise
     { older: 'upgrade', log: silentLog },
   );
   if (opened.shared === null) throw new Error('it has no shared database');
-  let isOpen = true;
-  const close = async () => {
-    if (isOpen) await opened.close();
-    isOpen = false;
-  };
-  onTestFinished(close);
+  const close = closeOnce(() => opened.close());
   return { ...opened, shared: opened.shared, close };
 }
 

@@ -1,9 +1,11 @@
 import { copyFileSync, readFileSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { Database } from '../../../../src/gateway/store/sql/database.ts';
 import { DatabaseUnwritable } from '../../../../src/gateway/store/sql/database-problems.ts';
+import { keepSmall } from '../../../../src/gateway/store/sql/free-space.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
+import { SteeredClock } from '../../../support/steered-clock.ts';
 import { INSERT, names, scratchDatabase } from './scratch-database.ts';
 
 let folder: string;
@@ -13,7 +15,44 @@ beforeEach(() => {
   ({ folder, file, database } = scratchDatabase());
 });
 
+/** Adds so many rows, each larger than a page. */
+function fill(count: number): () => void {
+  const sql = "INSERT INTO bot_users (id, created_at, name, active) VALUES (?, '', ?, 1)";
+  return () => {
+    for (let at = 0; at < count; at++) database.run(sql, [`n${at}`, 'x'.repeat(4_500)]);
+  };
+}
+
 describe('the database file', () => {
+  it('shrinks after rows are deleted, while in use', async () => {
+    const rows = fill(10_000);
+    await database.write(() => rows());
+    const before = statSync(file).size + statSync(`${file}-wal`).size;
+    await database.write(() => database.run('DELETE FROM bot_users'));
+    const clock = new SteeredClock();
+    const stop = keepSmall(database, clock);
+    onTestFinished(stop);
+    for (let step = 0; step < 100; step++) await clock.advance(60_000);
+    expect(before).toBeGreaterThan(40_000_000);
+    expect(statSync(file).size + statSync(`${file}-wal`).size).toBeLessThan(before / 5);
+    expect(database.problems()).toEqual([]);
+  });
+
+  it('of an older version shrinks at the next start, when most of it is free', async () => {
+    database.all('PRAGMA auto_vacuum = 0');
+    database.all('VACUUM');
+    const rows = fill(10_000);
+    await database.write(() => rows());
+    await database.write(() => database.run('DELETE FROM bot_users WHERE id <> ?', ['n1']));
+    expect(database.giveBackSpace()).toBe(false);
+    database.close();
+    expect(statSync(file).size).toBeGreaterThan(40_000_000);
+    const again = Database.open(file);
+    onTestFinished(() => again.close());
+    expect(statSync(file).size).toBeLessThan(1_000_000);
+    expect([names(again), again.problems()]).toEqual([['n1'], []]);
+  });
+
   it('is readable only by its owner', async () => {
     await database.write(() => database.run(INSERT, ['a']));
     for (const name of [file, `${file}-wal`]) expect(statSync(name).mode & 0o077).toBe(0);

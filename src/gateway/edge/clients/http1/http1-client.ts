@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { ApiError } from '../../../../lib/errors.ts';
+import { MalformedMessage } from '../../../../lib/http/response-head.ts';
 import type { Log } from '../../../../lib/log/log.ts';
 import type { MemoryBudget } from '../../../../lib/memory-budget.ts';
 import { turnTime } from '../../../../lib/time/loop-turn.ts';
@@ -9,16 +10,26 @@ import type { HttpHandler } from '../../http/client-message.ts';
 import { headersTooLong, internalFailure, malformedRequest, requestTimeout } from '../../http/edge-errors.ts';
 import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
-import { HeadersTooLong, hostNameOf, MalformedMessage } from '../../http/headers.ts';
+import { HeadersTooLong, hostNameOf } from '../../http/headers.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import type { IdleClient } from '../../tls/connection-slots.ts';
 import { BodyProgress } from '../body-progress.ts';
 import { ConnectionMemory, type MemoryHolder, unreadBytes, unsentBytes } from '../client-memory.ts';
-import { type Http1Head, Http1Request, NO_HEAD, PostponedInput, parseHttp1Head } from './http1-request.ts';
+import {
+  type Http1Head,
+  Http1Request,
+  hasTooManyLines,
+  NO_HEAD,
+  PostponedInput,
+  parseHttp1Head,
+  withoutForeignCookies,
+} from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
+/** The same, as often as it has sent some meanwhile: many clients read once they have sent their whole request. */
+const LINGERS = 30;
 
 /** Milliseconds after which an idle connection ends when the gateway stops; clients that send a request are told earlier. */
 const FINISH_IDLE_MS = 1000;
@@ -36,6 +47,12 @@ export interface Http1ClientOptions {
   memory: MemoryBudget;
   counters: EdgeCounters;
   log: Log;
+}
+
+function ignore(): void {}
+
+function destroyThis(this: Socket): void {
+  this.destroy();
 }
 
 /**
@@ -95,7 +112,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
   ) {
     const { keepAlive, counters } = options;
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
-    this.#block = new HeaderBlock(options.limits.headerBytes);
+    this.#block = new HeaderBlock(Math.max(options.limits.headerBytes, options.limits.readHeaderBytes));
     this.#postponed = new PostponedInput(socket, this.#onTurn);
     this.#memory = new ConnectionMemory(options.memory, socket.remoteAddress, this);
     socket
@@ -104,13 +121,14 @@ export class Http1Client implements IdleClient, MemoryHolder {
       .on('end', this.#onEnd)
       .on('close', this.#onClose)
       // An error is followed by 'close'.
-      .on('error', () => {});
+      .on('error', ignore);
     socket.resume();
   }
 
   get idleSince(): number | null {
     const { destroyed, writableLength } = this.socket;
-    return this.#response !== null || writableLength > 0 || destroyed ? null : this.#waitingSince;
+    const isServed = this.#response !== null && !this.#closing;
+    return isServed || writableLength > 0 || destroyed ? null : this.#waitingSince;
   }
 
   get address(): string | undefined {
@@ -223,10 +241,15 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#headBytes = text.length;
     if (this.#memory.isAffectedBy(text.length)) this.#countMemory();
     if (text === '') return end;
+    const { handler, limits } = this.options;
+    const isLong = text.length > limits.headerBytes;
+    if (isLong && hasTooManyLines(text)) throw new HeadersTooLong(limits.headerBytes);
     const head = parseHttp1Head(text);
-    const { services } = this.options.handler;
+    const { services } = handler;
     if (services?.names.has(hostNameOf(head.headers.host ?? ''))) {
-      services.accept(this.#handOverUnread(text, bytes.subarray(end)));
+      const passed = isLong ? withoutForeignCookies(head) : text;
+      if (passed.length > limits.headerBytes) throw new HeadersTooLong(limits.headerBytes);
+      services.accept(this.#handOverUnread(passed, bytes.subarray(end)));
       return bytes.length;
     }
     this.#begin(head);
@@ -320,11 +343,20 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#closing = true;
     const socket = this.socket;
     // Called once everything has left, however slowly the client reads.
-    socket.end(() => {
-      const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
-      socket.once('close', () => clearTimeout(timer));
-    });
+    socket.end(() => this.#linger(LINGERS));
     socket.resume();
+  }
+
+  #linger(times: number): void {
+    const { socket } = this;
+    const before = socket.bytesRead;
+    const timer = setTimeout(() => {
+      socket.off('close', stop);
+      if (socket.bytesRead > before && times > 1) this.#linger(times - 1);
+      else socket.destroy();
+    }, LINGER_MS).unref();
+    const stop = () => clearTimeout(timer);
+    socket.once('close', stop);
   }
 
   #done(): void {
@@ -343,6 +375,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     const socket = this.socket;
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('end', this.#onEnd).off('close', this.#onClose);
     this.#done();
-    return socket.setTimeout(this.options.limits.idleTimeout, () => this.#abort()).pause();
+    // What listens on must not keep the request that the connection began with.
+    return socket.setTimeout(this.options.limits.idleTimeout, destroyThis).pause();
   }
 }

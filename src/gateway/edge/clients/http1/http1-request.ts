@@ -1,12 +1,13 @@
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
-import { nameAt } from '../../../../lib/http/header-fields.ts';
+import { ByteBlocks } from '../../../../lib/byte-blocks.ts';
+import { isName, isPersistent, nameAt, trimSpace, valueAt } from '../../../../lib/http/header-fields.ts';
+import { MalformedMessage } from '../../../../lib/http/response-head.ts';
 import { clientNetwork } from '../../../../lib/network/ip-address.ts';
 import { runInTurn } from '../../../../lib/time/loop-turn.ts';
 import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientHeaders, ClientRequest, Upgrade } from '../../http/client-message.ts';
-import { ByteBlocks } from '../../http/header-block.ts';
-import { isPersistent, MalformedMessage, parseFields } from '../../http/headers.ts';
+import { headerLine, MAX_HEADER_LINES, parseFields } from '../../http/headers.ts';
 import type { ReceivedRequest } from '../body-progress.ts';
 import { unreadBytes } from '../client-memory.ts';
 
@@ -17,6 +18,7 @@ export interface Http1Head {
   /** Flat name, value list as received. */
   readonly rawHeaders: string[];
   readonly headers: ClientHeaders;
+  readonly headBytes: number;
   /** Bytes of the body; null with chunked encoding. */
   readonly length: number | null;
   readonly keepAlive: boolean;
@@ -30,6 +32,7 @@ export const NO_HEAD: Http1Head = {
   version: '1.1',
   rawHeaders: [],
   headers: {},
+  headBytes: 0,
   length: 0,
   keepAlive: false,
   upgrade: null,
@@ -71,7 +74,39 @@ export function parseHttp1Head(text: string): Http1Head {
   const keepAlive = isPersistent(headers.connection, isHttp10);
   // Ignored in requests with a body, as any server may: curl --http2 sends both.
   const upgrade = isHttp10 || length !== 0 ? null : upgradeOf(headers);
-  return { method, target, version, rawHeaders, headers, length, keepAlive, upgrade };
+  return { method, target, version, rawHeaders, headers, headBytes: text.length, length, keepAlive, upgrade };
+}
+
+/** Whether a head has more lines than any client sends. Parsing short ones takes many times their memory. */
+export function hasTooManyLines(text: string): boolean {
+  let end = -2;
+  for (let lines = 0; lines <= MAX_HEADER_LINES + 1; lines++) {
+    end = text.indexOf('\r\n', end + 2);
+    if (end === -1) return false;
+  }
+  return true;
+}
+
+/**
+ * A head for the gateway's own services without cookies that pages of neighbours may have set: any number of them, for all names
+ * below a domain. Those with the prefix `__Host-` are of the service itself. The connection ends with the response, as the head
+ * of the next request would be too long for them.
+ */
+export function withoutForeignCookies({ method, target, version, rawHeaders }: Http1Head): string {
+  let text = `${method} ${target} HTTP/${version}\r\nConnection: close\r\n`;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = nameAt(rawHeaders, at);
+    const isCookie = isName(name, 'cookie');
+    const value = isCookie ? ownCookies(valueAt(rawHeaders, at)) : valueAt(rawHeaders, at);
+    if (isName(name, 'connection') || (isCookie && value === '')) continue;
+    text += headerLine(name, value);
+  }
+  return text;
+}
+
+function ownCookies(header: string): string {
+  const pairs = header.split(';').map((pair) => trimSpace(pair));
+  return pairs.filter((pair) => pair.startsWith('__Host-')).join('; ');
 }
 
 function knownOf(raw: readonly string[], isHttp10: boolean): ClientHeaders {
@@ -113,6 +148,7 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
   readonly httpVersion: string;
   readonly headers: Http1Head['headers'];
   readonly rawHeaders: string[];
+  readonly headBytes: number;
   readonly body: Readable | null;
   rawTrailers = NO_TRAILERS;
   received = 0;
@@ -123,7 +159,7 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
 
   /** @param onUnread called when a piece of the body waits for its reader */
   constructor(
-    { method, target, version, headers, rawHeaders, length }: Http1Head,
+    { method, target, version, headers, rawHeaders, headBytes, length }: Http1Head,
     readonly socket: Socket,
     readonly upgrade: Upgrade | null,
     private readonly chunks: ChunkedDecoder | null,
@@ -134,6 +170,7 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
     this.httpVersion = version;
     this.headers = headers;
     this.rawHeaders = rawHeaders;
+    this.headBytes = headBytes;
     this.#left = length ?? 0;
     this.complete = length === 0;
     this.body = this.complete ? null : new Readable({ read: () => this.#resume() });

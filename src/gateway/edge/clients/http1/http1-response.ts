@@ -1,11 +1,11 @@
 import { EventEmitter } from 'node:events';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { nameAt, valueAt } from '../../../../lib/http/header-fields.ts';
+import { isName, nameAt, valueAt } from '../../../../lib/http/header-fields.ts';
 import type { EdgeCounters } from '../../../metrics/edge-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { resetConnection } from '../../http/error-response.ts';
-import { headerLine, isName } from '../../http/headers.ts';
+import { headerLine } from '../../http/headers.ts';
 import type { Http1Head } from './http1-request.ts';
 
 let text = '';

@@ -31,6 +31,9 @@ const STREAM_BYTES = 8192;
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
 
+/** `NGHTTP2_ERR_TOO_MANY_CONTINUATIONS`: a head of more than nine frames, which are 144 KiB. */
+const TOO_MANY_CONTINUATIONS = -905;
+
 interface Http2ClientOptions {
   limits: HttpLimits;
   memory: MemoryBudget;
@@ -81,6 +84,7 @@ export class Http2Client implements IdleClient, MemoryHolder {
     this.#resets = new TokenBucket(RESETS, this.#idleSince);
     this.#controlFrames = new TokenBucket(CONTROL_FRAMES, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
+    answerLongHeads(session, socket);
     // Otherwise a half-closed socket, useless in HTTP/2, would stay open with all its requests.
     socket.on('end', () => session.destroy());
     session
@@ -141,7 +145,8 @@ export class Http2Client implements IdleClient, MemoryHolder {
   #watchHead(): void {
     const { bytesRead } = this.socket;
     if (this.#begun !== this.#begunBefore) this.#unfinished = 0;
-    else this.#unfinished = Math.min(this.#unfinished + bytesRead - this.#readBefore, this.options.limits.headerBytes);
+    else
+      this.#unfinished = Math.min(this.#unfinished + bytesRead - this.#readBefore, this.options.limits.readHeaderBytes);
     this.#begunBefore = this.#begun;
     this.#readBefore = bytesRead;
   }
@@ -198,6 +203,11 @@ export class Http2Client implements IdleClient, MemoryHolder {
     this.#begun += 1;
     this.#hold(STREAM_BYTES + request.headBytes);
     stream.on('error', () => {}).on('close', () => this.#closed(stream, exchange));
+    if (request.mayBeEmpty) request.whenBegun(() => this.#serveNext(exchange));
+    else this.#serveNext(exchange);
+  }
+
+  #serveNext(exchange: Http2Exchange): void {
     this.#waiting.push(exchange);
     if (this.#waiting.length === 1) this.#serveWaiting();
   }
@@ -230,4 +240,23 @@ export class Http2Client implements IdleClient, MemoryHolder {
     const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
     socket.once('close', () => clearTimeout(timer));
   }
+}
+
+/**
+ * Browsers with too many cookies come again over HTTP/1.1, where they get a page that says so. nghttp2 reads no more of such a head,
+ * and Node would report an internal error.
+ */
+function answerLongHeads(session: ServerHttp2Session, socket: TLSSocket): void {
+  const { destroy } = session;
+  let isAnswered = false;
+  session.destroy = (error?: Error & { errno?: number }, code?: number) => {
+    if (error?.errno !== TOO_MANY_CONTINUATIONS) return destroy.call(session, error, code);
+    // It comes with each further piece of the head.
+    if (isAnswered) return;
+    isAnswered = true;
+    session.goaway(Http2Code.http11Required);
+    // The browser is still sending: what nobody reads would reset the connection before it has read this.
+    const timer = setTimeout(() => destroy.call(session, undefined, Http2Code.http11Required), LINGER_MS).unref();
+    socket.once('close', () => clearTimeout(timer));
+  };
 }

@@ -8,6 +8,8 @@ import { unreadBytes } from '../client-memory.ts';
 /** Bytes of memory that small pieces of a body share. */
 const SMALL = 2048;
 const NOTHING = Buffer.alloc(0);
+/** Methods whose requests hardly ever have a body. */
+const BODILESS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE']);
 
 /** An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1). nghttp2 has rejected those that RFC 9113 calls malformed. */
 export class Http2Request implements ClientRequest, ReceivedRequest {
@@ -15,7 +17,7 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   readonly method: string | undefined;
   readonly url: string | undefined;
   readonly rawHeaders: string[];
-  readonly body: ClientBody | null;
+  body: ClientBody | null;
   readonly upgrade = null;
   rawTrailers: string[] = [];
   received = 0;
@@ -23,6 +25,7 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   unread = 0;
   headBytes = 0;
   #small: Buffer = NOTHING;
+  #onBegun: (() => void) | null = null;
 
   /**
    * @param headers modified here
@@ -61,15 +64,35 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
     return this.unread - before;
   }
 
+  /**
+   * Whether the request may turn out to have no body: its stream did not end with its headers, but nothing else speaks for one.
+   * To an upstream that speaks HTTP/1.1, an empty body in chunks is another request than one without a body.
+   */
+  get mayBeEmpty(): boolean {
+    const { method = '', body, headers } = this;
+    return body !== null && BODILESS.has(method) && headers['content-length'] === undefined && !this.isDialogue;
+  }
+
+  /** Calls back once a body has begun, or the stream has ended without one. */
+  whenBegun(done: () => void): void {
+    this.#onBegun = done;
+    // Starts to read.
+    this.stream.read(0);
+  }
+
   /** Node counts the bytes of a connection only, and a listener to `data` would start the stream. */
   #counted(stream: ServerHttp2Stream): ServerHttp2Stream {
     const push = stream.push;
     stream.push = (chunk: Buffer | null, encoding) => {
       this.received += chunk?.length ?? 0;
+      const onBegun = this.#onBegun;
+      this.#onBegun = null;
+      if (onBegun !== null && chunk === null && this.received === 0) this.body = null;
       // A reader that keeps up gets it at once.
       const waits = stream.readableFlowing !== true || stream.readableLength > 0;
       const goOn = push.call(stream, chunk !== null && waits ? this.#withoutRest(chunk) : chunk, encoding);
       if (stream.readableLength > 0) this.onUnread(this.countUnread());
+      onBegun?.();
       return goOn;
     };
     return stream;

@@ -91,7 +91,8 @@ export class Http2Response implements ClientResponse {
 
   writeHead(status: number, headers: readonly string[]): void {
     const head = http2Headers(headers);
-    head[':status'] = status;
+    // Node sends no others. Recipients treat invalid ones as errors of the server (RFC 9110, 15).
+    head[':status'] = status > 599 ? 500 : status;
     this.#head = head;
     this.#counters.responded(status);
     if (WITHOUT_BODY.has(status)) {

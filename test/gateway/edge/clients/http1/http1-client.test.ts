@@ -77,6 +77,17 @@ describe('a slow client gets the whole response', () => {
   });
 });
 
+it('a client gets a response that closes the connection when it only reads after it has sent its whole request', async () => {
+  const socket = await enter(sayNo);
+  const pieces = 15;
+  socket.write(`POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: ${pieces}\r\n\r\n`);
+  for (let sent = 0; sent < pieces; sent++) {
+    await wait(100);
+    socket.write('x');
+  }
+  expect(String(await collect(socket))).toMatch(/^HTTP\/1\.1 403 /);
+});
+
 it('an immediate response does not start the next pipelined request early', async () => {
   let served = 0;
   const socket = await enter((req, res) => {

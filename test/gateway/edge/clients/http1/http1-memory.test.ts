@@ -13,6 +13,7 @@ const line = (bytes: number) => `X-Much: ${'x'.repeat(bytes)}\r\n`;
 /** What each of some connections sends. */
 const ATTACKS: [what: string, connections: number, bytes: string][] = [
   ['unfinished heads', 20, head('GET', line(30_000))],
+  ['an unfinished head as long as that of browsers with too many cookies', 1, head('GET', line(900_000))],
   ['small unfinished heads', 60, head('GET', line(6000))],
   ['small heads of waiting requests', 60, `${head('GET', line(3000))}\r\n`],
   ['unfinished trailers', 20, `${head('POST', 'Transfer-Encoding: chunked\r\n')}\r\n0\r\n${line(30_000)}`],

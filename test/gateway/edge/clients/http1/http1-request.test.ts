@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { parseHttp1Head } from '../../../../../src/gateway/edge/clients/http1/http1-request.ts';
-import { MalformedMessage } from '../../../../../src/gateway/edge/http/headers.ts';
+import { MalformedMessage } from '../../../../../src/lib/http/response-head.ts';
 
 const head = (...lines: string[]) => parseHttp1Head(lines.map((line) => `${line}\r\n`).join(''));
 

@@ -1,0 +1,247 @@
+import { chownSync, existsSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import { Writable } from 'node:stream';
+import { parse as parseDotenv } from 'dotenv';
+import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
+import {
+  type Backup,
+  type BackupSource,
+  isKeyOf,
+  openKey,
+  PARTS,
+  readBackup,
+  writeBackup,
+} from '../../gateway/backup/backup-file.ts';
+import { restoreBackup } from '../../gateway/backup/restore-backup.ts';
+import { MIN_PASSWORD } from '../../gateway/sign-in/passwords.ts';
+import { noteBackup } from '../../gateway/store/last-backup.ts';
+import {
+  encryptionKeyOf,
+  expectGateway,
+  keyFileOf,
+  openForChanges,
+  openGatewayDatabase,
+} from '../../gateway/store/open-gateway-store.ts';
+import type { Database } from '../../gateway/store/sql/database.ts';
+import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { explainUnreadable } from '../../lib/files/durable-write.ts';
+import { createLog } from '../../lib/log/log.ts';
+import { loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { note, print, prompt, table } from '../output.ts';
+import { becomeGatewayOwner } from '../settings-place.ts';
+import { addSettings, settingsForBackup } from './settings-text.ts';
+
+export interface BackupOptions {
+  withKey?: boolean;
+  passphraseFile?: string;
+}
+
+export interface RestoreOptions {
+  keyFile?: string;
+  passphraseFile?: string;
+}
+
+/** Of a machine; those of a backup are never written to another one. */
+const OF_PLACE = ['GATEWAY_ENCRYPTION_KEY', 'GATEWAY_DATABASE_URL', 'GATEWAY_NODE_ADDRESS', 'GATEWAY_BACKUPS'];
+
+/** Writes everything that a gateway needs to one file, while it runs or not. @throws {OperatorError} when that fails */
+export async function backUpGateway(
+  settings: GatewayServerSettings,
+  file: string,
+  { withKey = false, passphraseFile }: BackupOptions,
+): Promise<void> {
+  if (!withKey && passphraseFile !== undefined) throw new OperatorError('--passphrase-file: needs --with-key', 2);
+  const { dataDir, domain, databaseUrl } = settings;
+  if (databaseUrl === null) expectGateway(settings);
+  const key = encryptionKeyOf(settings);
+  const passphrase = withKey ? await newPassphrase(passphraseFile) : null;
+  const source: Omit<BackupSource, 'database'> = {
+    folder: join(dataDir, 'gateway'),
+    domain,
+    settings: settingsForBackup(settings),
+    box: new SecretsBox(key),
+    ...(passphrase !== null && { withKey: { key: key.toString('base64'), passphrase } }),
+  };
+  const { database, close } = await openForBackup(settings);
+  try {
+    await writeBackup(file, { ...source, database });
+    await noteBackup(database).catch((error: unknown) =>
+      note(`the dashboard does not know of it: ${messageOf(error)}`),
+    );
+  } finally {
+    await close();
+  }
+  const keep = 'keep the encryption key in another place: without it, the backup cannot be restored';
+  note(`${file}: backup written; ${withKey ? 'keep the passphrase in another place' : keep}`);
+}
+
+/** A database of its own can be of an older version; the copy of a shared one is brought up to date first. */
+async function openForBackup(
+  settings: GatewayServerSettings,
+): Promise<{ database: Database; close: () => Promise<void> }> {
+  if (settings.databaseUrl !== null) {
+    const { store, close } = await openForChanges(settings, {
+      older: 'refuse',
+      log: await createLog('silent', 'json'),
+    });
+    return { database: store.database, close };
+  }
+  const database = openGatewayDatabase(settings);
+  return { database, close: async () => database.close() };
+}
+
+/** Prints what a backup has. @throws {OperatorError} when it is damaged, or made by a newer version of this program */
+export function listBackup(file: string): void {
+  const { manifest, parts } = readBackup(file);
+  const { made_at, version, domain, shared, files } = manifest;
+  const kind = shared ? 'a shared database' : 'a database of its own';
+  note(`Made at ${made_at} by version ${version}; domain ${domain}, ${kind}, ${keyText(parts)}.`);
+  print(
+    table(
+      ['NAME', 'BYTES', 'SHA-256'],
+      files.map(({ name, size, sha256 }) => [name, String(size), sha256]),
+    ),
+  );
+}
+
+function keyText(parts: Backup['parts']): string {
+  return parts.has(PARTS.key) ? 'with the encryption key' : 'without the encryption key';
+}
+
+/**
+ * Puts a backup in place of what a stopped gateway has.
+ *
+ * @throws {OperatorError} before it changes anything, when the backup is damaged, newer, or of another key, or a gateway runs
+ */
+export async function restoreGateway(
+  settings: GatewayServerSettings,
+  file: string,
+  options: RestoreOptions,
+): Promise<void> {
+  const { dataDir, databaseUrl, encryptionKey, domain } = settings;
+  const backup = readBackup(file);
+  const key = await keyOf(backup, settings, options);
+  if (await isDataFolderHeld(dataDir)) throw new OperatorError(`a gateway or an agent uses ${dataDir}: stop it first`);
+  await restoreSettings(backup, key, settings);
+  if (existsSync(dataDir)) await becomeGatewayOwner(settings);
+  const folder = await openDataFolder(dataDir);
+  try {
+    if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
+    const replaced = await restoreBackup(backup, {
+      ...{ folder: join(dataDir, 'gateway'), key, isKeySet: encryptionKey !== null, databaseUrl, domain },
+      settings: settingsForBackup(settings),
+    });
+    if (replaced !== null) note(`What it replaces is in ${replaced}`);
+  } finally {
+    await folder.release();
+  }
+  const place = databaseUrl === null ? dataDir : 'the shared database';
+  note(`The backup of ${backup.manifest.made_at} is restored into ${place}. Start the gateway.`);
+  if (databaseUrl === null && backup.manifest.shared)
+    note('It was made with a shared database: to restore it there, set GATEWAY_DATABASE_URL, and run this again.');
+}
+
+async function keyOf(
+  backup: Backup,
+  settings: GatewayServerSettings,
+  { keyFile, passphraseFile }: RestoreOptions,
+): Promise<Buffer> {
+  const { encryptionKey } = settings;
+  const set = encryptionKey === null ? null : parseKey(encryptionKey, 'GATEWAY_ENCRYPTION_KEY');
+  if (set !== null) {
+    if (isKeyOf(backup, set)) return set;
+    throw new OperatorError(
+      `GATEWAY_ENCRYPTION_KEY is not the key of ${backup.file}: set that one, or remove the setting and use --key-file`,
+      2,
+    );
+  }
+  if (passphraseFile === undefined) {
+    const known = keyFile === undefined ? loadKey(keyFileOf(settings)) : parseKey(lineOf(keyFile), keyFile);
+    if (known !== null && isKeyOf(backup, known)) return known;
+    if (keyFile !== undefined) throw wrongKey(backup, keyFile);
+    if (!backup.parts.has(PARTS.key))
+      throw known === null ? noKey(backup, settings) : wrongKey(backup, keyFileOf(settings));
+  } else if (!backup.parts.has(PARTS.key)) {
+    throw new OperatorError(`${backup.file} has no encryption key: use --key-file instead of a passphrase`, 2);
+  }
+  const key = await openKey(backup, await passphraseOf(passphraseFile, 'Passphrase of the backup: '));
+  if (key !== null && isKeyOf(backup, key)) return key;
+  throw new OperatorError(`cannot decrypt the encryption key in ${backup.file}: wrong passphrase; try again`, 2);
+}
+
+function noKey({ file }: Backup, settings: GatewayServerSettings): OperatorError {
+  return new OperatorError(
+    `${file} is without its encryption key, and ${keyFileOf(settings)} does not exist: name a file with the key by --key-file, ` +
+      'or set GATEWAY_ENCRYPTION_KEY',
+    2,
+  );
+}
+
+function wrongKey({ file }: Backup, origin: string): OperatorError {
+  return new OperatorError(
+    `the encryption key in ${origin} is not the one of ${file}: name a file with the right key by --key-file`,
+    2,
+  );
+}
+
+/** A place without settings gets those of the backup. */
+async function restoreSettings({ parts }: Backup, key: Buffer, { texts, settingsFile }: GatewayServerSettings) {
+  const sealed = parts.get(PARTS.settings);
+  if (sealed === undefined) return;
+  const kept = parseDotenv(new SecretsBox(key).open(sealed, PARTS.settings));
+  const different = Object.entries(kept).filter(([name, value]) => texts[name] !== value);
+  const wanted = different.filter(([name]) => !OF_PLACE.includes(name)).map(([name, value]) => ({ name, value }));
+  const isNew = texts.GATEWAY_DOMAIN === undefined;
+  if (isNew && wanted.length > 0) {
+    // The service reads its settings by its group.
+    const present = statSync(settingsFile, { throwIfNoEntry: false });
+    await addSettings(wanted, settingsFile, present === undefined ? 0o600 : present.mode & 0o640);
+    if (present !== undefined && process.geteuid?.() === 0) chownSync(settingsFile, present.uid, present.gid);
+    note(`Settings written to ${settingsFile}: ${wanted.map(({ name }) => name).join(', ')}`);
+  }
+  const left = different.map(([name]) => name).filter((name) => !isNew || OF_PLACE.includes(name));
+  if (left.length > 0) note(`Settings that are not as in the backup, and stay as they are: ${left.join(', ')}`);
+}
+
+async function newPassphrase(file: string | undefined): Promise<string> {
+  const passphrase = await passphraseOf(file, 'Passphrase for the encryption key: ');
+  if (passphrase.length < MIN_PASSWORD)
+    throw new OperatorError(`the passphrase is too short: use at least ${MIN_PASSWORD} characters`, 2);
+  if (file === undefined && (await askSecret('The same again: ')) !== passphrase)
+    throw new OperatorError('the two passphrases differ: try again', 2);
+  return passphrase;
+}
+
+/** From a file, or typed at the terminal. */
+async function passphraseOf(file: string | undefined, question: string): Promise<string> {
+  return file === undefined ? askSecret(question) : lineOf(file);
+}
+
+function lineOf(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+  } catch (error) {
+    throw explainUnreadable(file, error);
+  }
+}
+
+/** Asks for a line of input that the terminal does not show. @throws {OperatorError} without a terminal */
+async function askSecret(question: string): Promise<string> {
+  if (!process.stdin.isTTY) throw new OperatorError('no terminal to ask for the passphrase: use --passphrase-file', 2);
+  const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const terminal = createInterface({ input: process.stdin, output: nowhere, terminal: true });
+  // After the terminal has stopped to show what is typed.
+  prompt(question);
+  const cancelled = new AbortController();
+  terminal.once('close', () => cancelled.abort());
+  try {
+    return await terminal.question('', { signal: cancelled.signal });
+  } catch (cause) {
+    throw new OperatorError('cancelled: nothing was changed', 130, { cause });
+  } finally {
+    terminal.close();
+    prompt('\n');
+  }
+}

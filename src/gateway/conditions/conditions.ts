@@ -1,0 +1,243 @@
+import { messageOf } from '../../lib/errors.ts';
+import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
+import type { RecentCounts } from '../../lib/time/recent-failures.ts';
+import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/endpoint.ts';
+import type { LiveView } from '../endpoints/live-view.ts';
+import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import type { TroubledName } from '../store/domains.ts';
+import { lastBackup } from '../store/last-backup.ts';
+import { type Store, timestamp } from '../store/store.ts';
+
+/** Something that the gateway's operator should mend: what is wrong, and what to do. */
+export interface Condition {
+  readonly id: ConditionId;
+  /** `critical`: it stops traffic or changes, or soon will. */
+  readonly severity: 'critical' | 'warning';
+  /** A sentence without its full stop, as messages of errors are. */
+  readonly message: string;
+  readonly remedy: string;
+}
+
+/** What the conditions are read from. Reading is cheap: pages and Prometheus do it every few seconds. */
+export interface ConditionSources {
+  readonly store: Pick<
+    Store,
+    'database' | 'ownDomains' | 'reservedDomains' | 'eventDeliveries' | 'eventDestinations' | 'now'
+  >;
+  readonly live: Pick<LiveView, 'gateways'>;
+  /** What is online here. */
+  readonly endpoints: {
+    list(): readonly Pick<OnlineEndpoint, 'url' | 'traffic'>[];
+    labeled(): readonly Pick<LabeledUpstream, 'labels' | 'traffic'>[];
+  };
+  readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
+  /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
+  readonly activity: { readonly lostAt: number };
+  readonly dataDir: string;
+  /** Why the shared database cannot be used; null: it can, or there is none. */
+  readonly databaseAway: () => string | null;
+  readonly hasDailyBackups: boolean;
+}
+
+type Problem = Pick<Condition, 'message' | 'remedy'>;
+
+interface Kind {
+  readonly severity: Condition['severity'];
+  readonly probe: (sources: ConditionSources) => Problem | null | Promise<Problem | null>;
+}
+
+/** How long something that has happened counts. */
+const RECENT_MS = 10 * 60_000;
+const DAY_MS = 86_400_000;
+/** A daily backup may take a while, and a day may have 25 hours. */
+const BACKUP_MS = 26 * 3_600_000;
+/** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
+const SOON_MS = 14 * DAY_MS;
+const SOON_SHARE = 1 / 6;
+/** With fewer, a share says nothing. */
+const MIN_RESPONSES = 10;
+const MIN_ERRORS = 3;
+const ERROR_SHARE = 1 / 5;
+const FAILING_SHARE = 1 / 2;
+/** Names in a message; it counts the others. */
+const MAX_NAMES = 3;
+
+const KINDS = {
+  disk: { severity: 'critical', probe: diskProblem },
+  shared_database: { severity: 'critical', probe: sharedDatabaseProblem },
+  own_certificate: { severity: 'critical', probe: ({ store }) => certificateProblem(store, store.ownDomains) },
+  file_descriptors: { severity: 'critical', probe: descriptorProblem },
+  server_errors: { severity: 'critical', probe: responseProblem },
+  upstream: { severity: 'warning', probe: upstreamProblem },
+  domain_certificate: { severity: 'warning', probe: ({ store }) => certificateProblem(store, store.reservedDomains) },
+  gateway_silent: { severity: 'warning', probe: silentProblem },
+  event_destination: { severity: 'warning', probe: destinationProblem },
+  events_lost: { severity: 'warning', probe: lostProblem },
+  backup: { severity: 'warning', probe: backupProblem },
+} as const satisfies Record<string, Kind>;
+
+export type ConditionId = keyof typeof KINDS;
+
+export const CONDITION_IDS = Object.keys(KINDS) as readonly ConditionId[];
+
+/** What is wrong now, the worst first. */
+export async function presentConditions(sources: ConditionSources): Promise<readonly Condition[]> {
+  const all = await Promise.all(
+    CONDITION_IDS.map(async (id): Promise<Condition[]> => {
+      const { severity, probe }: Kind = KINDS[id];
+      const problem = await attempt(() => probe(sources));
+      return problem === null ? [] : [{ id, severity, ...problem }];
+    }),
+  );
+  return all.flat();
+}
+
+/** What cannot be looked at is wrong, too, and must not hide the rest. */
+async function attempt(probe: () => Problem | null | Promise<Problem | null>): Promise<Problem | null> {
+  try {
+    return await probe();
+  } catch (error) {
+    return { message: `cannot be checked: ${messageOf(error)}`, remedy: "see the gateway's log" };
+  }
+}
+
+async function diskProblem({ store: { database }, dataDir }: ConditionSources): Promise<Problem | null> {
+  const unwritable = await database.whyUnwritable();
+  if (unwritable !== null) {
+    const restart = database.unwritable === null ? '' : ', then restart the gateway';
+    return { message: `all changes are rejected: ${unwritable.what}`, remedy: unwritable.advice + restart };
+  }
+  const { shortage } = await diskSpace(dataDir);
+  return shortage === null ? null : { message: `the disk of DATA_DIR is nearly full: ${shortage}`, remedy: FREE_SPACE };
+}
+
+function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | null {
+  const away = databaseAway();
+  if (away === null) return null;
+  return {
+    message: `the shared database cannot be used, so all changes are rejected: ${away}`,
+    remedy: 'check PostgreSQL and the network; device-agent gateway doctor says more',
+  };
+}
+
+function certificateProblem(
+  { now }: Pick<Store, 'now'>,
+  table: { troubled(before: string): TroubledName[] },
+): Problem | null {
+  const at = Date.parse(now());
+  const troubled = table
+    .troubled(timestamp(at + SOON_MS))
+    .filter(({ msg, begins, ends }) => msg !== null || endsSoon(begins, ends, at));
+  const [first] = troubled;
+  if (first === undefined) return null;
+  const names = listed(troubled.map(({ domain }) => domain));
+  return {
+    message: `certificates need attention: ${names}: ${reasonOf(first, at)}`,
+    remedy: 'device-agent gateway doctor says why each one is not renewed; replace an uploaded one with a new upload',
+  };
+}
+
+function endsSoon(begins: string | null, ends: string | null, now: number): boolean {
+  if (ends === null) return false;
+  const end = Date.parse(ends);
+  const lifetime = begins === null ? Number.POSITIVE_INFINITY : end - Date.parse(begins);
+  return end - now < Math.min(SOON_MS, lifetime * SOON_SHARE);
+}
+
+function reasonOf({ msg, ends }: TroubledName, now: number): string {
+  const validity = ends === null ? null : `${Date.parse(ends) <= now ? 'it expired' : 'it expires'} at ${ends}`;
+  return [msg, validity].filter((part) => part !== null).join('; ');
+}
+
+function descriptorProblem({ counters }: ConditionSources): Problem | null {
+  if (!isRecent(counters.descriptorsExhaustedAt)) return null;
+  return {
+    message: 'no file descriptor was left, so new connections were closed',
+    remedy: 'raise the limit of open files of the service (LimitNOFILE=), or of this machine',
+  };
+}
+
+function responseProblem({ counters: { recentResponses: recent } }: ConditionSources): Problem | null {
+  if (recent.total < MIN_RESPONSES || recent.failed <= recent.total * ERROR_SHARE) return null;
+  return {
+    message: `${percent(recent)} of the last ${recent.total} responses to clients were errors (5xx)`,
+    remedy: 'the endpoints with errors are in the list of endpoints; start their upstreams',
+  };
+}
+
+function upstreamProblem({ endpoints }: ConditionSources): Problem | null {
+  const all = [
+    ...endpoints.list().map(({ url, traffic }) => ({ name: url, recent: traffic.recent })),
+    // Those behind TLS edges have no URL.
+    ...endpoints.labeled().map(({ labels, traffic }) => ({ name: labelText(labels), recent: traffic.recent })),
+  ];
+  const isFailing = ({ total, failed }: RecentCounts) => failed >= MIN_ERRORS && failed >= total * FAILING_SHARE;
+  const failing = all.filter(({ recent }) => isFailing(recent));
+  const [first] = failing;
+  if (first === undefined) return null;
+  const { failed, total } = first.recent;
+  return {
+    message: `upstreams refuse connections or answer 5xx: ${listed([...new Set(failing.map(({ name }) => name))])} (${failed} of the last ${total} requests)`,
+    remedy: 'start the upstream, or change what the tunnel forwards to; device-agent doctor on the device says more',
+  };
+}
+
+function silentProblem({ live }: ConditionSources): Problem | null {
+  const silent = live.gateways?.().filter(({ state }) => state === 'silent') ?? [];
+  if (silent.length === 0) return null;
+  return {
+    message: `silent gateways: ${listed(silent.map(({ address }) => address))}`,
+    remedy: 'check that they run and reach the shared database; device-agent gateway nodes remove forgets a lost one',
+  };
+}
+
+function destinationProblem({ store }: ConditionSources): Problem | null {
+  const failing = store.eventDeliveries.where('failing_since IS NOT NULL ORDER BY failing_since', []);
+  const [first] = failing;
+  if (first === undefined) return null;
+  const addresses = failing.map(({ id }) => store.eventDestinations.get(id)?.address ?? id);
+  const skipped = failing.reduce((sum, row) => sum + row.skipped, 0);
+  const lost = skipped === 0 ? '' : `; ${skipped} events were too old to be kept`;
+  return {
+    message: `events are not delivered to ${listed(addresses)} since ${first.failing_since}: ${first.error}${lost}`,
+    remedy: 'fix the receiver, or change the target; events wait until then',
+  };
+}
+
+function lostProblem({ activity }: ConditionSources): Problem | null {
+  if (!isRecent(activity.lostAt)) return null;
+  return {
+    message: 'events were lost: there were more than the gateway could record',
+    remedy: "see the gateway's log; leave out types of events in the subscriptions that you do not need",
+  };
+}
+
+function backupProblem({ store, hasDailyBackups }: ConditionSources): Problem | null {
+  if (!hasDailyBackups) return null;
+  const last = lastBackup(store.database);
+  if (last !== null && Date.parse(store.now()) - Date.parse(last) < BACKUP_MS) return null;
+  return {
+    message: last === null ? 'no backup was made yet' : `the last backup is of ${last}`,
+    remedy: 'see "backup failed" in the log of the gateway, and the folder in GATEWAY_BACKUPS',
+  };
+}
+
+function isRecent(at: number): boolean {
+  return performance.now() - at < RECENT_MS;
+}
+
+function labelText(labels: Labels): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(',');
+}
+
+function percent({ failed, total }: RecentCounts): string {
+  return `${Math.round((100 * failed) / total)} %`;
+}
+
+function listed(names: readonly string[]): string {
+  const more = names.length - MAX_NAMES;
+  const shown = names.slice(0, MAX_NAMES).join(', ');
+  return more > 0 ? `${shown} and ${more} more` : shown;
+}

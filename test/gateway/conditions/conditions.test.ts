@@ -1,0 +1,310 @@
+import { renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
+import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
+import {
+  CONDITION_IDS,
+  type Condition,
+  type ConditionId,
+  type ConditionSources,
+} from '../../../src/gateway/conditions/conditions.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
+import type { LiveGateway } from '../../../src/gateway/endpoints/live-view.ts';
+import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
+import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
+import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
+import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
+import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
+import { issueCode } from '../../../src/lib/http/one-time-code.ts';
+import { fillStore } from '../../support/dashboard.ts';
+import { domainRow } from '../../support/domain-row.ts';
+import { ask } from '../../support/http-request.ts';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { until } from '../../support/until.ts';
+
+const HOST = 'api.gateway.test';
+const OWN = { host: HOST, origin: `https://${HOST}`, 'sec-fetch-site': 'same-origin' };
+const JSON_BODY = { 'content-type': 'application/json' };
+const HOUR_MS = 3_600_000;
+const DNS_ERROR = { error_code: 'DNS_ERROR', msg: 'The DNS record is missing.' } as const;
+
+let server: ManagementServer;
+let counters: EdgeCounters;
+let endpoints: ConditionSources['endpoints'];
+let gateways: LiveGateway[];
+let away: string | null;
+let activity: { lostAt: number };
+
+beforeEach(async () => {
+  counters = new EdgeCounters();
+  endpoints = { list: () => [], labeled: () => [] };
+  gateways = [];
+  away = null;
+  activity = { lostAt: Number.NEGATIVE_INFINITY };
+  server = await startManagementServer({
+    live: { gateways: () => gateways },
+    conditions: {
+      counters,
+      endpoints: { list: () => endpoints.list(), labeled: () => endpoints.labeled() },
+      activity: {
+        get lostAt() {
+          return activity.lostAt;
+        },
+      },
+      databaseAway: () => away,
+      hasDailyBackups: true,
+    },
+  });
+  await noteBackup(server.store.database);
+});
+afterEach(() => server.close());
+
+function send(path: string, headers: Record<string, string>, body?: object) {
+  const port = Number(new URL(server.url).port);
+  const more = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
+  return ask(port, HOST, { path, headers: { ...headers, ...(body && JSON_BODY) }, ...more });
+}
+
+async function overview(): Promise<DashboardOverview> {
+  const { headers } = await send('/dashboard/session', OWN, { api_key: server.apiKey });
+  const cookie = String(headers['set-cookie']).split(';')[0] ?? '';
+  return JSON.parse((await send('/dashboard/overview', { ...OWN, cookie })).body);
+}
+
+/** As `gateway doctor` asks. */
+function askByCode(code = issueCode(server.store.box.keyFor(SIGN_IN_PURPOSE), Date.now())) {
+  return send('/dashboard/conditions', { host: HOST }, { code });
+}
+
+async function reported(): Promise<readonly Condition[]> {
+  return JSON.parse((await askByCode()).body).conditions;
+}
+
+/** Conditions that are 1. */
+async function measured(): Promise<string[]> {
+  const { body } = await send('/metrics', { host: HOST, authorization: `Bearer ${server.apiKey}` });
+  const samples = [...body.matchAll(/^device_agent_gateway_condition\{condition="(\w+)"\} ([01])$/gm)];
+  expect(samples.map(([, id]) => id)).toEqual(CONDITION_IDS);
+  return samples.flatMap(([, id = '', value]) => (value === '1' ? [id] : []));
+}
+
+interface Row {
+  /** What is said of it. */
+  words: RegExp;
+  /** @returns what mends it */
+  make: () => (() => unknown) | Promise<() => unknown>;
+  /** Where the overview shows it, if not in its list of conditions. */
+  shownApart?: (overview: DashboardOverview) => number;
+}
+
+const failEach = async (id: string) => {
+  const { store } = server;
+  const target = { kind: 'file', name: 'siem' } as const;
+  const row = { id, created_at: store.now(), description: null, metadata: null };
+  await store.database.write(() => {
+    const destination = { ...row, ...store.eventDestinations.sealed(target, id) };
+    store.eventDestinations.insert(destination);
+    store.eventDeliveries.begin(destination);
+    store.eventDeliveries.failed(id, '2026-11-26T20:00:00Z', 'connection refused');
+  });
+};
+
+const TABLE: Record<ConditionId, Row> = {
+  disk: {
+    words: /^all changes are rejected: database was deleted or replaced while in use$/,
+    make: async () => {
+      const file = join(server.folder, 'gateway.db');
+      renameSync(file, `${file}.away`);
+      await expect(server.store.database.write(() => {})).rejects.toThrow(/deleted or replaced/);
+      return () => renameSync(`${file}.away`, file);
+    },
+  },
+  shared_database: {
+    words: /^the shared database cannot be used, .*: ECONNREFUSED$/,
+    make: () => {
+      away = 'ECONNREFUSED';
+      return () => {
+        away = null;
+      };
+    },
+  },
+  own_certificate: {
+    words: /^certificates need attention: api\.gateway\.test: The DNS record is missing\.$/,
+    make: async () => {
+      const { ownDomains, database } = server.store;
+      await claimGatewayNames(server.store, [HOST], { authority: 'https://ca.test/', private_key_type: 'ecdsa' });
+      const row = ownDomains.byName(HOST);
+      if (!row?.job) throw new Error('the name was not claimed');
+      const job = { ...row.job, ...DNS_ERROR };
+      await database.write(() => ownDomains.update({ ...row, job }));
+      return () => database.write(() => ownDomains.update(row));
+    },
+  },
+  domain_certificate: {
+    words: /^certificates need attention: \*\.site\.example\.com: The DNS record is missing\.$/,
+    make: async () => {
+      const { reservedDomains, database, now } = server.store;
+      const policy = { authority: 'letsencrypt', private_key_type: 'ecdsa' } as const;
+      const job = { ...DNS_ERROR, started_at: now(), retries_at: null, attempts: 3 };
+      const row = { ...domainRow(server.store, '*.site.example.com', ''), policy, job };
+      await database.write(() => reservedDomains.insert(row));
+      return () => database.write(() => reservedDomains.delete(row.id));
+    },
+    shownApart: ({ attention }) => attention.failedDomains.total,
+  },
+  file_descriptors: {
+    words: /^no file descriptor was left/,
+    make: async () => {
+      const stop = watchProcess(counters, silentLog, () => {
+        throw Object.assign(new Error('too many open files'), { code: 'EMFILE' });
+      });
+      await until(() => counters.descriptorsExhaustedAt > 0, 'the process is seen to have none left');
+      stop();
+      return () => {
+        counters.descriptorsExhaustedAt = performance.now() - HOUR_MS;
+      };
+    },
+  },
+  server_errors: {
+    words: /^42 % of the last 50 responses to clients were errors \(5xx\)$/,
+    make: () => {
+      for (let i = 0; i < 1_000; i += 1) counters.responded(200);
+      for (let i = 0; i < 50; i += 1) counters.responded(i < 21 ? 502 : 200);
+      return () => {
+        for (let i = 0; i < 100; i += 1) counters.responded(200);
+      };
+    },
+  },
+  upstream: {
+    words:
+      /^upstreams refuse connections or answer 5xx: https:\/\/a\.example\.com, site=a,app=web \(4 of the last 4 requests\)$/,
+    make: () => {
+      const traffic = new EndpointTraffic();
+      for (let i = 0; i < 1_004; i += 1) {
+        traffic.countRequest();
+        if (i >= 1_000) traffic.countError();
+      }
+      const url = 'https://a.example.com';
+      // Of two agents in a pool, and behind a TLS edge.
+      const list = () => [traffic, traffic, new EndpointTraffic()].map((each) => ({ url, traffic: each }));
+      endpoints = { list, labeled: () => [{ labels: { site: 'a', app: 'web' }, traffic }] };
+      return () => {
+        for (let i = 0; i < 10; i += 1) traffic.countRequest();
+      };
+    },
+  },
+  gateway_silent: {
+    words: /^silent gateways: 192\.0\.2\.7:443$/,
+    make: () => {
+      const gateway = { id: 'gw_1', address: '192.0.2.7:443', version: '1', behind: 0, sessions: 0, endpoints: 0 };
+      gateways = [{ ...gateway, state: 'silent', silentSeconds: 60 }];
+      return () => {
+        gateways = [{ ...gateway, state: 'serving', silentSeconds: 1 }];
+      };
+    },
+    shownApart: (shown) => shown.gateways.filter(({ state }) => state === 'silent').length,
+  },
+  event_destination: {
+    words: /^events are not delivered to siem\.jsonl since 2026-11-26T20:00:00Z: connection refused$/,
+    make: async () => {
+      await failEach('ed_1');
+      const { database, eventDeliveries } = server.store;
+      return () => database.write(() => eventDeliveries.acknowledged('ed_1', '~'));
+    },
+  },
+  events_lost: {
+    words: /^events were lost/,
+    make: async () => {
+      const { store } = server;
+      const row = { id: 'esb_1', created_at: store.now(), description: null, metadata: null };
+      await store.database.write(() =>
+        store.eventSubscriptions.insert({ ...row, sources: ['*'], destination_ids: ['ed_1'] }),
+      );
+      const log = new ActivityLog(store, silentLog);
+      for (let i = 0; i <= 1_000; i += 1) log.note('certificate_failed.v0', () => ({}));
+      activity = log;
+      return async () => {
+        await log.stop();
+        activity = { lostAt: log.lostAt - HOUR_MS };
+      };
+    },
+  },
+  backup: {
+    words: /^the last backup is of \d{4}-/,
+    make: async () => {
+      await noteBackup(server.store.database, Date.now() - 27 * HOUR_MS);
+      return () => noteBackup(server.store.database);
+    },
+  },
+};
+
+describe.each(CONDITION_IDS)('the condition %s', (id) => {
+  const { words, make, shownApart } = TABLE[id];
+
+  it('is seen in the overview, by the doctor and as a metric, until it is mended', async () => {
+    const before = [(await overview()).conditions, await reported(), await measured()];
+    const mend = await make();
+    const shown = await overview();
+    if (shownApart) expect(shownApart(shown)).toBe(1);
+    else expect(shown.conditions).toMatchObject([{ id, message: expect.stringMatching(words) }]);
+    const own = (await reported()).filter((condition) => condition.id === id);
+    expect(own).toMatchObject([
+      { message: expect.stringMatching(words), remedy: expect.stringMatching(/^\S/), severity: expect.any(String) },
+    ]);
+    expect(await measured()).toEqual([id]);
+    await mend();
+    expect([before, [(await overview()).conditions, await reported(), await measured()]]).toEqual([
+      [[], [], []],
+      [[], [], []],
+    ]);
+  });
+});
+
+it('conditions are told for a code that a holder of the encryption key makes, once, and otherwise refused', async () => {
+  const code = issueCode(server.store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const statuses = [await askByCode(code), await askByCode(code), await askByCode('guessed')].map(
+    ({ status }) => status,
+  );
+  expect(statuses).toEqual([200, 403, 403]);
+});
+
+it('a condition that cannot be looked at is one, and hides no other', async () => {
+  await server.close();
+  const broken = () => {
+    throw new Error('out of order');
+  };
+  server = await startManagementServer({
+    conditions: { databaseAway: broken, endpoints: { list: broken, labeled: broken } },
+  });
+  expect(await reported()).toMatchObject([
+    { id: 'shared_database', message: 'cannot be checked: out of order' },
+    { id: 'upstream', message: 'cannot be checked: out of order' },
+  ]);
+});
+
+it('a certificate ends soon by its lifetime: one of six days does not while it has four, one of 90 days does with 13', async () => {
+  const { store } = server;
+  const days = (count: number) => new Date(Date.now() + count * 24 * HOUR_MS).toISOString();
+  await fillStore(store, 'text');
+  const [row] = store.tlsCertificates.where('id > ?', ['']);
+  if (!row) throw new Error('there is no certificate');
+  const messages: (string | undefined)[] = [];
+  for (const [begins, ends] of [
+    [-2, 4],
+    [-77, 13],
+    [-91, -1],
+  ] as const) {
+    const facts = { ...row.facts, not_before: days(begins), not_after: days(ends) };
+    await store.database.write(() => store.tlsCertificates.update({ ...row, facts }));
+    const certificate = (await reported()).find(({ id }) => id === 'domain_certificate');
+    messages.push(certificate?.message);
+  }
+  const both = 'certificates need attention: shop.example.com, *.site.example.com: it';
+  expect(messages).toEqual([
+    'certificates need attention: *.site.example.com: text',
+    expect.stringContaining(`${both} expires at `),
+    expect.stringContaining(`${both} expired at `),
+  ]);
+});

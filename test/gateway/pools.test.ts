@@ -1,0 +1,146 @@
+/** Pools with members whose agent is online and whose upstream is not. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect, createServer as createTcpServer } from 'node:net';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { freePorts } from '../support/free-ports.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { ask } from '../support/http-request.ts';
+import { listening } from '../support/loopback.ts';
+import { until } from '../support/until.ts';
+
+const HOST = 'pool.gateway.localhost';
+
+let gateway: TestGateway;
+let session: Session;
+beforeEach(async () => {
+  gateway = await startTestGateway({ tcpPorts: await freePorts(2) });
+  onTestFinished(() => gateway.close());
+  session = await agentSession(gateway).connect();
+});
+
+/** A member of the pool; its upstream is down until it listens. */
+async function member(name: string, policy = '', host = HOST) {
+  const port = (await freePorts(1)).first;
+  const asked: string[] = [];
+  const builder = session.httpEndpoint().scheme('HTTP').domain(host).poolingEnabled(true);
+  if (policy) builder.trafficPolicy(policy);
+  const listener = await builder.listen(false);
+  listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+  const start = async () => {
+    const server = createServer((req, res) => {
+      asked.push(`${req.method} ${req.url}`);
+      res.end(name);
+    });
+    server.listen(port, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    return server;
+  };
+  return { start, asked, listener };
+}
+
+async function statuses(count: number, options = {}, host = HOST): Promise<number[]> {
+  const all: number[] = [];
+  for (let asked = 0; asked < count; asked++) all.push((await ask(gateway.httpPort, host, options)).status);
+  return all;
+}
+
+describe('a pool of which one upstream is down', () => {
+  it.each(['GET', 'HEAD', 'DELETE', 'POST'])('answers every %s request without a body', async (method) => {
+    await member('down');
+    const up = await member('up');
+    await up.start();
+    expect(await statuses(4, { method })).toEqual([200, 200, 200, 200]);
+    expect(up.asked).toHaveLength(4);
+  });
+
+  it('passes over several members that are down', async () => {
+    for (const _ of [1, 2, 3]) await member('down');
+    await (await member('up')).start();
+    expect(await statuses(3)).toEqual([200, 200, 200]);
+  });
+
+  it('fails one request with a body, and sends further ones to the others', async () => {
+    await member('down');
+    await (await member('up')).start();
+    const all = await statuses(6, { method: 'POST', body: 'x' });
+    expect(all.filter((status) => status === 502)).toHaveLength(1);
+    expect(all.filter((status) => status === 200)).toHaveLength(5);
+  });
+
+  it('applies the policy of the member that serves the request', async () => {
+    await member('down');
+    const strict = await member('up', JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }));
+    await strict.start();
+    expect(await statuses(4)).toEqual([403, 403, 403, 403]);
+    expect(strict.asked).toEqual([]);
+  });
+
+  it('answers 502 while all are down, and serves at once when a resting member is back', async () => {
+    const [one, two] = [await member('one'), await member('two')];
+    const response = await ask(gateway.httpPort, HOST);
+    expect([response.status, response.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
+    await one.start();
+    expect(await statuses(2)).toEqual([200, 200]);
+    expect(two.asked).toEqual([]);
+  });
+
+  it('tries a member again after its rest', async () => {
+    const [back, up] = [await member('back'), await member('up')];
+    await up.start();
+    await statuses(2);
+    await back.start();
+    await statuses(2);
+    expect(back.asked).toEqual([]);
+    const now = performance.now.bind(performance);
+    vi.spyOn(performance, 'now').mockImplementation(() => now() + 11_000);
+    onTestFinished(() => void vi.restoreAllMocks());
+    await statuses(4);
+    expect(back.asked).toHaveLength(2);
+  });
+
+  it('answers what a policy forwards to it', async () => {
+    await member('down', '', 'pool.internal');
+    await (await member('up', '', 'pool.internal')).start();
+    const forward = { type: 'forward-internal', config: { url: 'http://pool.internal' } };
+    await member('outside', JSON.stringify({ on_http_request: [{ actions: [forward] }] }), 'out.gateway.localhost');
+    expect(await statuses(4, {}, 'out.gateway.localhost')).toEqual([200, 200, 200, 200]);
+  });
+});
+
+describe('a pool of tcp endpoints of which one upstream is down', () => {
+  const serve = (listener: Listener, port: number) => void listener.forward(`tcp://127.0.0.1:${port}`).catch(() => {});
+
+  it('loses the first connection to it, and serves further ones', async () => {
+    const up = createTcpServer((socket) => socket.on('error', () => {}).end('up'));
+    onTestFinished(() => void up.close());
+    const down = (await freePorts(1)).first;
+    const first = await session.tcpEndpoint().poolingEnabled(true).listen(false);
+    const address = new URL(String(first.url())).host;
+    serve(first, down);
+    serve(await session.tcpEndpoint().remoteAddr(address).poolingEnabled(true).listen(false), await listening(up));
+    const greetings: string[] = [];
+    for (const _ of [1, 2, 3, 4, 5, 6]) {
+      const socket = connect(Number(new URL(String(first.url())).port), '127.0.0.1');
+      let seen = '';
+      let isClosed = false;
+      socket.on('data', (chunk) => {
+        seen += chunk;
+      });
+      socket
+        .on('error', () => {})
+        .on('close', () => {
+          isClosed = true;
+        });
+      await until(() => isClosed, 'the end of the connection');
+      greetings.push(seen);
+    }
+    expect(greetings.filter((greeting) => greeting === '')).toHaveLength(1);
+    expect(greetings.filter((greeting) => greeting === 'up')).toHaveLength(5);
+  });
+});

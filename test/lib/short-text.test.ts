@@ -1,0 +1,12 @@
+import { expect, it } from 'vitest';
+import { shortText } from '../../src/lib/short-text.ts';
+
+it.each([
+  ['abc', 3, 'abc'],
+  ['abcd', 3, 'abc'],
+  ['ab😀', 4, 'ab😀'],
+  ['ab😀c', 3, 'ab'],
+  ['ab😀c', 4, 'ab😀'],
+])('shortText(%j, %i) is %j', (text, max, short) => {
+  expect(shortText(text, max)).toBe(short);
+});
