@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, cpSync, existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import pg from 'pg';
 import { freePorts } from './free-ports.ts';
@@ -43,9 +43,10 @@ export class PostgresServer {
   async standby(): Promise<PostgresServer> {
     await this.kill();
     const folder = join(dirname(this.folder), `standby-${this.#standbys.length}`);
-    cpSync(this.folder, folder, { recursive: true, preserveTimestamps: true });
+    // With modes and owners, which the server checks: Node.js 22 does not copy those of folders.
+    execFileSync('cp', ['-a', this.folder, folder]);
     writeFileSync(join(folder, 'standby.signal'), '');
-    if (isRoot()) execFileSync('chown', ['-R', `${UNPRIVILEGED}:${UNPRIVILEGED}`, folder]);
+    if (isRoot()) chownSync(join(folder, 'standby.signal'), UNPRIVILEGED, UNPRIVILEGED);
     const standby = new PostgresServer(folder, (await freePorts(1)).first);
     this.#standbys.push(standby);
     await Promise.all([this.restart(), standby.restart()]);
@@ -78,8 +79,18 @@ export class PostgresServer {
     // What a power cut would take is no matter here.
     const args = ['-D', this.folder, '-p', String(this.port), '-k', this.folder, '-c', 'fsync=off'];
     args.push('-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=40', '-c', 'shared_buffers=16MB');
-    this.#running = spawn(join(POSTGRES_PROGRAMS ?? '', 'postgres'), args, { stdio: 'ignore', ...identity() });
-    await until(() => this.#answers(), 'PostgreSQL to answer', { everyMs: 30 });
+    const program = join(POSTGRES_PROGRAMS ?? '', 'postgres');
+    const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], ...identity() });
+    this.#running = child;
+    let said = '';
+    child.stderr.setEncoding('utf8').on('data', (text) => {
+      said = `${said}${text}`.slice(-2000);
+    });
+    const answers = async () => {
+      if (child.exitCode !== null) throw new Error(`PostgreSQL ended: ${said}`);
+      return this.#answers();
+    };
+    await until(answers, 'PostgreSQL to answer', { everyMs: 30 });
   }
 
   /** Ends it at once, without finishing anything. */
