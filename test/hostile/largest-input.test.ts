@@ -8,9 +8,12 @@ import { queryOf, readPageQuery } from '../../src/gateway/api/request.ts';
 import { readAuthority, readKeyPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { answerQuery, MAX_QUERY_BYTES } from '../../src/gateway/certificates/challenges/challenge-dns-answer.ts';
 import { parseHttp1Head } from '../../src/gateway/edge/clients/http1/http1-request.ts';
-import { requestHeaders } from '../../src/gateway/edge/http/headers.ts';
+import { requestHeaders, responseHeaders } from '../../src/gateway/edge/http/headers.ts';
 import { http2Headers } from '../../src/gateway/edge/http/http2-headers.ts';
+import { guardCookies, takeSetCookies } from '../../src/gateway/edge/proxy/response-cookies.ts';
+import { leadToEndpoint } from '../../src/gateway/edge/proxy/upstream-addresses.ts';
 import { parseAuthorities } from '../../src/gateway/endpoint-options/mutual-tls.ts';
+import { parseResponseHead } from '../../src/lib/http/response-head.ts';
 import { parseJson } from '../../src/lib/json-text.ts';
 import { maskUrl } from '../../src/lib/masking/mask-url.ts';
 import { parseAclRule } from '../../src/management/resources/acl-rule.ts';
@@ -123,6 +126,18 @@ function dnsQuery(): Buffer {
   return query;
 }
 
+/** Reads the head of a response, and does with it what is done before it reaches the client. */
+const respond = (text: string) =>
+  attempt(() => {
+    const { headers, connection, status } = parseResponseHead(text);
+    const passed = responseHeaders(headers, connection, status);
+    leadToEndpoint(passed, () => UPSTREAM_NAMES);
+    takeSetCookies(passed);
+    guardCookies(passed, 'a.example.com', ['api.example.com']);
+  });
+const UPSTREAM_NAMES = { forwardsTo: 'http://b:80', sentHost: 'b', clientHost: 'a', clientScheme: 'https' };
+const answer = (lines: string) => `HTTP/1.1 200 OK\r\n${lines}`;
+
 const pem = (label: string) => `-----BEGIN ${label}-----`;
 const query = (text: string) => attempt(() => readPageQuery(ipPolicies, queryOf({ url: `/?${text}` })));
 
@@ -191,6 +206,28 @@ const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
     ['members of JSON', () => parseJson(`{${names(25_000).map((name) => `"${name}":1`)}}`)],
     ['lists of JSON', () => parseJson(`${fill('[', 60)}${fill('[],', 255_000)}1${fill(']', 60)}`)],
     ['JSON that never ends', () => attempt(() => parseJson(fill('[1,', AGENT_BODY)))],
+  ],
+  'of an upstream': [
+    ['folded lines', () => respond(answer(`a: b\r\n${fill(' c\r\n', HEADERS)}`))],
+    ['folded lines of blanks', () => respond(answer(`a: b\r\n${fill(' \r\n', HEADERS)}`))],
+    ['lines that are no headers', () => respond(answer(fill('a\n', HEADERS)))],
+    ['headers that end in LF', () => respond(answer(fill('a:\n', HEADERS)))],
+    ['blanks around a name', () => respond(answer(`a${fill(' ', HEADERS)}b: c\n`))],
+    ['blanks in the status line', () => respond(`HTTP/1.1${fill(' \v', HEADERS)}200 OK`)],
+    ['blanks before a status of four digits', () => respond(`HTTP/1.1${fill(' \t', HEADERS)}2000`)],
+    ['lengths', () => respond(answer(fill('content-length:1\r\n', HEADERS)))],
+    ['encodings', () => respond(answer(`transfer-encoding: ${fill('chunked,', HEADERS)}chunked\r\n`))],
+    [
+      'headers that Connection names',
+      () => respond(answer(`${fill('a:\r\n', HEADERS / 2)}connection: ${fill('a,', HEADERS / 2)}`)),
+    ],
+    ['seconds to keep alive', () => respond(answer(`keep-alive: ${fill('timeout=1', HEADERS)}`))],
+    ['cookies', () => respond(answer(fill('set-cookie:a=b;domain=b\r\n', HEADERS)))],
+    ['attributes of a cookie', () => respond(answer(`set-cookie: a=b${fill(';domain=b', HEADERS)}`))],
+    ['headers that are taken out', () => respond(answer(fill('clear-site-data:"*"\r\n', HEADERS)))],
+    ['addresses', () => respond(answer(fill('location:http://b/\r\n', HEADERS)))],
+    ['an address', () => respond(answer(`location: http://${fill('b.', HEADERS)}`))],
+    ['an address with many ends', () => respond(answer(`refresh: ${fill('0;url=', HEADERS)}http://b/`))],
   ],
   'of a tenant, as a policy': [
     ['a loop', () => checkExpression(`${fill('[].exists(a,a)||', EXPRESSION - 100)}true`)],

@@ -77,14 +77,25 @@ function statusLineProblem(line: string): string {
 /** RFC 9112, 2.2 (lines before the first header), 5.1 (space before the colon), 5.2 (folded lines); RFC 9110, 5.5. */
 function repairedFields(lines: readonly string[]): string[] {
   const fields: string[] = [];
+  let last: string[] | undefined;
   for (const line of lines) {
     const isFolded = line.startsWith(' ') || line.startsWith('\t');
     const colon = line.indexOf(':');
     const name = isFolded || colon === -1 ? '' : trimSpace(line, 0, colon);
-    if (isFolded && fields.length > 0) fields.push(trimSpace(`${fields.pop()} ${cleaned(line)}`));
-    else if (NAME.test(name)) fields.push(name, cleaned(line.slice(colon + 1)));
+    if (isFolded) last?.push(cleaned(line));
+    else if (NAME.test(name)) {
+      if (last) fields.push(joined(last));
+      fields.push(name);
+      last = [cleaned(line.slice(colon + 1))];
+    }
   }
+  if (last) fields.push(joined(last));
   return fields;
+}
+
+/** The parts of a value that were on lines of their own. */
+function joined(parts: readonly string[]): string {
+  return parts.length === 1 ? (parts[0] ?? '') : parts.filter((part) => part !== '').join(' ');
 }
 
 /** A line break within a value could start a header of the upstream's clients' choice: it becomes a space, as do others. */

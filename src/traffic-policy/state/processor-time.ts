@@ -78,9 +78,10 @@ export class ProcessorTime {
     }
   }
 
-  /** Runs work as soon as time is left. */
+  /** Runs work as soon as time is left, in a turn of the event loop that has time for it. */
   async runWhenLeft<T>(work: () => Promise<T> | T): Promise<T> {
     for (let { waitMs } = this; waitMs > 0; { waitMs } = this) await this.clock.sleep(waitMs);
+    while (this.shouldYield) await nextTurn();
     return this.run(work);
   }
 

@@ -9,6 +9,8 @@ type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' |
 const MAX_DIGITS = 13;
 /** Bytes of chunk extensions in one body; they are practically unused. */
 const MAX_EXTENSIONS = 4096;
+/** Bytes of a chunk that is joined with others which have arrived with it. */
+const SMALL = 1024;
 const FRAMING = /^(?:content-length|transfer-encoding)$/i;
 
 const CR = 0x0d;
@@ -55,26 +57,46 @@ export class ChunkedDecoder {
     this.#extensions = 0;
   }
 
-  /** Reads up to the end of the next piece, the body or the bytes; returns the position after. @throws {MalformedMessage} */
+  /**
+   * Reads up to the end of the next piece, the body or the bytes; returns the position after. Small chunks are joined: each
+   * piece that is passed on costs much more than its bytes.
+   *
+   * @throws {MalformedMessage}
+   */
   take(bytes: Buffer, from: number): number {
     this.piece = null;
+    let joined: Buffer | null = null;
+    let length = 0;
     for (let at = from; at < bytes.length; at++) {
       if (this.#state === 'data') {
         const end = Math.min(bytes.length, at + this.#size);
-        this.piece = bytes.subarray(at, end);
+        if (end - at > SMALL && this.piece !== null) return at;
         this.#size -= end - at;
         if (this.#size === 0) this.#state = 'data-cr';
-        return end;
-      }
-      if (this.#state === 'trailers') {
+        if (this.piece === null) this.piece = bytes.subarray(at, end);
+        else {
+          joined ??= this.#roomFor(this.piece, bytes.length - at);
+          length ||= this.piece.length;
+          length += bytes.copy(joined, length, at, end);
+          this.piece = joined.subarray(0, length);
+        }
+        if (end - at > SMALL) return end;
+        at = end - 1;
+      } else if (this.#state === 'trailers') {
+        if (this.piece !== null) return at;
         const end = this.#block.take(bytes, at);
         // The block starts with a CR LF of our own.
         if (this.#block.complete) this.#end(this.#block.text);
         return end;
-      }
-      this.#takeByte(bytes[at] as number);
+      } else this.#takeByte(bytes[at] as number);
     }
     return bytes.length;
+  }
+
+  #roomFor(first: Buffer, more: number): Buffer {
+    const room = Buffer.allocUnsafe(first.length + more);
+    first.copy(room);
+    return room;
   }
 
   #end(text: string): void {

@@ -1,6 +1,8 @@
 import { Transform } from 'node:stream';
 import { ByteBlocks } from '../../../lib/byte-blocks.ts';
 import { Reservation } from '../../../lib/memory-budget.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import { runInTurn } from '../../../lib/time/loop-turn.ts';
 import type { EventStreamMessage, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import { asError } from '../http/edge-errors.ts';
 import type { EdgeRequest } from './edge-request.ts';
@@ -67,6 +69,7 @@ class MessageReader {
 /** Passes the messages of an event stream through the policy, one after another; an outcome of it is an error. */
 export function eventStream(request: EdgeRequest, response: PolicyResponse): Transform {
   const reader = new MessageReader();
+  const network = clientNetwork(request.connection.clientIp);
   const held = new Reservation(request.bodyMemory);
   /** Whether the policy has a message, which counts until it is done, however the stream ends. */
   let isChanging = false;
@@ -88,7 +91,12 @@ export function eventStream(request: EdgeRequest, response: PolicyResponse): Tra
   return new Transform({
     transform(piece: Buffer, _encoding, done) {
       const run = async () => {
-        for (const bytes of reader.push(piece)) this.push(await changed(bytes));
+        for (const bytes of reader.push(piece)) {
+          // A device can send thousands of them in one piece.
+          await new Promise<void>((resolve) => runInTurn(network, resolve));
+          if (this.destroyed) return;
+          this.push(await changed(bytes));
+        }
         if (!this.destroyed) count(reader.held);
       };
       run().then(

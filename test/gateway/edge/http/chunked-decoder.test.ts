@@ -37,6 +37,18 @@ describe.each([true, false])('a chunked body, strict: %j', (strict) => {
     });
   });
 
+  it('passes small chunks on together, and large ones as they are', () => {
+    const large = 'b'.repeat(2000);
+    const bytes = Buffer.from(`${'1\r\na\r\n'.repeat(1000)}7d0\r\n${large}\r\n2\r\ncc\r\n1\r\nd\r\n0\r\n\r\n`);
+    const decoder = started(strict);
+    const pieces: string[] = [];
+    for (let at = 0; at < bytes.length; ) {
+      at = decoder.take(bytes, at);
+      if (decoder.piece !== null) pieces.push(decoder.piece.toString());
+    }
+    expect([pieces, decoder.trailers]).toEqual([['a'.repeat(1000), large, 'ccd'], []]);
+  });
+
   it('starts again for the next body', () => {
     const decoder = started(strict);
     expect(decode(decoder, '1;ext\r\na\r\n0\r\n\r\n')).toEqual({ body: 'a', rest: '', trailers: [] });

@@ -62,9 +62,9 @@ describe('the upstream receives exactly', () => {
       [`GET /up HTTP/1.1\r\nContent-Length: ${SMUGGLED.length}\r\n\r\n${bare(SMUGGLED)}`, NEXT_BARE],
     ],
     [
-      'chunks without their extensions, whatever their sizes look like',
+      'chunks without their extensions, whatever their sizes look like, joined',
       `${CHUNKED}5;a=b;c="d e"\r\nhello\r\n000A\r\nwide world\r\n000\r\n\r\n${NEXT}`,
-      ['POST /up HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\na\r\nwide world\r\n0\r\n\r\n', NEXT_BARE],
+      ['POST /up HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf\r\nhellowide world\r\n0\r\n\r\n', NEXT_BARE],
     ],
     [
       'trailers without those that route or authenticate',

@@ -373,6 +373,22 @@ describe('sse-find-replace', () => {
     res.destroy();
   });
 
+  it('changes thousands of messages that arrive together beside other work', async () => {
+    const count = 5_000;
+    await edge.serve(HOST, stream('data: secret\n\n'.repeat(count)), onMessage(rule('sse-find-replace', SECRET)));
+    let turns = 0;
+    let isOver = false;
+    const onTurn = () => {
+      turns += 1;
+      if (!isOver) setImmediate(onTurn);
+    };
+    setImmediate(onTurn);
+    const { body } = await asked();
+    isOver = true;
+    expect(body.split('\n\n')).toHaveLength(count + 1);
+    expect(turns).toBeGreaterThan(count / 20);
+  });
+
   it('leaves other responses alone, and compresses the messages that it has changed', async () => {
     const policy = {
       on_event_stream_message: [rule('sse-find-replace', replacing('secret', 'public'))],
