@@ -4,10 +4,19 @@ import { createServer } from 'node:http';
 import { connect, createServer as createTcpServer } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { openLink } from '../../src/agent/open-link.ts';
+import { parseUpstream } from '../../src/agent/upstreams/upstream.ts';
+import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
+import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
+import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
 import { listening } from '../support/loopback.ts';
+import { silentLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 const HOST = 'pool.gateway.localhost';
@@ -143,4 +152,51 @@ describe('a pool of tcp endpoints of which one upstream is down', () => {
     expect(greetings.filter((greeting) => greeting === '')).toHaveLength(1);
     expect(greetings.filter((greeting) => greeting === 'up')).toHaveLength(5);
   });
+});
+
+it('a member gets no client while its agent says that its upstream is down', async () => {
+  const link = await openLink('native', {
+    ...{ authtoken: () => gateway.authtoken, serverAddr: gateway.sessionAddress, version: '1.0.0' },
+    ...{ authorities: { pem: gateway.sessionCa }, proxies: NO_PROXIES, log: silentLog, clock: systemClock },
+  });
+  const native = await link.connect();
+  onTestFinished(() => native.close());
+  const guard = new UpstreamGuard(parseUpstreamRules('loopback'));
+  const dialer = new UpstreamDialer({
+    ...{ guard, log: silentLog, socketFolder: temporaryFolder(), verifyTls: true, connectMs: 1_000 },
+  });
+  const bind = async (port: number) => {
+    const upstream = dialer.prepare(parseUpstream(port), { protocol: 'http' });
+    let clients = 0;
+    const connect = () => {
+      clients += 1;
+      return upstream.connect();
+    };
+    const counted = { connect, address: () => upstream.address(), watchReach: upstream.watchReach.bind(upstream) };
+    const domain = 'native.localhost';
+    await native.open({
+      ...{ protocol: 'http', domain, upstream: counted, forwardsTo: String(port), options: { pooling: true } },
+    });
+    return { clients: () => clients, check: () => upstream.connect().then((socket) => socket.destroy()) };
+  };
+  const [late, server] = [createServer((_, res) => void res.end()), createServer((_, res) => void res.end())];
+  onTestFinished(() => {
+    for (const each of [late, server]) each.close();
+  });
+  const port = (await freePorts(1)).first;
+  const [back, up] = [await bind(port), await bind(await listening(server))];
+  const isTaken = (count: number) => () =>
+    gateway.endpoints.list().filter(({ isResponsive }) => isResponsive).length === count;
+  // As the agent does every now and then.
+  await expect(back.check()).rejects.toThrow();
+  await until(isTaken(1), 'the gateway knows');
+  const get = async () => (await getPublic(gateway, 'https://native.localhost/')).status;
+  expect([await get(), await get(), await get()]).toEqual([200, 200, 200]);
+  expect([back.clients(), up.clients() > 0]).toEqual([0, true]);
+  late.listen(port, '127.0.0.1');
+  await once(late, 'listening');
+  await back.check();
+  await until(isTaken(2), 'the gateway knows');
+  expect([await get(), await get()]).toEqual([200, 200]);
+  expect(back.clients()).toBe(1);
 });

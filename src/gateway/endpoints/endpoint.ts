@@ -82,7 +82,7 @@ export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /** Whether it shares its address with other endpoints. */
   readonly pooled: boolean;
   readonly owner: EndpointOwner;
-  /** Whether the agent has reacted to every stream sent to it, can take a further one, and its upstream does not rest. */
+  /** Whether the agent has reacted to every stream sent to it, can take a further one, and its upstream is not down. */
   readonly isResponsive: boolean;
   /** @returns close it to end the reports */
   watchRequests(reader: ReportReader): ReportQueue;
