@@ -1,7 +1,8 @@
 /** Pools with members whose agent is online and whose upstream is not. */
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import { connect, createServer as createTcpServer } from 'node:net';
+import { text as textOf } from 'node:stream/consumers';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLink } from '../../src/agent/open-link.ts';
@@ -40,7 +41,7 @@ async function member(name: string, policy = '', host = HOST) {
   const start = async () => {
     const server = createServer((req, res) => {
       asked.push(`${req.method} ${req.url}`);
-      res.end(name);
+      req.on('end', () => res.end(name)).resume();
     });
     server.listen(port, '127.0.0.1');
     await once(server, 'listening');
@@ -59,6 +60,22 @@ async function statuses(count: number, options = {}, host = HOST): Promise<numbe
   return all;
 }
 
+/** @returns the bodies of so many requests, once they have arrived whole */
+function received(server: Server): (count: number) => Promise<string[]> {
+  const bodies: string[] = [];
+  server.on('request', (req) => {
+    let body = '';
+    req.on('data', (chunk: Buffer) => {
+      body += chunk;
+    });
+    req.on('end', () => bodies.push(body));
+  });
+  return async (count) => {
+    await until(() => bodies.length === count, 'the bodies');
+    return bodies;
+  };
+}
+
 describe('a pool of which one upstream is down', () => {
   it.each(['GET', 'HEAD', 'DELETE', 'POST'])('answers every %s request without a body', async (method) => {
     await member('down');
@@ -74,10 +91,48 @@ describe('a pool of which one upstream is down', () => {
     expect(await statuses(3)).toEqual([200, 200, 200]);
   });
 
-  it('fails one request with a body, and sends further ones to the others', async () => {
+  it('answers requests with a body of up to 64 KiB, which its upstream gets whole and once', async () => {
+    for (const _ of [1, 2]) await member('down');
+    const up = await member('up');
+    const bodies = received(await up.start());
+    const body = 'b'.repeat(64 * 1024);
+    expect(await statuses(3, { method: 'POST', body })).toEqual([200, 200, 200]);
+    expect(await bodies(3)).toEqual([body, body, body]);
+  });
+
+  it('sends the rest of a body that a client still uploads to the next member, and keeps the connection', async () => {
+    const [down, up] = [await member('down'), await member('up')];
+    const bodies = received(await up.start());
+    const client = connect(gateway.httpPort, '127.0.0.1');
+    onTestFinished(() => void client.destroy());
+    const head = `POST / HTTP/1.1\r\nHost: ${HOST}\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n`;
+    client.write(`${head}5\r\nfirst\r\n`);
+    await until(() => up.asked.length === 1, 'the request');
+    client.write('4\r\nrest\r\n0\r\nx-sum: 9\r\n\r\n');
+    expect(await bodies(1)).toEqual(['firstrest']);
+    const answers = textOf(client);
+    client.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\nConnection: close\r\n\r\n`);
+    expect((await answers).match(/HTTP\/1.1 200/g)).toHaveLength(2);
+    expect(down.asked).toEqual([]);
+  });
+
+  it('applies the policies of all members that it tries, and sends on what one has read', async () => {
+    const reads = JSON.stringify({
+      on_http_request: [
+        { actions: [{ type: 'request-body-find-replace', config: { replacements: [{ from: 'y', to: 'z' }] } }] },
+      ],
+    });
+    await member('down', reads);
+    const up = await member('up', reads);
+    const bodies = received(await up.start());
+    expect(await statuses(2, { method: 'POST', body: 'x' })).toEqual([200, 200]);
+    expect(await bodies(2)).toEqual(['x', 'x']);
+  });
+
+  it('fails one request with a longer body, and sends further ones to the others', async () => {
     await member('down');
     await (await member('up')).start();
-    const all = await statuses(6, { method: 'POST', body: 'x' });
+    const all = await statuses(6, { method: 'POST', body: 'x'.repeat(64 * 1024 + 1) });
     expect(all.filter((status) => status === 502)).toHaveLength(1);
     expect(all.filter((status) => status === 200)).toHaveLength(5);
   });
