@@ -25,6 +25,8 @@ export const StreamType = {
   requests: 0xfffffffd,
   /** Of this project only, to agents that announce it: the gateway has refused an endpoint's response to a client. */
   refusedAnswer: 0xfffffffa,
+  /** Of this project only, to gateways that announce it: whether the upstream of an endpoint can be reached. */
+  upstreamState: 0xfffffff9,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -110,6 +112,7 @@ const AuthExtra = z.preprocess(
     nodes: announced,
     refusedanswers: announced,
     policywarnings: announced,
+    upstreamstates: announced,
   }),
 );
 
@@ -216,6 +219,10 @@ export type BindLabeledRequest = z.output<typeof BindLabeledRequest>;
 export const UnbindRequest = z.object({ Id: text, Drain: flag });
 export type UnbindRequest = z.output<typeof UnbindRequest>;
 
+/** `Down`: the agent cannot connect to it. */
+export const UpstreamState = z.object({ Id: z.string(), Down: z.boolean() });
+export type UpstreamState = z.output<typeof UpstreamState>;
+
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
@@ -223,8 +230,14 @@ export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
   Extra: z
-    .object({ StreamWindow: streamWindow, SecondLink: announced, RequestFeed: announced, Node: announcedText })
-    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, Node: '' }),
+    .object({
+      StreamWindow: streamWindow,
+      SecondLink: announced,
+      RequestFeed: announced,
+      UpstreamStates: announced,
+      Node: announcedText,
+    })
+    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, Node: '' }),
 });
 
 /** `Nodes`: addresses of their HTTPS ports, `host:port`. `Name`: the server name for sessions there. */

@@ -1,5 +1,6 @@
 import type { RequestListener } from 'node:http';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 import { VERSION } from '../packaged.ts';
 import type { Person } from '../traffic-policy/sign-in/identity-provider.ts';
 import type { RestrictedAddresses } from './access/ip-rules.ts';
@@ -13,7 +14,7 @@ import { lazyListener } from './edge/service-server.ts';
 import { admitting, applicationsOf } from './endpoints/applications.ts';
 import { apiHost, signInHost } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
-import { countedBy, withStored } from './endpoints/live-view.ts';
+import { countedBy, type GatewayReport, withStored } from './endpoints/live-view.ts';
 import type { ActivityLog } from './events/activity-log.ts';
 import type { GatewayStart } from './gateway-options.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
@@ -21,6 +22,9 @@ import type { SessionServer } from './sessions/session-server.ts';
 import type { PeopleProvider } from './sign-in/people-provider.ts';
 import type { Edge } from './start-edge.ts';
 import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
+
+/** Less than other gateways wait for the answer. */
+const CONDITIONS_MS = 500;
 
 interface ServiceParts {
   people: PeopleProvider;
@@ -57,8 +61,12 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
   if (relays) {
-    const counted = () => countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
-    relays.accept.answer = async (question) => (question === 'metrics' ? metricsHere() : JSON.stringify(counted()));
+    const report = async (): Promise<GatewayReport> => {
+      const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
+      return { ...counted, ...(await conditionsSoon(conditions())) };
+    };
+    relays.accept.answer = async (question) =>
+      question === 'metrics' ? metricsHere() : JSON.stringify(await report());
   }
   const dependencies: ManagementApiDependencies = {
     ...{ store, addresses, ipPolicies, policyKnowledge, counters, log },
@@ -87,6 +95,14 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
     return createSignInPage({ store, people, isRefused: restricted.refusesClient, ...listed, log });
   });
   return baseUrl;
+}
+
+/** A disk that hangs must not keep the figures from other gateways, which would take this one for lost. */
+function conditionsSoon(conditions: Promise<readonly Condition[]>): Promise<Pick<GatewayReport, 'conditions'>> {
+  return withDeadline(conditions, 'reading the conditions', CONDITIONS_MS).then(
+    (present) => ({ conditions: present }),
+    () => ({}),
+  );
 }
 
 /** @returns the Prometheus text of this gateway */

@@ -1,13 +1,23 @@
 /** Pools with members whose agent is online and whose upstream is not. */
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import { connect, createServer as createTcpServer } from 'node:net';
+import { text as textOf } from 'node:stream/consumers';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { openLink } from '../../src/agent/open-link.ts';
+import { parseUpstream } from '../../src/agent/upstreams/upstream.ts';
+import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
+import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
+import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
 import { listening } from '../support/loopback.ts';
+import { silentLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 const HOST = 'pool.gateway.localhost';
@@ -31,7 +41,7 @@ async function member(name: string, policy = '', host = HOST) {
   const start = async () => {
     const server = createServer((req, res) => {
       asked.push(`${req.method} ${req.url}`);
-      res.end(name);
+      req.on('end', () => res.end(name)).resume();
     });
     server.listen(port, '127.0.0.1');
     await once(server, 'listening');
@@ -50,6 +60,22 @@ async function statuses(count: number, options = {}, host = HOST): Promise<numbe
   return all;
 }
 
+/** @returns the bodies of so many requests, once they have arrived whole */
+function received(server: Server): (count: number) => Promise<string[]> {
+  const bodies: string[] = [];
+  server.on('request', (req) => {
+    let body = '';
+    req.on('data', (chunk: Buffer) => {
+      body += chunk;
+    });
+    req.on('end', () => bodies.push(body));
+  });
+  return async (count) => {
+    await until(() => bodies.length === count, 'the bodies');
+    return bodies;
+  };
+}
+
 describe('a pool of which one upstream is down', () => {
   it.each(['GET', 'HEAD', 'DELETE', 'POST'])('answers every %s request without a body', async (method) => {
     await member('down');
@@ -65,10 +91,48 @@ describe('a pool of which one upstream is down', () => {
     expect(await statuses(3)).toEqual([200, 200, 200]);
   });
 
-  it('fails one request with a body, and sends further ones to the others', async () => {
+  it('answers requests with a body of up to 64 KiB, which its upstream gets whole and once', async () => {
+    for (const _ of [1, 2]) await member('down');
+    const up = await member('up');
+    const bodies = received(await up.start());
+    const body = 'b'.repeat(64 * 1024);
+    expect(await statuses(3, { method: 'POST', body })).toEqual([200, 200, 200]);
+    expect(await bodies(3)).toEqual([body, body, body]);
+  });
+
+  it('sends the rest of a body that a client still uploads to the next member, and keeps the connection', async () => {
+    const [down, up] = [await member('down'), await member('up')];
+    const bodies = received(await up.start());
+    const client = connect(gateway.httpPort, '127.0.0.1');
+    onTestFinished(() => void client.destroy());
+    const head = `POST / HTTP/1.1\r\nHost: ${HOST}\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n`;
+    client.write(`${head}5\r\nfirst\r\n`);
+    await until(() => up.asked.length === 1, 'the request');
+    client.write('4\r\nrest\r\n0\r\nx-sum: 9\r\n\r\n');
+    expect(await bodies(1)).toEqual(['firstrest']);
+    const answers = textOf(client);
+    client.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\nConnection: close\r\n\r\n`);
+    expect((await answers).match(/HTTP\/1.1 200/g)).toHaveLength(2);
+    expect(down.asked).toEqual([]);
+  });
+
+  it('applies the policies of all members that it tries, and sends on what one has read', async () => {
+    const reads = JSON.stringify({
+      on_http_request: [
+        { actions: [{ type: 'request-body-find-replace', config: { replacements: [{ from: 'y', to: 'z' }] } }] },
+      ],
+    });
+    await member('down', reads);
+    const up = await member('up', reads);
+    const bodies = received(await up.start());
+    expect(await statuses(2, { method: 'POST', body: 'x' })).toEqual([200, 200]);
+    expect(await bodies(2)).toEqual(['x', 'x']);
+  });
+
+  it('fails one request with a longer body, and sends further ones to the others', async () => {
     await member('down');
     await (await member('up')).start();
-    const all = await statuses(6, { method: 'POST', body: 'x' });
+    const all = await statuses(6, { method: 'POST', body: 'x'.repeat(64 * 1024 + 1) });
     expect(all.filter((status) => status === 502)).toHaveLength(1);
     expect(all.filter((status) => status === 200)).toHaveLength(5);
   });
@@ -143,4 +207,51 @@ describe('a pool of tcp endpoints of which one upstream is down', () => {
     expect(greetings.filter((greeting) => greeting === '')).toHaveLength(1);
     expect(greetings.filter((greeting) => greeting === 'up')).toHaveLength(5);
   });
+});
+
+it('a member gets no client while its agent says that its upstream is down', async () => {
+  const link = await openLink('native', {
+    ...{ authtoken: () => gateway.authtoken, serverAddr: gateway.sessionAddress, version: '1.0.0' },
+    ...{ authorities: { pem: gateway.sessionCa }, proxies: NO_PROXIES, log: silentLog, clock: systemClock },
+  });
+  const native = await link.connect();
+  onTestFinished(() => native.close());
+  const guard = new UpstreamGuard(parseUpstreamRules('loopback'));
+  const dialer = new UpstreamDialer({
+    ...{ guard, log: silentLog, socketFolder: temporaryFolder(), verifyTls: true, connectMs: 1_000 },
+  });
+  const bind = async (port: number) => {
+    const upstream = dialer.prepare(parseUpstream(port), { protocol: 'http' });
+    let clients = 0;
+    const connect = () => {
+      clients += 1;
+      return upstream.connect();
+    };
+    const counted = { connect, address: () => upstream.address(), watchReach: upstream.watchReach.bind(upstream) };
+    const domain = 'native.localhost';
+    await native.open({
+      ...{ protocol: 'http', domain, upstream: counted, forwardsTo: String(port), options: { pooling: true } },
+    });
+    return { clients: () => clients, check: () => upstream.connect().then((socket) => socket.destroy()) };
+  };
+  const [late, server] = [createServer((_, res) => void res.end()), createServer((_, res) => void res.end())];
+  onTestFinished(() => {
+    for (const each of [late, server]) each.close();
+  });
+  const port = (await freePorts(1)).first;
+  const [back, up] = [await bind(port), await bind(await listening(server))];
+  const isTaken = (count: number) => () =>
+    gateway.endpoints.list().filter(({ isResponsive }) => isResponsive).length === count;
+  // As the agent does every now and then.
+  await expect(back.check()).rejects.toThrow();
+  await until(isTaken(1), 'the gateway knows');
+  const get = async () => (await getPublic(gateway, 'https://native.localhost/')).status;
+  expect([await get(), await get(), await get()]).toEqual([200, 200, 200]);
+  expect([back.clients(), up.clients() > 0]).toEqual([0, true]);
+  late.listen(port, '127.0.0.1');
+  await once(late, 'listening');
+  await back.check();
+  await until(isTaken(2), 'the gateway knows');
+  expect([await get(), await get()]).toEqual([200, 200]);
+  expect(back.clients()).toBe(1);
 });

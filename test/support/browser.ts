@@ -140,3 +140,44 @@ function readAxe(): string {
   axe ??= readFileSync(AXE, 'utf8');
   return axe;
 }
+
+/** Of words of letters alone: texts with addresses and ids may break anywhere. */
+const BROKEN_WORDS = `(within) => {
+  const found = new Set();
+  const range = document.createRange();
+  const words = document.createTreeWalker(document.querySelector(within), NodeFilter.SHOW_TEXT);
+  const clips = (element) => ['hidden', 'clip'].includes(getComputedStyle(element).overflowX);
+  const scrolls = (element) => ['auto', 'scroll'].includes(getComputedStyle(element).overflowX);
+  const isHidden = (element) => element.clientWidth <= 1 && clips(element);
+  for (let node = words.nextNode(); node !== null; node = words.nextNode()) {
+    if (!node.parentElement.checkVisibility({ visibilityProperty: true })) continue;
+    const around = [];
+    for (let one = node.parentElement; one !== null; one = one.parentElement) around.push(one);
+    if (around.some(isHidden)) continue;
+    const scroller = around.findIndex(scrolls);
+    const within = scroller === -1 ? around : around.slice(0, scroller);
+    for (const { 0: word, index } of node.data.matchAll(/(?<!\\S)[“(]?\\p{L}{2,}[”).,:;?…]*(?!\\S)/gu)) {
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      const { left, right, width } = range.getBoundingClientRect();
+      if (width === 0) continue;
+      if (new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size > 1) found.add(word + ' (broken)');
+      const page = document.documentElement.clientWidth;
+      const sticksOut = (element) => {
+        const box = element.getBoundingClientRect();
+        return right > box.right + 1 || left < box.left - 1;
+      };
+      const isCut = within.some((element) => {
+        const isMarked = getComputedStyle(element).textOverflow === 'ellipsis' && element.title !== '';
+        return clips(element) && !isMarked && sticksOut(element);
+      });
+      if (isCut || (scroller === -1 && (right > page + 1 || left < -1))) found.add(word + ' (cut off)');
+    }
+  }
+  return [...found];
+}`;
+
+/** Words on the page that are cut off, stick out, or are broken within. */
+export function brokenWords(page: Page, within = 'body'): Promise<string[]> {
+  return page.evaluate(`(${BROKEN_WORDS})(${JSON.stringify(within)})`);
+}

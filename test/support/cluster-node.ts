@@ -4,13 +4,14 @@ import { freePorts } from './free-ports.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-const KEY = Buffer.alloc(32, 7).toString('base64');
+/** The encryption key of all nodes. */
+export const CLUSTER_KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** A gateway in this process that shares a database with others; it is closed with the test, or before. */
 export async function startClusterNode(databaseUrl: string, host = '127.0.0.1'): Promise<Gateway> {
   const { first: port } = await freePorts(3);
   const gateway = await startGateway({
-    ...{ dataDir: temporaryFolder(), domain: 'localhost', host, encryptionKey: KEY },
+    ...{ dataDir: temporaryFolder(), domain: 'localhost', host, encryptionKey: CLUSTER_KEY },
     ...{ httpPort: port, httpsPort: port + 1, sessionPort: port + 2, nodeAddress: `${host}:${port + 1}` },
     databaseUrl,
     tcpPorts: { first: 20_000, last: 20_999 },

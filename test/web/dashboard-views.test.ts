@@ -12,7 +12,7 @@ import type { Store } from '../../src/gateway/store/store.ts';
 import type { TlsEdgeRow } from '../../src/gateway/store/tls-edges.ts';
 import { issueApiKey, issueCredential } from '../../src/gateway/store/tokens.ts';
 import { issueCode } from '../../src/lib/http/one-time-code.ts';
-import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
+import { brokenWords, launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { type Filled, fillStore, openDashboard } from '../support/dashboard.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -154,10 +154,30 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
   it('runs nothing that texts contain, and has no serious accessibility problem, in any view', async () => {
     const { page, troubles } = await openDashboard(browser, gateway, '', { viewport: PHONE });
     const found: Record<string, string[]> = {};
+    const wordsOf = async () => {
+      const problems: string[] = [];
+      for (const width of [PHONE.width, 800]) {
+        await page.setViewportSize({ width, height: PHONE.height });
+        const wide = await page.evaluate(OVERFLOW);
+        if (wide !== 0) problems.push(`${wide} px too wide`);
+        for (const word of await brokenWords(page)) problems.push(`${width} px: ${word}`);
+      }
+      await page.setViewportSize(PHONE);
+      return problems;
+    };
     const examine = async (view: string, within = '#content') => {
-      const problems = await seriousProblems(page, within);
-      const wide = await page.evaluate(OVERFLOW);
-      if (problems.length > 0 || wide !== 0) found[view] = [...problems, `${wide} px too wide`];
+      const problems = [...(await seriousProblems(page, within)), ...(await wordsOf())];
+      if (problems.length > 0) found[view] = problems;
+    };
+    /** The dialogs that the item's page leads to. */
+    const examineDialogs = async (view: string) => {
+      const links = await page.locator(`#content a[href^="#/${view}/"]`).all();
+      for (const path of new Set(await Promise.all(links.map((one) => one.getAttribute('href'))))) {
+        await goTo(page, String(path).slice(2));
+        await page.locator('dialog').first().waitFor();
+        const problems = await wordsOf();
+        if (problems.length > 0) found[String(path)] = problems;
+      }
     };
     await page.locator('.problems li').first().waitFor();
     expect(await seriousProblems(page)).toEqual([]);
@@ -175,6 +195,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
       await page.locator('.facts').waitFor();
       await examine(`${view}/${id}`);
       expect(await page.locator('#content').textContent()).toContain('alert(1)');
+      await examineDialogs(`${view}/${id}`);
     }
     await goTo(page, `edges/${filled.edges}/delete`);
     await page.locator('dialog .danger').waitFor();

@@ -217,6 +217,12 @@ export interface EndpointUpstream {
   connect(): Promise<Socket>;
   /** Call this for each connection, with what it carries; omitted when nobody looks. */
   observeConnection?(): ConnectionTraffic;
+  /**
+   * Calls the listener with whether the agent can connect to the upstream, now and at each change; omitted when nobody looks.
+   *
+   * @returns ends it
+   */
+  watchReach?(listener: (isReachable: boolean) => void): () => void;
   /** The gateway has refused a response of the upstream to a client, and says what is wrong with it. */
   answerRefused?(reason: string): void;
   /**

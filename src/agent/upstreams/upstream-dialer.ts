@@ -139,6 +139,10 @@ export class PreparedUpstream implements EndpointUpstream {
     return { ...traffic, toClient };
   }
 
+  watchReach(listener: (isReachable: boolean) => void): () => void {
+    return this.#health.watchReach(listener);
+  }
+
   answerRefused(reason: string): void {
     this.#health.answerRefused(reason);
   }

@@ -53,6 +53,9 @@ export function isDown({ state }: UpstreamStatus): boolean {
   return state !== 'unknown' && state !== 'answers';
 }
 
+/** States in which no connection to it succeeds. */
+const OUT_OF_REACH: readonly UpstreamState[] = ['refused', 'unreachable', 'tls_failed'];
+
 /**
  * Whether one upstream accepts connections. Logs when it becomes unreachable, again every 10 minutes while clients ask for
  * it, and when it is back.
@@ -73,6 +76,7 @@ export class UpstreamHealth {
   #heard = false;
   #heardAt = Number.NEGATIVE_INFINITY;
   #exposedPath: string | null = null;
+  readonly #reachWatchers = new Set<(isReachable: boolean) => void>();
   #abandoned = 0;
   #hangsSince: Date | null = null;
   #gaveUpAt = Number.NEGATIVE_INFINITY;
@@ -107,6 +111,17 @@ export class UpstreamHealth {
         ? 'connections that clients have left stay open until the agent closes them'
         : `${this.#abandoned} connections that clients have left are still open`;
     return { ...this.#status, state: 'hangs', since: this.#hangsSince, reason };
+  }
+
+  get #isReachable(): boolean {
+    return !OUT_OF_REACH.includes(this.#status.state);
+  }
+
+  /** Calls the listener with whether connections to it succeed, now and at each change. @returns ends it */
+  watchReach(listener: (isReachable: boolean) => void): () => void {
+    this.#reachWatchers.add(listener);
+    listener(this.#isReachable);
+    return () => this.#reachWatchers.delete(listener);
   }
 
   /** Connections that clients have left, and the upstream keeps open. */
@@ -274,8 +289,11 @@ export class UpstreamHealth {
   #set(state: UpstreamState, reason: string | null): void {
     const checkedAt = new Date();
     const since = this.#status.state === state ? this.#status.since : checkedAt;
+    const wasReachable = this.#isReachable;
     this.#status = { state, since, checkedAt, reason };
     this.#checkedAt = this.now();
+    const isReachable = this.#isReachable;
+    if (isReachable !== wasReachable) for (const tell of this.#reachWatchers) tell(isReachable);
   }
 }
 

@@ -22,7 +22,7 @@ export async function conditionResults(
   caPem: string | null,
   patience: number,
 ): Promise<Result | Result[]> {
-  const { httpsPort, domain } = settings;
+  const { httpsPort, domain, databaseUrl, nodeAddress } = settings;
   const fetch = fetchHere(settings, caPem ?? '');
   const answer = await fetch(`https://${apiHost(domain.toLowerCase())}:${httpsPort}/dashboard/conditions`, {
     method: 'POST',
@@ -37,8 +37,13 @@ export async function conditionResults(
   const parsed = answer.status === 200 ? Answer.safeParse(JSON.parse(await answer.text())) : null;
   if (!parsed?.success) throw new NotKnown(`the running gateway does not say (${answer.status}): restart it`);
   const present = parsed.data.conditions.filter(({ id }) => !CHECKED_APART.includes(id));
-  if (present.length === 0) return ok('the running gateway reports no problem');
-  return present.map(({ message, remedy }) => failed(message, remedy));
+  const ownName = nodeAddress ?? 'this gateway';
+  if (present.length === 0) {
+    const others = databaseUrl === null ? '' : `; ${ownName} alone was asked`;
+    return ok(`the running gateway reports no problem${others}`);
+  }
+  const whose = databaseUrl === null ? '' : `${ownName}: `;
+  return present.map(({ message, remedy }) => failed(whose + message, remedy));
 }
 
 function codeFor(settings: GatewayServerSettings): string {

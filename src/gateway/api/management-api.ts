@@ -82,7 +82,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
-  const overview = async () => dashboardOverview(context, await conditions());
+  const overview = () => dashboardOverview(context, conditions);
   app.use(dashboardRouter({ store, sessions, attempts, activity, feed, overview, conditions, log }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));

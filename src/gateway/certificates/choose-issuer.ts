@@ -39,7 +39,8 @@ async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, 
     import('./acme/acme-account.ts'),
     import('./acme/acme-issuer.ts'),
   ]);
-  const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
+  const shared = store.database.isReplica ? store.database : null;
+  const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box, shared);
   const options = {
     ca: new AcmeCa(settings, key),
     targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),

@@ -5,16 +5,18 @@ import type { Log } from '../../lib/log/log.ts';
 import type { Relays } from '../edge/relays/relays.ts';
 import {
   type CountedElsewhere,
-  type CountedTraffic,
   endpointKey,
+  type GatewayReport,
   type LiveEndpoint,
   type LiveGateway,
   type LiveSession,
   type LiveTunnel,
   type LiveView,
+  NOBODY_ELSE,
   type Revocation,
   type SessionCommand,
 } from '../endpoints/live-view.ts';
+import type { Node } from '../store/shared/postgres.ts';
 import type { Database } from '../store/sql/database.ts';
 import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
@@ -89,12 +91,25 @@ export class ClusterLive implements LiveView {
     return nodes.all.map((node) => {
       const { id, address, build: version, silentSeconds, applied } = node;
       const state = shownState(node);
-      return { id, address, state, version, silentSeconds, behind: head - applied, ...counts(id) };
+      return {
+        id,
+        address,
+        isThis: id === nodes.self,
+        state,
+        version,
+        silentSeconds,
+        behind: head - applied,
+        ...counts(id),
+      };
     });
   }
 
   countedElsewhere(): CountedElsewhere {
-    return this.options.counted?.latest() ?? { counted: [], missing: [] };
+    return this.options.counted?.latest() ?? NOBODY_ELSE;
+  }
+
+  async askElsewhere(): Promise<CountedElsewhere> {
+    return (await this.options.counted?.ask()) ?? NOBODY_ELSE;
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
@@ -164,10 +179,10 @@ const STALE_MS = 10_000;
 
 /** What the other nodes have counted. They are asked while somebody looks. */
 export class CountedByOthers {
-  readonly #latest = new Map<string, CountedTraffic>();
+  readonly #latest = new Map<string, GatewayReport>();
   /** Ids of nodes that have not answered the last time. */
   readonly #silent = new Set<string>();
-  #isAsking = false;
+  #asking: Promise<void> | null = null;
   #askedAt = Number.NEGATIVE_INFINITY;
 
   constructor(
@@ -177,28 +192,48 @@ export class CountedByOthers {
 
   /** What they have answered last; begins to ask them again. */
   latest(): CountedElsewhere {
-    const others = this.nodes.all.filter(({ id }) => id !== this.nodes.self);
     const now = performance.now();
     if (now - this.#askedAt > STALE_MS) this.#latest.clear();
     this.#askedAt = now;
-    if (!this.#isAsking) void this.#ask(others.map(({ id }) => id));
+    void this.#askAll();
+    return this.#answers();
+  }
+
+  /** What they answer now. */
+  async ask(): Promise<CountedElsewhere> {
+    await this.#askAll();
+    return this.#answers();
+  }
+
+  get #others(): Node[] {
+    return this.nodes.all.filter(({ id }) => id !== this.nodes.self);
+  }
+
+  #answers(): CountedElsewhere {
+    const others = this.#others;
+    const answer = ({ id, address }: Node) => {
+      const report = this.#latest.get(id);
+      return report === undefined ? [] : [{ ...report, address }];
+    };
     return {
-      counted: others.flatMap(({ id }) => this.#latest.get(id) ?? []),
+      counted: others.flatMap(answer),
       missing: others.filter(({ id }) => this.#silent.has(id)).map(({ address }) => address),
     };
   }
 
-  async #ask(ids: readonly string[]): Promise<void> {
-    this.#isAsking = true;
-    await Promise.all(ids.map((id) => this.#askOne(id)));
-    this.#isAsking = false;
+  /** Those who ask meanwhile wait for the same answers. */
+  #askAll(): Promise<void> {
+    this.#asking ??= Promise.all(this.#others.map(({ id }) => this.#askOne(id))).then(() => {
+      this.#asking = null;
+    });
+    return this.#asking;
   }
 
   async #askOne(id: string): Promise<void> {
     const place = this.nodes.place(id);
     try {
       if (place === undefined) throw new Error('it is silent');
-      this.#latest.set(id, JSON.parse(await this.relays.ask(place, 'counted')) as CountedTraffic);
+      this.#latest.set(id, JSON.parse(await this.relays.ask(place, 'counted')) as GatewayReport);
       this.#silent.delete(id);
     } catch {
       // Why it does not answer is logged where it is asked.

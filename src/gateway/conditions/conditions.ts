@@ -2,20 +2,15 @@ import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/endpoint.ts';
-import type { LiveView } from '../endpoints/live-view.ts';
+import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
 /** Something that the gateway's operator should mend: what is wrong, and what to do. */
-export interface Condition {
+export interface Condition extends ReportedCondition {
   readonly id: ConditionId;
-  /** `critical`: it stops traffic or changes, or soon will. */
-  readonly severity: 'critical' | 'warning';
-  /** A sentence without its full stop, as messages of errors are. */
-  readonly message: string;
-  readonly remedy: string;
 }
 
 /** What the conditions are read from. Reading is cheap: pages and Prometheus do it every few seconds. */

@@ -74,15 +74,16 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly writesForwarded?: boolean;
   /** No agent has bound it: its policy alone serves clients. */
   readonly isCloud?: true;
+  /** Whether it shares its address with other endpoints; left out: no. */
+  readonly pooled?: boolean;
 }
 
 export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   /** `ep_…`, unique among all endpoints online. */
   readonly publicId: string;
-  /** Whether it shares its address with other endpoints. */
   readonly pooled: boolean;
   readonly owner: EndpointOwner;
-  /** Whether the agent has reacted to every stream sent to it, can take a further one, and its upstream does not rest. */
+  /** Whether the agent has reacted to every stream sent to it, can take a further one, and its upstream is not down. */
   readonly isResponsive: boolean;
   /** @returns close it to end the reports */
   watchRequests(reader: ReportReader): ReportQueue;

@@ -10,6 +10,8 @@ export interface LiveView {
   gateways?(): readonly LiveGateway[];
   /** What other gateways have counted, as of a moment ago; left out: there are none. Asking is what keeps it current. */
   countedElsewhere?(): CountedElsewhere;
+  /** The same, once all have answered or cannot soon. */
+  askElsewhere?(): Promise<CountedElsewhere>;
   /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
   /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
@@ -114,11 +116,32 @@ export interface CountedTraffic {
   readonly endpoints: readonly (readonly [key: string, figures: EndpointFigures])[];
 }
 
+/** What is wrong with a gateway, as it says. */
+export interface ReportedCondition {
+  /** Gateways of other versions have others. */
+  readonly id: string;
+  /** `critical`: it stops traffic or changes, or soon will. */
+  readonly severity: 'critical' | 'warning';
+  /** A sentence without its full stop, as messages of errors are. */
+  readonly message: string;
+  readonly remedy: string;
+}
+
+/** What one gateway tells another. */
+export interface GatewayReport extends CountedTraffic {
+  /** Left out: it does not know, or not soon enough. */
+  readonly conditions?: readonly ReportedCondition[];
+}
+
 export interface CountedElsewhere {
-  readonly counted: readonly CountedTraffic[];
+  /** Of those that are missing, what they have said last. */
+  readonly counted: readonly (GatewayReport & { readonly address: string })[];
   /** Addresses of the gateways that do not say. */
   readonly missing: readonly string[];
 }
+
+/** Of a gateway that is the only one. */
+export const NOBODY_ELSE: CountedElsewhere = { counted: [], missing: [] };
 
 /** What several gateways know an endpoint by: an agent with two sessions has it at two of them, with two ids. */
 export function endpointKey({ id, sessionId, url }: Pick<LiveEndpoint, 'id' | 'sessionId' | 'url'>): string {
@@ -133,7 +156,7 @@ export function hasTraffic(figures: EndpointFigures): boolean {
   return figures.some((figure) => figure > 0);
 }
 
-/** What a gateway tells another one. */
+/** What a gateway has counted of its endpoints. */
 export function countedBy(totals: GatewayTotals, endpoints: readonly LiveEndpoint[]): CountedTraffic {
   const all = endpoints.map((endpoint) => [endpointKey(endpoint), figuresOf(endpoint)] as const);
   return { totals, endpoints: all.filter(([, figures]) => hasTraffic(figures)) };
@@ -154,6 +177,8 @@ export interface LiveGateway {
   id: string;
   /** `host:port` of its HTTPS port. */
   address: string;
+  /** Whether it is the one that says so. */
+  isThis: boolean;
   state: 'serving' | 'draining' | 'silent';
   version: string;
   /** Since it last said that it is there. */
@@ -170,7 +195,8 @@ export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint
   tunnels: () => agents.tunnels(),
   endpoints: () => [...agents.endpoints(), ...stored()],
   gateways: () => agents.gateways?.() ?? [],
-  countedElsewhere: () => agents.countedElsewhere?.() ?? { counted: [], missing: [] },
+  countedElsewhere: () => agents.countedElsewhere?.() ?? NOBODY_ELSE,
+  askElsewhere: async () => (await agents.askElsewhere?.()) ?? NOBODY_ELSE,
   command: (...sent) => agents.command(...sent),
   revoke: (revoked) => agents.revoke(revoked),
 });

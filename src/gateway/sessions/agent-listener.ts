@@ -68,6 +68,8 @@ abstract class AgentListener implements AgentUpstream {
   readonly traffic: EndpointTraffic;
   /** In milliseconds of `performance.now()`. */
   #restsUntil = Number.NEGATIVE_INFINITY;
+  /** Whether the agent has said that it cannot connect to its upstream. */
+  #isDown = false;
   abstract readonly proxyProtocol: 0 | 1 | 2;
   /** The binding that the credential must allow for as long as the listener is online. */
   abstract readonly binding: Binding;
@@ -96,11 +98,18 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   get isResponsive(): boolean {
-    return turnTime() >= this.#restsUntil && this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
+    if (this.#isDown || turnTime() < this.#restsUntil) return false;
+    return this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
   }
 
   rest(): void {
     this.#restsUntil = turnTime() + REST_MS;
+  }
+
+  /** The agent says whether it can connect to the upstream: a member of a pool rests until it can. */
+  noteUpstream(isDown: boolean): void {
+    this.#isDown = isDown;
+    if (!isDown) this.#restsUntil = Number.NEGATIVE_INFINITY;
   }
 
   openChannel(client: ClientInfo): ByteChannel {

@@ -11,6 +11,7 @@ import {
   RequestsRequest,
   StreamType,
   UnbindRequest,
+  UpstreamState,
 } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
@@ -170,6 +171,7 @@ export class AgentSession implements ListenerOwner {
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
+      ...(this.#announced.upstreamstates && { UpstreamStates: true }),
       ...(this.#announced.nodes && this.deps.node && { Node: this.deps.node.id }),
     };
   }
@@ -318,6 +320,10 @@ export class AgentSession implements ListenerOwner {
         return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.patchTunnel:
         return this.#listeners.update(parseMessage(PatchRequest, body, 'ERR_NGROK_301'), size);
+      case StreamType.upstreamState:
+        if (!this.#announced.upstreamstates) break;
+        this.#listeners.noteUpstream(parseMessage(UpstreamState, body, 'ERR_NGROK_301'));
+        return { body: {} };
       case StreamType.linkTicket:
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
         break;

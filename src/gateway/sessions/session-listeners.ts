@@ -1,4 +1,4 @@
-import type { BindLabeledRequest, BindRequest, PatchRequest } from '../../agent-protocol/messages.ts';
+import type { BindLabeledRequest, BindRequest, PatchRequest, UpstreamState } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
@@ -138,6 +138,11 @@ export class SessionListeners {
 
   unbindAll(reason: Error): void {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
+  }
+
+  /** Unknown ids are ignored: the endpoint may have gone offline meanwhile. */
+  noteUpstream({ Id, Down }: UpstreamState): void {
+    this.#byId.get(Id)?.noteUpstream(Down);
   }
 
   /** The endpoint with this id of the agent's, of the management API, or of its tunnel. @throws {RpcError} */

@@ -64,12 +64,17 @@ export function Overview({
           <Notice tone="good">No problems found.</Notice>
         )}
         <ul class="problems">
-          {known?.conditions.map(({ id, severity, message, remedy }) => (
-            <li key={id} class="card">
+          {known?.conditions.map(({ id, severity, message, remedy, gateways }) => (
+            <li key={`${id} ${gateways.join()}`} class="card">
               <Badge tone={severity === 'critical' ? 'bad' : 'warning'}>Gateway</Badge>
               <div>
                 <strong>{capitalized(message)}</strong>
                 <p>{capitalized(remedy)}.</p>
+                {gateways.length > 0 && (
+                  <p class="hint">
+                    {gateways.length === 1 ? 'Gateway' : 'Gateways'}: {gateways.join(', ')}
+                  </p>
+                )}
               </div>
             </li>
           ))}

@@ -103,7 +103,10 @@ it('figures are of all gateways, also of an endpoint with another id at another 
   there.traffic.requests = 2;
   counters.responded(200);
   const totals = { connections: 3, responses: 4, errors: 0, upstreamFailures: 0, refusedByPolicy: 0 };
-  elsewhere = { counted: [countedBy(totals, [there.shown])], missing: ['10.0.0.2:443'] };
+  elsewhere = {
+    counted: [{ ...countedBy(totals, [there.shown]), address: '10.0.0.2:443' }],
+    missing: ['10.0.0.2:443'],
+  };
   endpoints = [here.shown];
   const page = open();
   expect(page.take()).toMatchObject({
@@ -111,7 +114,7 @@ it('figures are of all gateways, also of an endpoint with another id at another 
     traffic: [{ isAll: true, endpoints: { ep_here: [3, 0, 0, 0] } }],
   });
   there.traffic.requests = 5;
-  elsewhere = { counted: [countedBy(totals, [there.shown])], missing: [] };
+  elsewhere = { counted: [{ ...countedBy(totals, [there.shown]), address: '10.0.0.2:443' }], missing: [] };
   await clock.advance(1_000);
   expect(page.take()).toMatchObject({
     figures: [{ missing: [] }],

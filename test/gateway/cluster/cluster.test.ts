@@ -3,20 +3,24 @@ import { createServer, type IncomingMessage, request as requestHttp } from 'node
 import { connect as connectHttp2 } from 'node:http2';
 import { Agent, request } from 'node:https';
 import { connect, createServer as createTcpServer, type Socket } from 'node:net';
+import { dirname } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
+import { conditionResults } from '../../../src/doctor/gateway/gateway-conditions.ts';
 import type { TrafficEvent } from '../../../src/gateway/api/dashboard/dashboard-feed.ts';
+import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
-import { startClusterNode } from '../../support/cluster-node.ts';
+import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
+import { CLUSTER_KEY, startClusterNode } from '../../support/cluster-node.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { getPublic } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
@@ -26,6 +30,7 @@ import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { selfSigned } from '../../support/self-signed.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 import { WebClient } from '../../support/web-client.ts';
 
@@ -42,8 +47,10 @@ beforeEach(async () => {
   if (NO_POSTGRES === null) await server.query(`CREATE DATABASE c${databases}`);
 });
 
+const databaseUrl = () => server.url().replace(/postgres$/, `c${databases}`);
+
 /** A gateway of the test's cluster. */
-const startNode = (host?: string) => startClusterNode(server.url().replace(/postgres$/, `c${databases}`), host);
+const startNode = (host?: string) => startClusterNode(databaseUrl(), host);
 
 async function authtokenAt({ store }: Gateway, owner: string | null = null): Promise<string> {
   return (await store.database.write(() => issueCredential(store, { acl: [], owner_id: owner }))).token;
@@ -193,7 +200,8 @@ it('the management API of any gateway shows everything, and what it revokes ends
   }
   // One of them serves the dashboard, and asks the other for its figures.
   for (const at of [0, 1]) await until(async () => (await statusAt(one, `https://${at}.localhost/`)) === 200, 'it');
-  expect(await requestsShown(two, one.store, 2)).toEqual([1, 1]);
+  const dashboard = await signIn(two, one.store);
+  expect(await requestsShown(dashboard, 2)).toEqual([1, 1]);
   const metricsOf = async (query: string) => {
     const url = `https://api.localhost:${two.httpsPort}/metrics?${query}`;
     const { status, body } = await getPublic(two, url, { authorization: `Bearer ${key}` });
@@ -203,13 +211,32 @@ it('the management API of any gateway shows everything, and what it revokes ends
     expect(await metricsOf(`gateway=127.0.0.1:${httpsPort}`)).toEqual([200, 'device_agent_gateway_sessions 1']);
   expect(await metricsOf('')).toEqual([200, 'device_agent_gateway_sessions 2']);
   expect(await metricsOf('gateway=127.0.0.1:1')).toEqual([400, 'no gateway has the address']);
+  // What is wrong at the other one, too, whichever that is.
+  const wrong = async () => (JSON.parse(await text(await dashboard('/overview'))) as DashboardOverview).conditions;
+  expect(await wrong()).toEqual([]);
+  const dead = await (await sessionAt(one, authtoken)).httpEndpoint().domain('dead.localhost').listen();
+  forward(dead, 'http://127.0.0.1:1');
+  for (let i = 0; i < 3; i += 1) expect(await statusAt(one, 'https://dead.localhost/')).toBe(502);
+  const address = `127.0.0.1:${one.httpsPort}`;
+  expect(await wrong()).toMatchObject([{ id: 'upstream', gateways: [address] }]);
+  // The doctor says whose they are.
+  const env = {
+    ...{ GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: String(one.httpsPort), GATEWAY_DATABASE_URL: databaseUrl() },
+    ...{ GATEWAY_ENCRYPTION_KEY: CLUSTER_KEY, GATEWAY_NODE_ADDRESS: address },
+  };
+  const settings = loadGatewayServerSettings({ ...env, DATA_DIR: dirname(dirname(one.caFile)) }, temporaryFolder());
+  expect(await conditionResults(settings, one.sessionCa, 6)).toMatchObject([
+    { detail: expect.stringContaining(`${address}: upstreams refuse connections`) },
+  ]);
   const [credential] = (await ask(two, key, '/credentials')).credentials;
   await change(two, key, 'DELETE', `/credentials/${credential.id}`);
   await until(() => [one, two].every(({ endpoints }) => endpoints.list().length === 0), 'all are revoked');
 });
 
-/** How many requests an open dashboard shows of each endpoint, once it shows so many endpoints. */
-async function requestsShown({ httpsPort, sessionCa: ca }: Gateway, { box }: Store, count: number): Promise<number[]> {
+type Dashboard = (path: string) => Promise<IncomingMessage>;
+
+/** Signs in to the dashboard of a gateway. @returns what asks it */
+async function signIn({ httpsPort, sessionCa: ca }: Gateway, { box }: Store): Promise<Dashboard> {
   const code = issueCode(box.keyFor(SIGN_IN_PURPOSE), Date.now());
   const origin = `https://api.localhost:${httpsPort}`;
   const page = { host: `api.localhost:${httpsPort}`, origin, 'content-type': 'application/json' };
@@ -221,7 +248,12 @@ async function requestsShown({ httpsPort, sessionCa: ca }: Gateway, { box }: Sto
   };
   const { headers } = await send('POST', '/dashboard/session', {}, JSON.stringify({ code }));
   const [cookie = ''] = headers['set-cookie'] ?? [];
-  const events = await send('GET', '/dashboard/events', { cookie: cookie.split(';')[0] });
+  return (path) => send('GET', `/dashboard${path}`, { cookie: cookie.split(';')[0] });
+}
+
+/** How many requests an open dashboard shows of each endpoint, once it shows so many endpoints. */
+async function requestsShown(dashboard: Dashboard, count: number): Promise<number[]> {
+  const events = await dashboard('/events');
   const shown = new Map<string, number>();
   let received = '';
   for await (const piece of events.setEncoding('utf8')) {

@@ -10,7 +10,13 @@ import {
   type ConditionSources,
 } from '../../../src/gateway/conditions/conditions.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts';
-import type { LiveGateway } from '../../../src/gateway/endpoints/live-view.ts';
+import {
+  type CountedElsewhere,
+  countedBy,
+  type LiveGateway,
+  NOBODY_ELSE,
+  type ReportedCondition,
+} from '../../../src/gateway/endpoints/live-view.ts';
 import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
@@ -34,6 +40,7 @@ let server: ManagementServer;
 let counters: EdgeCounters;
 let endpoints: ConditionSources['endpoints'];
 let gateways: LiveGateway[];
+let elsewhere: CountedElsewhere;
 let away: string | null;
 let activity: { lostAt: number };
 
@@ -41,10 +48,11 @@ beforeEach(async () => {
   counters = new EdgeCounters();
   endpoints = { list: () => [], labeled: () => [] };
   gateways = [];
+  elsewhere = NOBODY_ELSE;
   away = null;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
   server = await startManagementServer({
-    live: { gateways: () => gateways },
+    live: { gateways: () => gateways, askElsewhere: async () => elsewhere },
     conditions: {
       counters,
       endpoints: { list: () => endpoints.list(), labeled: () => endpoints.labeled() },
@@ -89,6 +97,11 @@ async function measured(): Promise<string[]> {
   expect(samples.map(([, id]) => id)).toEqual(CONDITION_IDS);
   return samples.flatMap(([, id = '', value]) => (value === '1' ? [id] : []));
 }
+
+const gatewayAt = (address: string, state: LiveGateway['state'] = 'serving'): LiveGateway => ({
+  ...{ id: address, address, isThis: address === '192.0.2.1:443', state, version: '1' },
+  ...{ silentSeconds: state === 'silent' ? 60 : 1, behind: 0, sessions: 0, endpoints: 0 },
+});
 
 interface Row {
   /** What is said of it. */
@@ -198,10 +211,9 @@ const TABLE: Record<ConditionId, Row> = {
   gateway_silent: {
     words: /^silent gateways: 192\.0\.2\.7:443$/,
     make: () => {
-      const gateway = { id: 'gw_1', address: '192.0.2.7:443', version: '1', behind: 0, sessions: 0, endpoints: 0 };
-      gateways = [{ ...gateway, state: 'silent', silentSeconds: 60 }];
+      gateways = [gatewayAt('192.0.2.7:443', 'silent')];
       return () => {
-        gateways = [{ ...gateway, state: 'serving', silentSeconds: 1 }];
+        gateways = [gatewayAt('192.0.2.7:443')];
       };
     },
     shownApart: (shown) => shown.gateways.filter(({ state }) => state === 'silent').length,
@@ -260,6 +272,34 @@ describe.each(CONDITION_IDS)('the condition %s', (id) => {
       [[], [], []],
     ]);
   });
+});
+
+it('the overview shows those of all gateways, each once and the worst first, and which gateways do not say', async () => {
+  const [own, second, older, cutOff, silent] = [1, 2, 3, 4, 5].map((last) => `192.0.2.${last}:443`);
+  if (!own || !second || !older || !cutOff || !silent) throw new Error('there are five');
+  gateways = [gatewayAt(own), gatewayAt(second), gatewayAt(older), gatewayAt(cutOff), gatewayAt(silent, 'silent')];
+  await failEach('ed_1');
+  const shared = (await reported()).find(({ id }) => id === 'event_destination');
+  if (!shared) throw new Error('the destination does not fail');
+  const full: ReportedCondition = { id: 'disk', severity: 'critical', message: 'full', remedy: 'free some space' };
+  const gone: ReportedCondition = { ...full, id: 'gateway_silent', severity: 'warning' };
+  const counted = { ...countedBy(counters.totals, []), conditions: [shared, full, gone] };
+  const { conditions: _, ...ofOlder } = counted;
+  elsewhere = {
+    counted: [
+      { ...counted, address: second },
+      { ...ofOlder, address: older },
+      { ...counted, address: cutOff },
+    ],
+    missing: [cutOff, silent],
+  };
+  const seen = (await overview()).conditions.map(({ id, gateways: of }) => [id, ...of]);
+  expect(seen).toEqual([
+    ['disk', second],
+    ['event_destination', own, second],
+    ['gateway_unknown', older],
+    ['gateway_unanswered', cutOff],
+  ]);
 });
 
 it('conditions are told for a code that a holder of the encryption key makes, once, and otherwise refused', async () => {

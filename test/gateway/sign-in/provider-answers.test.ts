@@ -399,6 +399,13 @@ describe('answers of providers', () => {
     expect(renewed.tokens).toMatchObject({ access: 'at2', refresh: 'r1' });
   });
 
+  it('sign people in with a token for this client alone, as a list of one', async () => {
+    const { answers, tokens, idToken, redeem, token_endpoint } = await recorded('Keycloak');
+    const alone = await idToken(undefined, 'k1', { aud: ['cam'], azp: undefined });
+    answers[token_endpoint] = { body: { ...tokens, id_token: alone } };
+    await expect(redeem()).resolves.toMatchObject({ subject: 'jo' });
+  });
+
   it.each<[string, string, JWTPayload]>([
     ['for several audiences without azp', 'Keycloak', { aud: ['cam', 'account'], azp: undefined }],
     ['with an azp of another client', 'Keycloak', { aud: ['cam', 'account'], azp: 'account' }],

@@ -30,7 +30,7 @@ import { routeTo } from '../gateway-route.ts';
 import { connectToGateway } from '../gateway-socket.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
-import { authRequest, bindRequest, NOT_SUPPORTED, watchRequests } from './requests.ts';
+import { authRequest, bindRequest, NOT_SUPPORTED, reportReach, watchRequests } from './requests.ts';
 import {
   HEARTBEAT_INTERVAL_S,
   HEARTBEAT_TOLERANCE_S,
@@ -124,6 +124,7 @@ async function connectNativeSession(options: NativeSessionOptions, outer?: Abort
 interface Served {
   endpoint: SessionEndpoint;
   upstream: EndpointUpstream;
+  stopReports: (() => void) | undefined;
 }
 
 /** A session with a gateway. It lives as long as one of its links. */
@@ -136,6 +137,7 @@ class NativeSession implements GatewaySession {
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
   #hasReports = false;
+  #takesUpstreamStates = false;
   /** Connections of clients. */
   #streams = 0;
   #onNoStreams = () => {};
@@ -174,6 +176,7 @@ class NativeSession implements GatewaySession {
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
     this.#hasReports = answer.Extra.RequestFeed;
+    this.#takesUpstreamStates = answer.Extra.UpstreamStates;
     const { Node: id } = answer.Extra;
     if (id !== '') this.node = { id, others: () => this.#otherNodes() };
     // Aborted: the session is over already.
@@ -244,8 +247,10 @@ class NativeSession implements GatewaySession {
 
   #lose(message: string): void {
     this.#rpc.close(offline(message));
-    for (const { endpoint } of this.#served.values())
+    for (const { endpoint, stopReports } of this.#served.values()) {
+      stopReports?.();
       endpoint.end({ code: null, message: `session ended: ${message}` });
+    }
     this.#served.clear();
     this.#settleLost(message);
   }
@@ -316,11 +321,26 @@ class NativeSession implements GatewaySession {
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
     if (warnings.length > 0) endpoint.policyWarnings = warnings;
     if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#links.first, id, watcher);
-    this.#served.set(id, { endpoint, upstream: request.upstream });
+    const { upstream, options } = request;
+    // Only a pool has another member to choose.
+    const stopReports = this.#takesUpstreamStates && options?.pooling ? this.#reportReach(id, upstream) : undefined;
+    this.#served.set(id, { endpoint, upstream, stopReports });
     return endpoint;
   }
 
+  #reportReach(id: string, upstream: EndpointUpstream): (() => void) | undefined {
+    const send = (isDown: boolean) =>
+      this.#rpc.call({
+        what: 'reporting an upstream',
+        deadlineMs: BIND_DEADLINE_MS,
+        start: () => this.#links.call(StreamType.upstreamState, { Id: id, Down: isDown }, CommandAnswer),
+        discard: () => {},
+      });
+    return reportReach(upstream, send, { clock: this.options.clock, signal: this.#links.signal });
+  }
+
   async #unbind(id: string): Promise<void> {
+    this.#served.get(id)?.stopReports?.();
     this.#served.delete(id);
     // The end of a session ends its endpoints.
     if (this.#links.signal.aborted) return;

@@ -4,12 +4,13 @@ import type { Connection } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import { StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
 import { MAX_LINE } from '../../../agent-protocol/request-report.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts';
-import type { EndpointRequest, RequestWatcher } from '../connector.ts';
+import type { EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow`, `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings` and `LegNumber`;
-// a test compares them.
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, and what it does not know: `StreamWindow`,
+// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -62,6 +63,7 @@ export function authRequest(options: AuthOptions): object {
       Nodes: true,
       RefusedAnswers: true,
       PolicyWarnings: true,
+      UpstreamStates: true,
       ...(options.number > 0 && { LegNumber: options.number }),
     },
   };
@@ -120,6 +122,44 @@ function optionsOf({ protocol, domain = '', trafficPolicy, options }: EndpointRe
 /** Null without rules. */
 export function policyText(policy: TrafficPolicyDocument | undefined): string | null {
   return Object.values(policy ?? {}).some((rules) => rules.length > 0) ? JSON.stringify(policy) : null;
+}
+
+/** Between two reports of one upstream, in milliseconds. */
+const REACH_MS = 1_000;
+
+/**
+ * Reports whether an upstream is down until the signal aborts: first if it is, then each change that lasts.
+ *
+ * @param send resolves when the gateway knows
+ * @returns ends it
+ */
+export function reportReach(
+  upstream: EndpointUpstream,
+  send: (isDown: boolean) => Promise<unknown>,
+  { clock, signal }: { clock: Clock; signal: AbortSignal },
+): (() => void) | undefined {
+  let isDown = false;
+  let reported = false;
+  let isReporting = false;
+  const report = async () => {
+    if (isReporting) return;
+    isReporting = true;
+    try {
+      while (reported !== isDown) {
+        const sent = isDown;
+        await send(sent);
+        reported = sent;
+        await clock.sleep(REACH_MS, signal);
+      }
+    } finally {
+      isReporting = false;
+    }
+  };
+  return upstream.watchReach?.((isReachable) => {
+    isDown = !isReachable;
+    // The session has ended, and the next one reports it again.
+    report().catch(() => {});
+  });
 }
 
 const LINE_BREAK = 0x0a;

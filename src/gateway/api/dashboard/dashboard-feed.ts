@@ -10,6 +10,7 @@ import {
   hasTraffic,
   type LiveEndpoint,
   type LiveView,
+  NOBODY_ELSE,
 } from '../../endpoints/live-view.ts';
 import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import type { RowChanges } from '../../store/sql/changed-rows.ts';
@@ -84,7 +85,7 @@ export class DashboardFeed {
 
   #send(): void {
     const endpoints = this.source.live.endpoints();
-    const elsewhere = this.source.live.countedElsewhere?.() ?? { counted: [], missing: [] };
+    const elsewhere = this.source.live.countedElsewhere?.() ?? NOBODY_ELSE;
     const figures = eventText('figures', this.#figures(endpoints, elsewhere));
     const traffic = this.#changedTraffic(trafficOf(endpoints, elsewhere));
     const news = (figures === this.#sentFigures ? '' : figures) + traffic + this.#changes(endpoints);

@@ -3,7 +3,12 @@ import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
 import type { Condition, ConditionId } from '../../conditions/conditions.ts';
-import type { LiveGateway } from '../../endpoints/live-view.ts';
+import {
+  type CountedElsewhere,
+  type LiveGateway,
+  NOBODY_ELSE,
+  type ReportedCondition,
+} from '../../endpoints/live-view.ts';
 import { lastBackup } from '../../store/last-backup.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
@@ -39,6 +44,11 @@ export interface NeedsAttention {
   readonly pending: Attention<SeenDevice>;
 }
 
+export interface OverviewCondition extends ReportedCondition {
+  /** Addresses of the gateways that it is of; empty when there is one gateway. */
+  readonly gateways: readonly string[];
+}
+
 export interface DashboardOverview {
   readonly devices: number;
   readonly domains: number;
@@ -47,9 +57,22 @@ export interface DashboardOverview {
   /** Empty when there is one. */
   readonly gateways: readonly LiveGateway[];
   /** What is wrong, the worst first, without what is in `attention` and `gateways`. */
-  readonly conditions: readonly Condition[];
+  readonly conditions: readonly OverviewCondition[];
   readonly attention: NeedsAttention;
 }
+
+const UNKNOWN: ReportedCondition = {
+  id: 'gateway_unknown',
+  severity: 'warning',
+  message: 'not known whether anything is wrong: the gateway does not say',
+  remedy: 'upgrade it if it is older than this one; otherwise run device-agent gateway doctor on its machine',
+};
+const UNANSWERED: ReportedCondition = {
+  id: 'gateway_unanswered',
+  severity: 'warning',
+  message: 'not known whether anything is wrong: the gateway does not answer this one',
+  remedy: 'run device-agent gateway doctor on the machine of this gateway, which says why',
+};
 
 /** So many of each kind; the lists have all. */
 const FIRST = 10;
@@ -57,19 +80,47 @@ const FIRST = 10;
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 
 /** Those that the overview shows one by one, with links. */
-const SHOWN_APART: readonly ConditionId[] = ['domain_certificate', 'gateway_silent'];
+const SHOWN_APART: readonly string[] = ['domain_certificate', 'gateway_silent'] satisfies ConditionId[];
 
 /** What the first view of the dashboard shows, counted in the database: its size does not grow with the gateway's. */
-export function dashboardOverview(context: ApiContext, conditions: readonly Condition[]): DashboardOverview {
+export async function dashboardOverview(
+  context: ApiContext,
+  conditions: () => Promise<readonly Condition[]>,
+): Promise<DashboardOverview> {
   const { devices, reservedDomains } = context.store;
+  const [here, elsewhere] = await Promise.all([conditions(), context.live.askElsewhere?.()]);
+  const gateways = context.live.gateways?.() ?? [];
   return {
     devices: devices.count('TRUE', []),
     domains: reservedDomains.count('TRUE', []),
     lastBackupAt: lastBackup(context.store.database),
-    gateways: context.live.gateways?.() ?? [],
-    conditions: conditions.filter(({ id }) => !SHOWN_APART.includes(id)),
+    gateways,
+    conditions: conditionsOfAll(gateways, here, elsewhere),
     attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
   };
+}
+
+/** Each once, with the gateways that it is of. */
+function conditionsOfAll(
+  gateways: readonly LiveGateway[],
+  here: readonly Condition[],
+  { counted, missing }: CountedElsewhere = NOBODY_ELSE,
+): OverviewCondition[] {
+  const own = gateways.find(({ isThis }) => isThis)?.address;
+  const isSilent = (address: string) => gateways.some((each) => each.address === address && each.state === 'silent');
+  const all = new Map<string, OverviewCondition>();
+  const add = (conditions: readonly ReportedCondition[], address: string | undefined) => {
+    for (const condition of conditions.filter(({ id }) => !SHOWN_APART.includes(id))) {
+      const key = JSON.stringify(condition);
+      const before = all.get(key)?.gateways ?? [];
+      all.set(key, { ...condition, gateways: address === undefined ? before : [...before, address] });
+    }
+  };
+  add(here, own);
+  for (const { address, conditions } of counted) if (!missing.includes(address)) add(conditions ?? [UNKNOWN], address);
+  for (const address of missing) if (!isSilent(address)) add([UNANSWERED], address);
+  const isCritical = ({ severity }: OverviewCondition) => severity === 'critical';
+  return [...all.values()].sort((a, b) => Number(isCritical(b)) - Number(isCritical(a)));
 }
 
 function certificates({ store }: ApiContext): Pick<NeedsAttention, 'expired' | 'expiring' | 'expiredAuthorities'> {

@@ -6,6 +6,7 @@ import { explainUnreadable, writeDurably } from '../../../lib/files/durable-writ
 import { readPrivateKey } from '../../../lib/network/usual-keys.ts';
 import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
+import type { Database } from '../../store/sql/database.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import type { Conversation } from './acme-conversation.ts';
 
@@ -66,15 +67,25 @@ export class AcmeCa {
 export type KeySeal = Pick<SecretsBox, 'seal' | 'open'>;
 
 const OWNER = 'acme-account';
+/** Row of `facts`. */
+const FACT = 'acme_account_key';
+const IN_DATABASE = "the ACME account's key in the shared database";
 
-/** The key of the ACME account, created on first use and kept encrypted in a file. */
+/**
+ * The key of the ACME account, created on first use and kept encrypted in a file. Gateways that share a database have one account:
+ * CAs count them, and some allow one for each external account binding.
+ */
 export class AcmeAccountKey {
   #loading: Promise<string> | null = null;
 
-  /** @param file its path; the folder must exist */
+  /**
+   * @param file its path; the folder must exist
+   * @param shared the database that the gateway shares with others; null: none
+   */
   constructor(
     private readonly file: string,
     private readonly box: KeySeal,
+    private readonly shared: Pick<Database, 'fact' | 'setFact' | 'write'> | null = null,
   ) {}
 
   /** PKCS #8 as PEM. @throws {OperatorError} when the file cannot be read or was encrypted with another key */
@@ -87,11 +98,18 @@ export class AcmeAccountKey {
   }
 
   async #loadOrCreate(): Promise<string> {
-    const sealed = await this.#read();
-    if (sealed !== null) return this.#open(sealed);
-    const privateKey = await makePrivateKey('ecdsa');
-    await writeDurably(this.file, `${this.box.seal(privateKey, OWNER).toString('base64')}\n`, 0o600);
-    return privateKey;
+    const { file, shared } = this;
+    const own = await this.#read();
+    const known = shared?.fact(FACT) ?? null;
+    const sealed = known ?? own ?? this.box.seal(await makePrivateKey('ecdsa'), OWNER).toString('base64');
+    const key = this.#open(sealed, known === null ? file : IN_DATABASE);
+    if (own === null) await writeDurably(file, `${sealed}\n`, 0o600);
+    if (shared === null || known !== null) return key;
+    await shared.write(() => {
+      // Several gateways may have none at once: one of them is the first.
+      if (shared.fact(FACT) === null) shared.setFact(FACT, sealed.trim());
+    });
+    return this.#open(shared.fact(FACT) ?? sealed, IN_DATABASE);
   }
 
   async #read(): Promise<string | null> {
@@ -104,23 +122,23 @@ export class AcmeAccountKey {
     }
   }
 
-  #open(sealed: string): string {
-    const key = this.#unsealed(sealed);
+  #open(sealed: string, place: string): string {
+    const key = this.#unsealed(sealed, place);
     try {
       readPrivateKey(key);
     } catch (error) {
       const advice = 'restore it from a backup, or remove it; the gateway then creates a new ACME account';
-      throw new OperatorError(`the key in ${this.file} ${messageOf(error)}: ${advice}`, 1);
+      throw new OperatorError(`the key in ${place} ${messageOf(error)}: ${advice}`, 1);
     }
     return key;
   }
 
-  #unsealed(sealed: string): string {
+  #unsealed(sealed: string, place: string): string {
     try {
       return this.box.open(Buffer.from(sealed, 'base64'), OWNER);
     } catch (error) {
       throw new OperatorError(
-        `${this.file} is damaged or encrypted with another key (${messageOf(error)}): restore it from a ` +
+        `${place} is damaged or encrypted with another key (${messageOf(error)}): restore it from a ` +
           'backup, or remove it; the gateway then creates a new ACME account',
         1,
         { cause: error },

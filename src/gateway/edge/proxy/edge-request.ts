@@ -59,7 +59,6 @@ export class EdgeRequest implements PolicyRequest {
   readonly headers: string[];
   readonly connection: ClientConnection;
   readonly endpoint: GatewayEndpoint;
-  readonly body: RequestBody | null;
   /** Applies to the response: the endpoint's policy, and those of the endpoints that forwarded the request. */
   readonly policy: CompiledPolicy;
   readonly forwards: number;
@@ -73,11 +72,12 @@ export class EdgeRequest implements PolicyRequest {
   responseCookies?: readonly string[];
   upstream?: UpstreamConfig;
   notAdmitted?: () => NotAdmitted;
-  readonly #expectContinue: ExpectContinue | null;
+  #expectContinue: ExpectContinue | null;
 
   /**
    * @param outer the request as the policy that forwarded it left it
    * @param onFailure called instead of answering when the upstream is unreachable; null: the client gets the error
+   * @param body left out: that of the client's request, which nobody has read
    */
   constructor(
     readonly req: ClientRequest,
@@ -86,6 +86,9 @@ export class EdgeRequest implements PolicyRequest {
     private readonly context: RequestContext,
     readonly outer: EdgeRequest | null = null,
     readonly onFailure: OnFailure | null = null,
+    readonly body: RequestBody | null = outer === null
+      ? req.body && new RequestBody(req, req.body, connection.clientIp)
+      : outer.body,
   ) {
     this.endpoint = endpoint;
     this.connection = connection;
@@ -104,7 +107,6 @@ export class EdgeRequest implements PolicyRequest {
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       if (asked !== undefined) remove(this.headers, ASKED_HEADER);
       this.ownCookies = endpoint.isRemote ? NO_COOKIES : takeOwnCookies(this.headers);
-      this.body = req.body && new RequestBody(req, req.body, connection.clientIp);
       this.policy = endpoint.policy;
       this.forwards = 0;
       this.#expectContinue = req.headers.expect === undefined ? null : new ExpectContinue(res);
@@ -115,7 +117,6 @@ export class EdgeRequest implements PolicyRequest {
       this.headers = [...outer.headers];
       this.ownCookies = outer.ownCookies;
       if (endpoint.isRemote) putBack(this.headers, outer.ownCookies);
-      this.body = outer.body;
       this.policy = withOuterPolicy(endpoint.policy, outer);
       this.forwards = outer.forwards + 1;
       if (outer.responseCookies !== undefined) this.responseCookies = outer.responseCookies;
@@ -133,6 +134,13 @@ export class EdgeRequest implements PolicyRequest {
   forwardedTo(endpoint: GatewayEndpoint, onFailure: OnFailure): EdgeRequest {
     const admission = { endpoint, connection: this.connection.forNextPolicy() };
     return new EdgeRequest(this.req, this.res, admission, this.context, this, onFailure);
+  }
+
+  /** The same request for another member of a pool, whose policy applies instead. */
+  forMember(admission: Admission): EdgeRequest {
+    const next = new EdgeRequest(this.req, this.res, admission, this.context, null, null, this.body);
+    next.#expectContinue = this.#expectContinue;
+    return next.countWith(this);
   }
 
   get calls(): PolicyCalls {

@@ -128,12 +128,17 @@ export class Exchange implements ExchangeEvents {
 
   onHead(head: ResponseHead): void {
     this.#head = head;
-    // The upstream reads no more of a request that it refuses so (RFC 9112, 9.5).
-    if (head.status >= FIRST_ERROR && !head.keepAlive) this.parts.request.body?.stop();
+    // A 502 may come from the agent: another upstream may get the body.
+    if (head.status !== BAD_GATEWAY) this.#stopRefusedBody(head);
     if (this.parts.request.policy.shouldYield?.() !== true) return void this.#takeHead();
     // The policies of the authtoken have run for long in this turn: the response phase runs in a later one.
     this.#hold();
     setImmediate(this.#onTurn);
+  }
+
+  /** The upstream reads no more of a request that it refuses so (RFC 9112, 9.5). */
+  #stopRefusedBody({ status, keepAlive }: ResponseHead): void {
+    if (status >= FIRST_ERROR && !keepAlive) this.parts.request.body?.stop();
   }
 
   onBody(piece: Buffer): void {
@@ -223,10 +228,14 @@ export class Exchange implements ExchangeEvents {
   }
 
   protected giveUp(): void {
+    this.#leave();
+    this.parts.request.body?.stop();
+  }
+
+  #leave(): void {
     this.#over = true;
     this.#held?.discard();
     if (!this.#received) this.#connection?.abort();
-    this.parts.request.body?.stop();
   }
 
   /** @param status of the upstream's response; null without one */
@@ -239,6 +248,7 @@ export class Exchange implements ExchangeEvents {
     const { request, counters } = this.parts;
     request.endpoint.traffic.countError();
     if (error.code === UNREACHABLE && this.parts.onUnreachable(request)) return;
+    request.body?.stop();
     this.notifyPolicy(null);
     if (request.onFailure) {
       request.onFailure(TARGET_FAILED);
@@ -258,10 +268,12 @@ export class Exchange implements ExchangeEvents {
     if (head.status === BAD_GATEWAY && isDialFailure(request.method, headers, first)) {
       this.#connection.abort();
       if (this.#mayTryOthers()) return void this.#resend();
-      this.giveUp();
+      this.#leave();
       this.#fail(upstreamUnreachable(first && dialSummary(first)));
       return;
     }
+    request.body?.forgetSent();
+    if (head.status === BAD_GATEWAY) this.#stopRefusedBody(head);
     const { endpoint } = request;
     // The gateway that serves it does this.
     if (request.upstream?.rewrite_redirects !== false && !endpoint.isRemote) {

@@ -176,6 +176,7 @@ export class HttpProxy {
     const { upgrade } = request.req;
     if (endpoint.websocketTcp && upgrade === null) return void rejectPlainRequest(request);
     const { pool, upgraded } = this.#upstreamOf(endpoint);
+    if (endpoint.pooled) request.body?.keepSent();
     const { counters, onMalformedResponse, onUploadLost } = this.options;
     const onUnreachable = this.#onUnreachable;
     const parts = {
@@ -191,22 +192,24 @@ export class HttpProxy {
     else this.#upgrade(parts, upgrade, upgraded);
   }
 
-  /** Nothing of the request has reached the upstream, but what has been read of a body is gone. */
+  /** Nothing of the request has reached the upstream. A body that is not kept is gone. */
   readonly #onUnreachable = (request: EdgeRequest): boolean => {
     const { req, res, endpoint, outer } = request;
     endpoint.rest?.();
     const tried = this.#tried.get(req) ?? new Set();
     this.#tried.set(req, tried.add(endpoint));
-    if (request.body !== null || res.destroyed || tried.size > MAX_MEMBERS) return false;
+    if (request.body?.isKept === false || res.destroyed || tried.size > MAX_MEMBERS) return false;
     const next = this.options.another(endpoint, tried);
     if (next === undefined) return false;
     if (outer !== null && request.onFailure !== null) {
+      request.body?.rewind();
       this.#process(outer.forwardedTo(next, request.onFailure));
       return true;
     }
     const admission = next.internal ? null : this.options.admit(req, next);
     if (admission === null) return false;
-    this.#process(new EdgeRequest(req, res, admission, this.#context).countWith(request));
+    request.body?.rewind();
+    this.#process(request.forMember(admission));
     return true;
   };
 

@@ -7,6 +7,9 @@ import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
 export const READ_MS = 60_000;
 
+/** Bytes of a body that are kept for another member of a pool until an upstream has answered. */
+const MOST_KEPT = 64 * 1024;
+
 /** All bodies that policies hold in memory, as they came and decoded; one that finds no room counts as too long. */
 const memory = new MemoryBudget(64 * 1_048_576);
 
@@ -21,16 +24,23 @@ export class RequestBody {
   readonly #req: ClientRequest;
   readonly #from: ClientBody;
   #to: UpstreamLink | null = null;
-  readonly #buffered = new ByteBlocks();
+  #buffered = new ByteBlocks();
   #readToEnd = false;
   /** The body that a policy has read to its end, until it is sent. */
   #whole: Buffer | null = null;
   #gaveUp = false;
   #held: Reservation | null = null;
+  #isReplaced = false;
+  /** Whether it has to be resumed. */
+  #isPaused = false;
+  /** What has been sent, for as long as it may have to be sent again; null: it is not kept. */
+  #kept: ByteBlocks | null = null;
   readonly #onData = (chunk: Buffer): void => {
+    if (this.#kept !== null) this.#keep(this.#kept, chunk);
     if (!this.#to?.write(chunk)) this.#from.pause();
   };
   readonly #onEnd = (): void => {
+    this.#readToEnd = true;
     this.#to?.finishRequest(this.#req.rawTrailers);
     this.#to = null;
   };
@@ -57,8 +67,7 @@ export class RequestBody {
   #readAhead(limit: number): Promise<void> {
     const from = this.#from;
     if (from.destroyed) return Promise.resolve();
-    const held = new Reservation(bodyMemory(this.address));
-    this.#held = held;
+    const held = this.#reservation();
     return new Promise((resolve) => {
       const finish = () => {
         clearTimeout(timer);
@@ -102,9 +111,48 @@ export class RequestBody {
   /** Sends another body than the one that was read whole. @returns false when there is no room for it */
   replace(body: Buffer): boolean {
     this.#release();
+    this.#isReplaced = true;
     if (this.#held?.tryReserve(body.length) === false) return false;
     this.#whole = body;
     return true;
+  }
+
+  #reservation(): Reservation {
+    this.#held ??= new Reservation(bodyMemory(this.address));
+    return this.#held;
+  }
+
+  /** From now on, keeps what is sent, until it is long. What a policy has written is for one upstream only. */
+  keepSent(): void {
+    if (!this.#isReplaced) this.#kept = new ByteBlocks();
+  }
+
+  #keep(kept: ByteBlocks, chunk: Buffer): void {
+    const before = kept.held;
+    kept.add(chunk);
+    if (kept.length > MOST_KEPT || !this.#reservation().tryReserve(kept.held - before)) this.forgetSent();
+  }
+
+  /** An upstream has got it. */
+  forgetSent(): void {
+    if (this.#kept === null) return;
+    this.#kept = null;
+    this.#held?.release();
+  }
+
+  /** Whether all that was sent is kept, so that it can be sent to another upstream. */
+  get isKept(): boolean {
+    return this.#kept !== null;
+  }
+
+  /** Starts again, for another upstream: the last one has got nothing of it. */
+  rewind(): void {
+    this.#to = null;
+    this.#from.pause().off('data', this.#onData).off('end', this.#onEnd);
+    this.#buffered = this.#kept ?? new ByteBlocks();
+    this.#kept = null;
+    if (this.#readToEnd) this.#whole = this.#buffered.joined();
+    this.#isPaused = true;
   }
 
   #release(): void {
@@ -116,6 +164,8 @@ export class RequestBody {
   sendTo(connection: UpstreamLink): void {
     this.#to = connection;
     const buffered = this.#whole ?? this.#buffered.joined();
+    const wasRead = this.#isPaused || buffered.length > 0;
+    this.#isPaused = false;
     this.#release();
     if (buffered.length > 0) this.#onData(buffered);
     if (this.#readToEnd) {
@@ -127,7 +177,7 @@ export class RequestBody {
       .on('data', this.#onData)
       .on('end', this.#onEnd)
       .on('error', () => {});
-    if (buffered.length > 0) this.#from.resume();
+    if (wasRead) this.#from.resume();
   }
 
   /** Whether the upstream gets more of it. */
@@ -142,6 +192,7 @@ export class RequestBody {
   /** Stops sending. The rest is read and discarded, so that the client's connection can serve the next request. */
   stop(): void {
     this.#to = null;
+    this.#kept = null;
     this.#release();
     this.#from.off('data', this.#onData).off('end', this.#onEnd);
     if (!this.#from.destroyed) this.#from.resume();

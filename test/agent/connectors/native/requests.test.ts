@@ -52,7 +52,15 @@ function comparable(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(comparable);
   if (typeof value !== 'object' || value === null) return value;
   // The SDK knows none of these.
-  const own = ['StreamWindow', 'SecondLink', 'RequestFeed', 'Nodes', 'RefusedAnswers', 'PolicyWarnings'];
+  const own = [
+    'StreamWindow',
+    'SecondLink',
+    'RequestFeed',
+    'Nodes',
+    'RefusedAnswers',
+    'PolicyWarnings',
+    'UpstreamStates',
+  ];
   const known = Object.fromEntries(Object.entries(value).filter(([key]) => !own.includes(key)));
   const members = Object.entries(known).map(([key, member]) => {
     if (['UserAgent', 'HeartbeatInterval', 'HeartbeatTolerance'].includes(key)) return [key, typeof member] as const;

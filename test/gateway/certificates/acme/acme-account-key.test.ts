@@ -46,6 +46,25 @@ describe('the account key', () => {
     await expect(keys.load()).resolves.toBe(key);
   });
 
+  it('is one for all gateways of a shared database: the first one to order a certificate has it', async () => {
+    const facts = new Map<string, string>();
+    const shared = {
+      fact: (name: string) => facts.get(name) ?? null,
+      setFact: (name: string, value: string) => void facts.set(name, value),
+      write: async <T>(work: () => T) => work(),
+    };
+    // It has had an account before the database was shared.
+    const before = await new AcmeAccountKey(file, box).load();
+    await expect(new AcmeAccountKey(file, box, shared).load()).resolves.toBe(before);
+    const other = join(folder, 'of-another-gateway');
+    await new AcmeAccountKey(other, box).load();
+    await expect(new AcmeAccountKey(other, box, shared).load()).resolves.toBe(before);
+    const third = join(folder, 'of-a-new-gateway');
+    await expect(new AcmeAccountKey(third, box, shared).load()).resolves.toBe(before);
+    await expect(new AcmeAccountKey(third, box).load()).resolves.toBe(before);
+    expect([...facts.values()].join()).not.toContain(before);
+  });
+
   it('is refused with advice when signing with it would take long', async () => {
     writeFileSync(file, box.seal(pemOf(madeUpRsa(16_384)), 'acme-account').toString('base64'));
     const refused = `the key in ${file} is an RSA key with 16384 bits; use RSA with 2048 to 4096 bits`;
