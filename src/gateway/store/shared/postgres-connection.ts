@@ -16,6 +16,8 @@ const LOCK_MS = 3_000;
 const IDLE_MS = 5_000;
 
 const COMMIT = 'COMMIT';
+/** It follows what is wrong with a certificate. */
+const ADVICE_OF_NODE = /; if the root CA is installed locally.*$/s;
 
 /** @param answerMs milliseconds for the answer */
 export type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
@@ -170,7 +172,7 @@ export class PostgresConnection {
     } catch (error) {
       last = error;
     }
-    throw new DatabaseAway(messageOf(last), last);
+    throw new DatabaseAway(messageOf(last).replace(ADVICE_OF_NODE, '; set sslrootcert to its authority'), last);
   }
 
   async #connectTo(connectionString: string, ssl: ConnectionOptions | false, mustWrite: boolean): Promise<Client> {
