@@ -15,7 +15,7 @@ import { admitting, applicationsOf } from './endpoints/applications.ts';
 import { apiHost, signInHost } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { countedBy, type GatewayReport, withStored } from './endpoints/live-view.ts';
-import type { ActivityLog } from './events/activity-log.ts';
+import { type ActivityLog, dashboardNotes } from './events/activity-log.ts';
 import type { GatewayStart } from './gateway-options.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
@@ -71,6 +71,7 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
   const dependencies: ManagementApiDependencies = {
     ...{ store, addresses, ipPolicies, policyKnowledge, counters, log },
     ...others,
+    people,
     live,
     conditions,
     cloudEndpoints,
@@ -92,7 +93,8 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
     const applications = (person: Person, port: string) => applicationsOf(admitting(live.endpoints(), person), port);
     const listed = options.listApplications ? { applications } : {};
-    return createSignInPage({ store, people, isRefused: restricted.refusesClient, ...listed, log });
+    const onRefused = dashboardNotes(parts.activity);
+    return createSignInPage({ store, people, isRefused: restricted.refusesClient, ...listed, onRefused, log });
   });
   return baseUrl;
 }

@@ -20,6 +20,7 @@ import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import { type LiveView, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
+import { PeopleProvider } from '../../src/gateway/sign-in/people-provider.ts';
 import type { Activity } from '../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
@@ -52,6 +53,7 @@ export interface ManagementServer {
   app: Express;
   folder: string;
   store: Store;
+  people: PeopleProvider;
   sightings: DeviceSightings;
   apiKey: string;
   /** All revocations so far. */
@@ -107,11 +109,13 @@ export async function startManagementServer(options: ManagementServerOptions = {
     ...{ databaseAway: () => null, hasDailyBackups: false },
     ...options.conditions,
   };
+  const people = new PeopleProvider(store, `sign-in.${BASE_DOMAIN}`, options.wallClock);
   const app = createManagementApi(
     {
       store,
       counters,
       conditions: () => presentConditions(sources),
+      people,
       activity: options.activity ?? { note: () => {} },
       live,
       cloudEndpoints,
@@ -158,6 +162,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     app,
     folder,
     store,
+    people,
     sightings,
     apiKey,
     revoked,

@@ -1,19 +1,30 @@
-import { apiHost } from '../../gateway/endpoints/domain-names.ts';
+import { apiHost, signInHost } from '../../gateway/endpoints/domain-names.ts';
 import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
-import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
-import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
+import { PeopleProvider } from '../../gateway/sign-in/people-provider.ts';
+import { issueDashboardCode } from '../../gateway/store/dashboard-code.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import { CODE_MINUTES } from '../../lib/http/one-time-code.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
+import { personWith } from './gateway-people.ts';
 
 /**
  * Prints a link, and a QR code in a terminal, that sign one browser in to the gateway's dashboard.
  *
  * The link is made here from the gateway's encryption key, so only those who can read that key can make one.
+ *
+ * @throws {OperatorError} exit code 4 when there is no such person, 2 when they may not use the dashboard
  */
-export async function showDashboard(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+export async function showDashboard(
+  settings: GatewayServerSettings,
+  { as, json }: { as?: string; json?: boolean },
+): Promise<void> {
   const now = Date.now();
-  const code = await withStore(settings, (store) => issueCode(store.box.keyFor(SIGN_IN_PURPOSE), now));
+  const code = await withStore(settings, (store) =>
+    as === undefined ? issueDashboardCode(store.box, now) : codeOf(store, settings, as),
+  );
   const url = apiUrlOf(settings);
   const link = `${url}/#code=${code}`;
   if (json) {
@@ -21,8 +32,19 @@ export async function showDashboard(settings: GatewayServerSettings, { json }: {
     return void print(jsonText({ url, link, expires_at }));
   }
   print(link);
-  note(`The link signs one browser in. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`);
+  note(`The link signs one browser in${as === undefined ? '' : ` as ${as}`}. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`);
   if (process.stdout.isTTY) note((await import('uqr')).renderANSI(link, { border: 4 }));
+}
+
+function codeOf(store: Store, { domain }: GatewayServerSettings, email: string): string {
+  const { id, dashboard } = personWith(store, email);
+  if (dashboard) {
+    // Later than the sign-ins of the person that were ended, which end such links, too.
+    const now = new PeopleProvider(store, signInHost(domain.toLowerCase())).signInTime(id);
+    return issueDashboardCode(store.box, now, id);
+  }
+  const allow = `device-agent gateway people dashboard ${email} allow`;
+  throw new OperatorError(`${email} may not use the dashboard; if they should, run: ${allow}`, 2);
 }
 
 /** Where the management API and the dashboard are. */

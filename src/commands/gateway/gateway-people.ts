@@ -26,6 +26,7 @@ import { withGateway } from './running-gateway.ts';
 export interface AddPersonOptions {
   name?: string;
   group?: string[];
+  dashboard?: boolean;
   json?: boolean;
 }
 
@@ -40,9 +41,9 @@ export async function addGatewayPerson(
   store: Store,
   place: Place,
   email: string,
-  { name, group: groups, json }: AddPersonOptions,
+  { name, group: groups, dashboard, json }: AddPersonOptions,
 ): Promise<void> {
-  const person = valid(PersonCreate, { email, name, groups });
+  const person = valid(PersonCreate, { email, name, groups, dashboard });
   const { id, link } = await store.database.write(() => {
     const row = addedOnce(store, person);
     return { id: row.id, link: issuePersonLink(store, row.id) };
@@ -67,14 +68,15 @@ export function listPeople(store: Store, { json }: { json?: boolean }): void {
     note('No people. Add one with: device-agent gateway people add person@example.com');
     return;
   }
-  const lines = people.map(({ email, name, groups, password_set_at, passkeys, created_at }) => [
+  const lines = people.map(({ email, name, groups, dashboard, password_set_at, passkeys, created_at }) => [
     email,
     name,
     groups.join(','),
+    dashboard ? 'yes' : 'no',
     signInWay(password_set_at !== null, passkeys),
     created_at,
   ]);
-  print(table(['EMAIL', 'NAME', 'GROUPS', 'SIGNS IN WITH', 'ADDED'], lines));
+  print(table(['EMAIL', 'NAME', 'GROUPS', 'DASHBOARD', 'SIGNS IN WITH', 'ADDED'], lines));
 }
 
 function signInWay(hasPassword: boolean, passkeys: number): string {
@@ -110,7 +112,7 @@ function shownEndpoint({ url = '', device, access = [] }: Endpoint): string[] {
 /** Removes a person, whose sessions end at once. @throws {OperatorError} exit code 4 when there is none */
 export async function dismissPerson(store: Store, place: Place, email: string): Promise<void> {
   await changePerson(store, email, ({ id }) => removePerson(store, id, issuerAt(place)));
-  print(`${email} removed; signed out at all tunnels`);
+  print(`${email} removed, and signed out everywhere`);
 }
 
 /** Prints a new one-time link. @throws {OperatorError} exit code 4 when there is no such person */
@@ -135,10 +137,17 @@ export async function setGroups(store: Store, email: string, groups: string[]): 
   print(`${email}: ${groups.length === 0 ? 'no groups' : groups.join(', ')}`);
 }
 
+/** Sets whether a person may use the dashboard. @throws {OperatorError} exit code 4 when there is no such person */
+export async function setDashboard(store: Store, email: string, right: 'allow' | 'deny'): Promise<void> {
+  const dashboard = right === 'allow';
+  await changePerson(store, email, (row) => store.people.update({ ...row, dashboard }));
+  print(`${email}: ${dashboard ? 'may use the dashboard, with all that an API key can do' : 'may not use the dashboard'}`);
+}
+
 /** Ends all sessions of a person. @throws {OperatorError} exit code 4 when there is no such person */
 export async function signPersonOut(store: Store, place: Place, email: string): Promise<void> {
   await changePerson(store, email, ({ id }) => endSignIns(store, { issuer: issuerAt(place), subject: id }));
-  print(`${email} signed out at all tunnels, in all browsers`);
+  print(`${email} signed out everywhere, in all browsers`);
 }
 
 function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonRow {
@@ -154,7 +163,8 @@ function changePerson<T>(store: Store, email: string, change: (row: PersonRow) =
   return store.database.write(() => change(personWith(store, email)));
 }
 
-function personWith({ people }: Store, email: string): PersonRow {
+/** @throws {OperatorError} exit code 4 when there is no such person */
+export function personWith({ people }: Store, email: string): PersonRow {
   const row = people.byEmail(email);
   if (row !== null) return row;
   throw new OperatorError('no person has this email: device-agent gateway people list shows all', 4);

@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { Argument, type Command } from 'commander';
 import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -49,8 +49,9 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   gateway
     .command('dashboard')
     .description('Print a link that signs one browser in to the dashboard of the running gateway')
+    .option('--as <email>', 'As this person, who then stands in the audit log; needs: gateway people dashboard EMAIL allow')
     .option('--json', 'Print JSON')
-    .action(async (options: { json?: boolean }) =>
+    .action(async (options: { as?: string; json?: boolean }) =>
       (await import('./gateway-dashboard.ts')).showDashboard(settings(), options),
     );
   addSharedDatabaseCommands(gateway, settings);
@@ -252,13 +253,14 @@ function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettin
 function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettings): void {
   const people = gateway
     .command('people')
-    .description('Manage the people who can sign in at tunnels; works at once, also while the gateway runs');
+    .description('Manage the people who can sign in at tunnels, and at the dashboard; works at once, also while the gateway runs');
   const load = () => import('./gateway-people.ts');
   const personCommand = (name: string, description: string) =>
     people.command(name).description(description).argument('<email>', 'email address of the person');
   personCommand('add', 'Add a person, and print the link by which they choose a password or passkey; sends nothing')
     .option('-n, --name <name>', 'Name of the person')
     .option('-g, --group <group>', 'A group that policies can let in; can be repeated', repeated)
+    .option('--dashboard', 'Let them use the dashboard, where they can do all that an API key can')
     .option('--json', 'Print JSON')
     .action(async (email: string, options: AddPersonOptions) => {
       const { addGatewayPerson } = await load();
@@ -284,13 +286,19 @@ function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettin
       const { setGroups } = await load();
       await withStore(settings(), (store) => setGroups(store, email, groups));
     });
+  personCommand('dashboard', 'Let a person use the dashboard, where they can do all that an API key can, or no longer')
+    .addArgument(new Argument('<right>', 'whether they may').choices(['allow', 'deny']))
+    .action(async (email: string, right: 'allow' | 'deny') => {
+      const { setDashboard } = await load();
+      await withStore(settings(), (store) => setDashboard(store, email, right));
+    });
   personCommand('endpoints', 'List the endpoints online at which a person may sign in; the gateway must run')
     .option('--json', 'Print JSON')
     .action(async (email: string, options: { json?: boolean }) => {
       const { listPersonEndpoints } = await load();
       await listPersonEndpoints(settings(), email, options);
     });
-  personCommand('sign-out', 'End the sessions of a person at all tunnels').action(async (email: string) => {
+  personCommand('sign-out', 'End the sessions of a person, at all tunnels and at the dashboard').action(async (email: string) => {
     const { signPersonOut } = await load();
     await withStore(settings(), (store) => signPersonOut(store, settings(), email));
   });

@@ -10,8 +10,9 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Condition } from '../conditions/conditions.ts';
-import type { DomainSettings } from '../endpoints/domain-names.ts';
+import { apiHost, type DomainSettings } from '../endpoints/domain-names.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import type { PeopleProvider } from '../sign-in/people-provider.ts';
 import type { Activity } from '../store/events.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
@@ -21,6 +22,7 @@ import { DashboardFeed } from './dashboard/dashboard-feed.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
+import { PersonSignIn } from './dashboard/person-sign-in.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
@@ -50,6 +52,7 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 
 export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
   counters: EdgeCounters;
+  people: PeopleProvider;
   isRefused: RefusesAddress;
   clock?: Clock;
   activity: Activity;
@@ -62,13 +65,15 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
+  const { clock = systemClock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
   const { signInCodes = new OneTimeCodes(), ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
-  const sessions = new DashboardSessions(store, signInCodes, isRefused, clock);
+  const sessions = new DashboardSessions(store, people, signInCodes, isRefused, clock);
+  const keyFor = (purpose: string) => store.box.keyFor(purpose);
+  const personSignIn = new PersonSignIn(people, keyFor, apiHost(domains.baseDomain));
   const guards = createGuards(
     requireApiKey(store, attempts, (req) => sessions.holderOf(req), isRefused),
     clock,
@@ -83,7 +88,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   const overview = () => dashboardOverview(context, conditions);
-  app.use(dashboardRouter({ store, sessions, attempts, activity, feed, overview, conditions, log }));
+  const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
+  app.use(dashboardRouter({ ...parts, overview, conditions, log }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

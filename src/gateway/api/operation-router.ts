@@ -82,7 +82,7 @@ function perform(
   return async ({ params, body: sent, ip }, res) => {
     const input = body ? readBody(body, method, sent) : undefined;
     const keyId = String(res.locals.apiKeyId);
-    const caller: ApiCaller = { keyId, by: keyHolder(store, keyId), from: ip ?? null };
+    const caller: ApiCaller = { keyId, by: keyHolder(store, keyId), from: ip ?? null, isOperator: true };
     const result = await action(...ofOne(path, params.id), input, caller, params.type ?? '');
     res.status(status);
     if (answer === null) res.end();

@@ -1,5 +1,5 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { type ApiError, messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { FairQueue } from '../../lib/fair-queue.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
@@ -270,7 +270,9 @@ export function noteRefused(activity: Activity, counters: EdgeCounters): void {
 }
 
 /** @returns notes that somebody could not sign in to the dashboard */
-export function dashboardNotes(activity: Activity): (address: string | undefined, error: ApiError) => void {
+export function dashboardNotes(
+  activity: Activity,
+): (address: string | undefined, error: { readonly code: string }) => void {
   const note = sampled(activity, 'dashboard_sign_in_failed.v0');
   return (address = '', { code: error_code }) =>
     note(clientNetwork(address), () => ({ client_ip: withoutMapping(address), error_code }));

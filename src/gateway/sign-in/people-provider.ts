@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto';
+import { challengeOf } from '../../traffic-policy/sign-in/attempt.ts';
 import type { Attempt, GatewayPeople, Person, SignedIn } from '../../traffic-policy/sign-in/identity-provider.ts';
 import { SignInFailed } from '../../traffic-policy/sign-in/identity-provider.ts';
 import type { PersonRow } from '../store/people.ts';
@@ -12,7 +12,10 @@ const REQUEST_MS = 15 * 60_000;
 const REQUEST_OWNER = 'request';
 const NO_TOKENS = { identity: '', access: '', refresh: '' };
 
-/** What an endpoint asks for when it sends somebody to sign in. Only the gateway can seal one: none leads to another host. */
+/**
+ * What an endpoint, or the dashboard, asks for when it sends somebody to sign in. Only the gateway can seal one: none leads to
+ * another host.
+ */
 export interface SignInRequest {
   readonly callback: string;
   readonly owner: string;
@@ -23,6 +26,8 @@ export interface SignInRequest {
   readonly asksAgain: boolean;
   /** Milliseconds for which a sign-in is recent enough. */
   readonly maxAgeMs: number;
+  /** Whether it is for the dashboard; endpoints cannot ask for that. */
+  readonly isForDashboard?: boolean;
   readonly startedAt: number;
 }
 
@@ -34,10 +39,16 @@ interface Code {
   readonly issuedAt: number;
 }
 
+/** A person who has signed in at the gateway, in milliseconds since 1970. */
+export interface PersonSignIn {
+  readonly subject: string;
+  readonly signedInAt: number;
+}
+
 type PeopleStore = Pick<Store, 'box' | 'people' | 'endedSignIns'>;
 
 /**
- * Signs people of the gateway in at its endpoints. Requests and codes are sealed, and nothing of them is stored: any gateway of
+ * Signs people of the gateway in at its endpoints and its dashboard. Requests and codes are sealed, and nothing of them is stored: any gateway of
  * a shared database takes what another has sealed.
  */
 export class PeopleProvider implements GatewayPeople {
@@ -66,17 +77,28 @@ export class PeopleProvider implements GatewayPeople {
       max_age,
       owner = '',
     } = parameters;
-    const startedAt = this.wallClock();
-    const request = {
+    return this.#pageWith({
       callback,
       owner,
       state,
       challenge,
       asksAgain: prompt === 'login',
       maxAgeMs: Number(max_age) * 1000,
-    };
-    const sealed = this.#requests.seal({ ...request, startedAt }, REQUEST_OWNER);
-    return `${this.pageFor(callback)}?request=${sealed}`;
+    });
+  }
+
+  /** Where people sign in to the dashboard. They are asked who they are each time: the dashboard can do everything. */
+  dashboardUrl(callback: string, { state, verifier }: Attempt): string {
+    const challenge = challengeOf(verifier);
+    return this.#pageWith({
+      ...{ callback, state, challenge, owner: '', asksAgain: true, maxAgeMs: 0 },
+      isForDashboard: true,
+    });
+  }
+
+  #pageWith(request: Omit<SignInRequest, 'startedAt'>): string {
+    const sealed = this.#requests.seal({ ...request, startedAt: this.wallClock() }, REQUEST_OWNER);
+    return `${this.pageFor(request.callback)}?request=${sealed}`;
   }
 
   /** On the port by which the browser has reached the gateway: another one may be redirected to it. */
@@ -91,23 +113,46 @@ export class PeopleProvider implements GatewayPeople {
     return request !== null && this.wallClock() - request.startedAt <= REQUEST_MS ? request : null;
   }
 
-  returnUrl({ callback, state, challenge }: SignInRequest, subject: string, signedInAt: number): string {
-    const code = this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, callback);
+  returnUrl(request: SignInRequest, subject: string, signedInAt: number): string {
+    const { callback, state, challenge } = request;
+    const code = this.#codes.seal({ subject, challenge, signedInAt, issuedAt: this.wallClock() }, ownerOf(request));
     return `${callback}?${new URLSearchParams({ code, state })}`;
   }
 
-  async redeem(callback: URL, { verifier }: Attempt): Promise<SignedIn> {
-    const code = this.#codes.open(callback.searchParams.get('code') ?? '', callback.origin + callback.pathname);
+  async redeem(callback: URL, attempt: Attempt): Promise<SignedIn> {
+    return this.#redeem(callback, attempt, false);
+  }
+
+  /** Like {@link redeem}, for a browser that has returned to the dashboard. @throws {SignInFailed} */
+  redeemForDashboard(callback: URL, attempt: Attempt): PersonSignIn {
+    const { subject, email, signedInAt } = this.#redeem(callback, attempt, true);
+    if (this.mayUseDashboard(subject)) return { subject, signedInAt };
+    throw new SignInFailed(403, 'ERR_GATEWAY_NOT_ADMITTED', `${email} may not use the dashboard.`, '');
+  }
+
+  #redeem(callback: URL, { verifier }: Attempt, isForDashboard: boolean): SignedIn & PersonSignIn {
+    const owner = ownerOf({ callback: callback.origin + callback.pathname, isForDashboard });
+    const code = this.#codes.open(callback.searchParams.get('code') ?? '', owner);
     const isOurs =
       code !== null &&
       this.wallClock() - code.issuedAt <= CODE_MS &&
-      code.challenge === hash('sha256', verifier, 'base64url') &&
+      code.challenge === challengeOf(verifier) &&
       this.isSignedIn(code.subject, code.signedInAt);
     const person = isOurs ? this.find(code.subject) : null;
     if (code === null || person === null) {
       throw new SignInFailed(400, 'ERR_NGROK_3122', 'The sign-in has expired, or was ended. Start again.', '');
     }
     return { ...person, tokens: NO_TOKENS, signedInAt: code.signedInAt };
+  }
+
+  /** Whether a person may use the dashboard now. */
+  mayUseDashboard(subject: string): boolean {
+    return this.store.people.get(subject)?.dashboard === true;
+  }
+
+  /** Whether a person is still signed in to the dashboard. */
+  isAtDashboard({ subject, signedInAt }: PersonSignIn): boolean {
+    return this.mayUseDashboard(subject) && this.isSignedIn(subject, signedInAt);
   }
 
   async renew(known: SignedIn): Promise<SignedIn> {
@@ -139,6 +184,11 @@ export class PeopleProvider implements GatewayPeople {
 /** What the people of a gateway belong to, in ended sign-ins. */
 export function issuerOf(host: string): string {
   return `https://${host}`;
+}
+
+/** What a code is bound to: one for an endpoint is worth nothing at the dashboard, whatever its callback. */
+function ownerOf({ callback, isForDashboard }: Pick<SignInRequest, 'callback' | 'isForDashboard'>): string {
+  return isForDashboard === true ? `dashboard ${callback}` : callback;
 }
 
 function personOf({ id, email, name, groups }: PersonRow): Person {

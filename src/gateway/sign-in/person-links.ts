@@ -1,4 +1,6 @@
+import type { z } from 'zod';
 import { createToken, parseToken } from '../../lib/ids.ts';
+import type { PersonCreate } from '../../management/resources/person.ts';
 import type { PasskeyRow, PersonLinkRow, PersonRow } from '../store/people.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { hashSecret, secretMatches } from '../store/tokens.ts';
@@ -7,9 +9,9 @@ import { endSignIns } from './recorded-sign-ins.ts';
 /** Adds somebody who cannot sign in yet, inside a transaction. @throws the engine's error when the email is taken */
 export function addPerson(
   { people, ids, now }: Store,
-  { email, name = '', groups = [] }: { email: string; name?: string | undefined; groups?: string[] | undefined },
+  { email, name = '', groups = [], dashboard = false }: z.output<typeof PersonCreate>,
 ): PersonRow {
-  const row = { id: ids.next('prs'), created_at: now(), email, name, groups };
+  const row = { id: ids.next('prs'), created_at: now(), email, name, groups, dashboard };
   const person = { ...row, password_hash: Buffer.alloc(0), password_set_at: null };
   people.insert(person);
   return person;

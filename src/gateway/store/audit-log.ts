@@ -100,7 +100,8 @@ const MAX_OF_OTHERS = 100_000;
 const COUNTED_EVERY = 100;
 const OPERATORS = /^(?:ak_|gateway$)/;
 /** The same in SQL, which an index answers. */
-const OF_OTHERS = "substr(by, 1, 3) <> 'ak_' AND by <> 'gateway'";
+const OF_OTHERS = "substr(by, 1, 3) <> 'ak_' AND by <> 'gateway' AND at_dashboard = 0";
+const BY_OPERATOR = 'UPDATE audit_log SET at_dashboard = 1 WHERE id = ?';
 
 /** Who has changed what, with the change in one transaction; for 90 days, or as {@link AuditLog.keepFor} says. */
 export class AuditLog extends Table<typeof columns> {
@@ -173,7 +174,7 @@ export class AuditLog extends Table<typeof columns> {
       .flatMap((found) => this.get(found) ?? []);
   }
 
-  #record({ by, from }: Caller, { table, before, after }: RowChange): void {
+  #record({ by, from, isOperator = OPERATORS.test(by) }: Caller, { table, before, after }: RowChange): void {
     const name = NAMES[table];
     if (name === undefined) return;
     // Devices join again as often as they like; their own histories have it.
@@ -189,7 +190,8 @@ export class AuditLog extends Table<typeof columns> {
       ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
     });
     this.#forgetOld(Date.parse(created_at) - this.#keptMs);
-    if (!OPERATORS.test(by)) this.#forgetExcess();
+    if (!isOperator) this.#forgetExcess();
+    else if (!OPERATORS.test(by)) this.database.run(BY_OPERATOR, [id]);
   }
 
   #forgetExcess(): void {

@@ -3,7 +3,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { blob, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { blob, flag, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** People whose rows are kept in memory. */
 const MAX_KNOWN = 10_000;
@@ -14,6 +14,7 @@ const personColumns = {
   email: text,
   name: text,
   groups: json<string[]>(),
+  dashboard: flag,
   password_hash: blob,
   password_set_at: nullable(text),
 };
@@ -33,6 +34,11 @@ export class People extends Table<typeof personColumns> {
   /** @param email in any case */
   byEmail(email: string): PersonRow | null {
     return this.where('email = ?', [email.toLowerCase()])[0] ?? null;
+  }
+
+  /** Whether anybody may use the dashboard. */
+  get hasOperators(): boolean {
+    return this.where('dashboard = 1 LIMIT 1', []).length > 0;
   }
 
   /** What {@link get} has returned within the last second or so, from memory: each request of a signed-in person asks. */

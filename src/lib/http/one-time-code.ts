@@ -35,19 +35,19 @@ export class OneTimeCodes {
     this.#since = now();
   }
 
-  /** Uses up a code; false when it is not valid, expired or used. */
-  use(key: string, code: string): boolean {
+  /** Uses up a code. @returns when it was made, in milliseconds since 1970; null when it is not valid, expired or used */
+  use(key: string, code: string): number | null {
     const bytes = Buffer.from(code, 'base64url');
-    if (bytes.length !== TIME_BYTES + NONCE_BYTES + SEAL_BYTES) return false;
+    if (bytes.length !== TIME_BYTES + NONCE_BYTES + SEAL_BYTES) return null;
     const head = bytes.subarray(0, TIME_BYTES + NONCE_BYTES);
-    if (!timingSafeEqual(bytes.subarray(head.length), seal(key, head))) return false;
+    if (!timingSafeEqual(bytes.subarray(head.length), seal(key, head))) return null;
     const issued = head.readUIntBE(0, TIME_BYTES);
     const age = this.now() - issued;
-    if (issued < this.#since || age > VALID_MS || age < -AHEAD_MS) return false;
+    if (issued < this.#since || age > VALID_MS || age < -AHEAD_MS) return null;
     const name = head.toString('base64url');
-    if (this.#used.has(name)) return false;
+    if (this.#used.has(name)) return null;
     this.#used.set(name, true);
-    return true;
+    return issued;
   }
 }
 

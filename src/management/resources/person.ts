@@ -17,7 +17,7 @@ const Groups = z
   .max(MAX_GROUPS)
   .refine(areDistinct, refused(WRONG_VALUE, 'has a group twice'));
 
-const members = { name: text(255).optional(), groups: Groups.optional() };
+const members = { name: text(255).optional(), groups: Groups.optional(), dashboard: z.boolean().optional() };
 
 export const PersonCreate = body({ email: Email, ...members });
 export interface PersonCreate extends z.input<typeof PersonCreate> {
@@ -25,6 +25,8 @@ export interface PersonCreate extends z.input<typeof PersonCreate> {
   email: string;
   /** Which policies can let in. */
   groups?: string[] | undefined;
+  /** Whether they may use the dashboard, where they can do all that an API key can; false by default. */
+  dashboard?: boolean | undefined;
 }
 
 export const PersonUpdate = body(members);
@@ -36,11 +38,14 @@ export const Person = z.object({
   email: z.string(),
   name: z.string(),
   groups: z.array(z.string()),
+  dashboard: z.boolean(),
   password_set_at: orNull(z.string()),
   passkeys: z.array(z.object({ name: z.string(), created_at: z.string() })),
 });
 export interface Person extends z.output<typeof Person> {
   email: string;
+  /** Whether they may use the dashboard, where they can do all that an API key can. */
+  dashboard: boolean;
   /** Null without a password. */
   password_set_at: string | null;
 }

@@ -1,4 +1,3 @@
-import { hash, randomBytes } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
 import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
@@ -15,7 +14,8 @@ import {
   type RequestOutcome,
   type RequestResult,
 } from '../steps.ts';
-import { type Attempt, type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { ATTEMPT_MS, beginAttempt, challengeOf, returnedAttempt } from './attempt.ts';
+import { type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
 import { GOOGLE } from './provider-presets.ts';
 import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
@@ -42,10 +42,6 @@ const LOGIN = '/ngrok/login';
 const LOGOUT = '/ngrok/logout';
 const CALLBACK = '/ngrok/oidc/callback';
 
-/** Milliseconds in which people have to sign in at the provider. */
-const ATTEMPT_MS = 15 * 60_000;
-/** A name of an attempt, and 256 bits: see {@link randomText}. */
-const STATE = /^([0-9a-z]{9,20})\.[\w-]{43}$/;
 /** Characters of a path and query that people return to: each attempt's is in a cookie, which browsers limit to 4,096 bytes. */
 const MAX_TARGET = 2_048;
 /** Milliseconds of processor time for an exchange with a provider, which is hardly measurable: TLS, documents, signatures. */
@@ -214,16 +210,8 @@ export class SignInGate {
     const { request, site } = gated;
     const provider = await this.#provider(gated);
     const { signIn, wallClock } = this.context.ports;
-    const now = wallClock();
-    // The time in front makes later names greater.
-    const id = `${now.toString(36)}${randomBytes(4).toString('hex')}`;
-    const attempt: Attempt = {
-      state: `${id}.${randomText()}`,
-      nonce: randomText(),
-      verifier: randomText(),
-      target: target.startsWith(PATHS) ? '/' : target.length > MAX_TARGET ? TOO_LONG : target,
-      startedAt: now,
-    };
+    const back = target.startsWith(PATHS) ? '/' : target.length > MAX_TARGET ? TOO_LONG : target;
+    const { id, attempt } = beginAttempt(back, wallClock());
     this.#spendOnSeal(request);
     const sealed = signIn.attempts.seal(attempt, site.owner);
     const url = () =>
@@ -234,7 +222,7 @@ export class SignInGate {
         redirect_uri: site.origin + CALLBACK,
         state: attempt.state,
         ...(site.client.place.oauth === undefined && { nonce: attempt.nonce }),
-        code_challenge: hash('sha256', attempt.verifier, 'base64url'),
+        code_challenge: challengeOf(attempt.verifier),
         code_challenge_method: 'S256',
       });
     const location = await this.context.timeFor(request).run(url);
@@ -246,25 +234,14 @@ export class SignInGate {
   async #finish(gated: GatedRequest, state: string | null): Promise<PolicyAnswer> {
     const { request, site } = gated;
     const { signIn, wallClock } = this.context.ports;
-    if (state === null)
-      throw new SignInFailed(400, 'ERR_NGROK_3120', 'The link lacks the parameter state. Start again.', '');
-    const id = STATE.exec(state)?.[1] ?? '';
-    const sealed = (id !== '' && request.ownCookies.get(site.names.attempt + id)) || '';
-    const attempt = signIn.attempts.open(sealed, site.owner, () => this.#spendOnSeal(request));
-    if (attempt?.state !== state) {
-      throw new SignInFailed(
-        400,
-        'ERR_NGROK_3121',
-        'This browser has not started this sign-in, or has finished it. Start again.',
-        '',
-      );
-    }
-    if (wallClock() - attempt.startedAt > ATTEMPT_MS) {
-      throw new SignInFailed(400, 'ERR_NGROK_3119', 'The sign-in has taken more than 15 minutes. Start again.', '');
-    }
-    if (!this.#state.use(state)) {
-      throw new SignInFailed(400, 'ERR_NGROK_3123', 'This link was used before. Start again.', '');
-    }
+    const { id, attempt } = returnedAttempt({
+      state,
+      cookies: request.ownCookies,
+      names: site.names,
+      open: (sealed) => signIn.attempts.open(sealed, site.owner, () => this.#spendOnSeal(request)),
+      used: this.#state.used,
+      now: wallClock(),
+    });
     const provider = await this.#provider(gated);
     this.#spendOnExchange(request);
     const { clientLeft, connection } = request;
@@ -420,11 +397,6 @@ const SIGNED_IN: PageNotice = {
   text: `The address that you opened has more than ${MAX_TARGET.toLocaleString('en')} characters: open it again.`,
   link: { href: '/', text: 'Open the start page instead' },
 };
-
-/** 256 bits, as PKCE recommends. */
-function randomText(): string {
-  return randomBytes(32).toString('base64url');
-}
 
 /** Google lets people choose an account; it does not know `login`, which asks for the password again. */
 function promptAt({ client }: SignInSite): string {

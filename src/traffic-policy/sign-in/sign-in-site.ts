@@ -4,6 +4,7 @@ import { NO_ERROR } from '../actions/restrict-ips.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
+import { UsedStates } from './attempt.ts';
 import type { ProviderPlace, SignedIn, SignInClient } from './identity-provider.ts';
 import { endOf, type Session, type SessionTimes } from './session.ts';
 import { type CookieNames, cookieNames } from './sign-in-cookies.ts';
@@ -82,7 +83,6 @@ export function urlAt({ origin }: SignInSite, target: string): string {
   return URL.canParse(text) && new URL(text).origin === origin ? new URL(text).href : `${origin}/`;
 }
 
-const MAX_USED = 1_000;
 const MAX_RENEWALS = 200;
 /** Milliseconds for which requests that still have the earlier cookie get the same answer of the provider, also a failure. */
 const RENEWED_MS = 30_000;
@@ -94,15 +94,8 @@ interface Renewal {
 
 /** What an endpoint remembers of sign-ins; none of it is needed when another gateway goes on. */
 export class SignInState {
-  readonly #used = new BoundedMap<string, true>(MAX_USED);
+  readonly used = new UsedStates();
   readonly #renewals = new BoundedMap<string, Renewal>(MAX_RENEWALS);
-
-  /** @returns false when the state was used before: somebody replays a link of the provider */
-  use(state: string): boolean {
-    if (this.#used.has(state)) return false;
-    this.#used.set(state, true);
-    return true;
-  }
 
   /**
    * Renews what is known of a session's person once for all requests that come with its cookie: a provider that replaces

@@ -25,7 +25,7 @@ export function signInRouter({ gate, sessions, codes }: PageSignInOptions): Rout
     access: ({ req, res }) => accessAs(res, isSignedIn(req) && isOwnPage(req) ? 'signed-in' : 'sign-in'),
     signIn: async ({ req, res, body: given }) => {
       if ('token' in given) gate.checkToken(req, given.token);
-      else if (!codes.use(gate.token(), given.code)) {
+      else if (codes.use(gate.token(), given.code) === null) {
         throw gate.wrong(req, 'link used or expired: create a new one with: device-agent page');
       }
       // A session that somebody else may know ends here.

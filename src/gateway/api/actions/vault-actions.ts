@@ -1,9 +1,11 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { apiKeys } from '../../../management/resources/credential.ts';
+import { people } from '../../../management/resources/person.ts';
+import type { Ref } from '../../../management/resources/resource.ts';
 import { type Secret, secrets, vaults } from '../../../management/resources/vault.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { SecretRow, VaultRow } from '../../store/vaults.ts';
-import type { ApiContext } from '../api-context.ts';
+import type { ApiContext, Links } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { activeOwner } from './credential-actions.ts';
@@ -104,7 +106,11 @@ function showSecret({ store, links }: ApiContext, { value: _, vault_id, ...row }
     uri: links.of(secrets, row.id),
     vault: links.ref(vaults, vault_id),
     ...(vault && { vault_name: vault.name }),
-    created_by: links.refOrNull(apiKeys, row.created_by),
-    last_updated_by: links.refOrNull(apiKeys, row.last_updated_by),
+    created_by: madeBy(links, row.created_by),
+    last_updated_by: madeBy(links, row.last_updated_by),
   };
+}
+
+function madeBy(links: Links, id: string | null): Ref | null {
+  return links.refOrNull(id?.startsWith(people.idPrefix) ? people : apiKeys, id);
 }

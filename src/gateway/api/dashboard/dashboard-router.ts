@@ -1,19 +1,26 @@
 import { pipeline } from 'node:stream/promises';
-import type { Router } from 'express';
+import type { Request, Response, Router } from 'express';
 import { z } from 'zod';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { forgetSession, keepSession } from '../../../lib/http/browser-sessions.ts';
 import { compressJson } from '../../../lib/http/express-app.ts';
+import { NOTICE_POLICY, noticePage, type PageNotice } from '../../../lib/http/notice-page.ts';
 import { staticSite } from '../../../lib/http/static-site.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { AuditFilters } from '../../../management/resources/audit-event.ts';
+import { people as peopleResource } from '../../../management/resources/person.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
+import { SignInFailed } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import type { Condition } from '../../conditions/conditions.ts';
 import { dashboardNotes } from '../../events/activity-log.ts';
 import { eventJson } from '../../events/event-json.ts';
+import type { PeopleProvider } from '../../sign-in/people-provider.ts';
+import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
+import { actorDescriptions } from '../../store/actor-description.ts';
 import type { AuditFilter } from '../../store/audit-log.ts';
 import { COMMAND, keyHolder } from '../../store/command-key.ts';
 import type { Activity } from '../../store/events.ts';
+import type { Caller } from '../../store/sql/database.ts';
 import type { Store } from '../../store/store.ts';
 import { type FailedAttempts, identify, refuseSlowly } from '../authentication.ts';
 import { noQuery } from '../guards.ts';
@@ -23,13 +30,24 @@ import { strictRouter } from '../operation-router.ts';
 import { queryOf, readBody, readFilters, refuse } from '../request.ts';
 import { AccessTextRequest, accessChoices, changeAccess } from './access-text.ts';
 import type { DashboardFeed } from './dashboard-feed.ts';
-import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
+import { type DashboardSessions, type Holder, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardOverview } from './overview.ts';
+import { CALLBACK, type PersonSignIn } from './person-sign-in.ts';
 
 export interface DashboardAccess {
   access: 'signed-in' | 'sign-in';
-  /** The id of the API key, or `gateway` for one who signed in by a link; null when signed out. */
+  /** The id of the API key or person, or `gateway` for one who signed in by a link; null when signed out. */
   holder: string | null;
+  /** What the API key or person is called; null: nothing. */
+  name: string | null;
+  /** Whether people of the gateway may sign in. */
+  hasPeople: boolean;
+}
+
+/** Answer to a browser whose person wants to sign in. */
+export interface SignInPlace {
+  /** Of the gateway's page for sign-in, which leads back. */
+  url: string;
 }
 
 /** Answer to a command that asks for what is wrong. */
@@ -42,6 +60,9 @@ const SignIn = z.union([
   z.strictObject({ code: z.string().max(256) }),
 ]);
 
+/** Where in the dashboard to go on. */
+const PersonSignInRequest = z.strictObject({ view: z.string().regex(/^(?:#\/[\w./?=&%-]{0,500})?$/) });
+
 const Code = z.strictObject({ code: z.string().max(256) });
 
 const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
@@ -50,6 +71,8 @@ const POLICY_BODY = { maxBytes: 256 * 1024, timeoutMs: 10_000 };
 interface DashboardDependencies {
   store: Store;
   sessions: DashboardSessions;
+  personSignIn: PersonSignIn;
+  people: Pick<PeopleProvider, 'issuer'>;
   attempts: FailedAttempts;
   activity: Activity;
   feed: DashboardFeed;
@@ -65,7 +88,7 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
 
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
 export function dashboardRouter(dependencies: DashboardDependencies): Router {
-  const { store, sessions, attempts, feed, overview, conditions, log } = dependencies;
+  const { store, sessions, personSignIn, people, attempts, feed, overview, conditions, log } = dependencies;
   const noteFailed = dashboardNotes(dependencies.activity);
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
@@ -79,25 +102,45 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
   router.use(staticSite(PACKAGED_PAGES, 'gateway'));
   router.get('/dashboard/session', noQuery, (req, res) => {
     const holder = sessions.holderOf(req);
-    const answer: DashboardAccess = { access: holder === null ? 'sign-in' : 'signed-in', holder };
+    const answer: DashboardAccess = {
+      access: holder === null ? 'sign-in' : 'signed-in',
+      holder,
+      name: holder && actorDescriptions(store)(holder),
+      hasPeople: store.people.hasOperators,
+    };
     res.set('Cache-Control', 'no-store').json(answer);
   });
   router.post('/dashboard/session', noQuery, ownPage, jsonObjectBody(BODY), async (req, res) => {
     const proof = readBody(SignIn, 'POST', req.body);
-    const holder = 'code' in proof ? byCode(proof.code) : identify(store, `Bearer ${proof.api_key}`);
-    if (typeof holder !== 'string') {
+    const holder = 'code' in proof ? byCode(proof.code) : byKey(proof.api_key);
+    if (holder instanceof ApiError) {
       noteFailed(req.ip, holder);
       return refuseSlowly(attempts, holder, req.ip);
     }
-    try {
-      sessions.requireAllowed(req);
-    } catch (error) {
-      if (error instanceof ApiError) noteFailed(req.ip, error);
-      throw error;
-    }
-    keepSession(res, await sessions.start(req, holder));
-    await record(holder, req.ip);
+    requireAllowed(req);
+    await enter(req, res, holder);
     res.status(204).end();
+  });
+  router.post('/dashboard/sign-in', noQuery, ownPage, jsonObjectBody(BODY), (req, res) => {
+    const { view } = readBody(PersonSignInRequest, 'POST', req.body);
+    requireAllowed(req);
+    const answer: SignInPlace = { url: personSignIn.begin(req, res, view) };
+    res.set('Cache-Control', 'no-store').json(answer);
+  });
+  // The page for sign-in is another origin: what counts is that this browser has begun the sign-in.
+  router.get(CALLBACK, async (req, res) => {
+    res.set(PAGE_HEADERS);
+    try {
+      requireAllowed(req);
+      const { holder, view } = personSignIn.finish(req, res);
+      await enter(req, res, holder);
+      res.redirect(303, `/${view}`);
+    } catch (error) {
+      if (!(error instanceof SignInFailed)) throw error;
+      noteFailed(req.ip, error);
+      await attempts.slowDown(req.ip ?? '');
+      res.status(error.status).type('html').send(noticePage(notSignedIn(error)));
+    }
   });
   router.delete('/dashboard/session', noQuery, ownPage, async (req, res) => {
     await sessions.end(req);
@@ -109,6 +152,10 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
     if (holder === null) throw refuse(403, 200, 'not signed in');
     await sessions.endAll(holder);
     forgetSession(res);
+    if (isPerson(holder)) {
+      const end = () => endSignIns(store, { issuer: people.issuer, subject: holder });
+      await store.database.write(end, callerOf(holder, req));
+    }
     res.status(204).end();
   });
   router.get('/dashboard/access', noQuery, signedIn, (_req, res) => {
@@ -141,23 +188,59 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
   });
   return router;
 
+  /** @throws {ApiError} 403 when an IP restriction refuses the browser's address */
+  function requireAllowed(req: Request): void {
+    try {
+      sessions.requireAllowed(req);
+    } catch (error) {
+      if (error instanceof ApiError) noteFailed(req.ip, error);
+      throw error;
+    }
+  }
+
   /** Nobody stays out because the database cannot be written. */
-  async function record(id: string, from: string | undefined): Promise<void> {
+  async function enter(req: Request, res: Response, holder: Holder): Promise<void> {
+    keepSession(res, await sessions.start(req, holder));
     const { database } = store;
+    const { id } = holder;
     const note = () => database.noteChange({ table: 'dashboard_sessions', before: null, after: { id } });
-    const written = database.write(note, { by: keyHolder(store, id), from: from ?? null });
-    await written.catch((error: unknown) => {
+    await database.write(note, callerOf(id, req)).catch((error: unknown) => {
       log.warn({ by: id, reason: messageOf(error) }, 'sign-in to the dashboard not recorded');
     });
   }
 
-  function byCode(code: string) {
-    return usedUp(code) ?? COMMAND;
+  function callerOf(id: string, { ip }: Request): Caller {
+    return { by: keyHolder(store, id), from: ip ?? null, isOperator: true };
   }
 
-  /** @returns why a one-time code is refused; null: it was valid */
-  function usedUp(code: string): ApiError | null {
-    if (sessions.useCode(code)) return null;
-    return refuse(403, 203, 'link used or expired: create a new one with: device-agent gateway dashboard');
+  function byKey(apiKey: string): Holder | ApiError {
+    const key = identify(store, `Bearer ${apiKey}`);
+    return typeof key === 'string' ? { id: key } : key;
   }
+
+  function byCode(code: string): Holder | ApiError {
+    const holder = sessions.useCode(code);
+    if (holder === null) return refusedCode();
+    if (sessions.mayStay(holder)) return holder;
+    return new ApiError(403, 'ERR_GATEWAY_NOT_ADMITTED', 'the person of this link may not use the dashboard, or was signed out');
+  }
+
+  /** @returns why a one-time code of a command is refused; null: it was valid */
+  function usedUp(code: string): ApiError | null {
+    return sessions.useCode(code)?.id === COMMAND ? null : refusedCode();
+  }
+}
+
+function refusedCode(): ApiError {
+  return refuse(403, 203, 'link used or expired: create a new one with: device-agent gateway dashboard');
+}
+
+function isPerson(holder: string): boolean {
+  return holder.startsWith(peopleResource.idPrefix);
+}
+
+const PAGE_HEADERS = { ...Object.fromEntries([NOTICE_POLICY]), 'Cache-Control': 'no-store', 'Referrer-Policy': 'no-referrer' };
+
+function notSignedIn({ code, message }: SignInFailed): PageNotice {
+  return { title: 'Not signed in', text: message, detail: code, link: { href: '/', text: 'Back to the dashboard' } };
 }

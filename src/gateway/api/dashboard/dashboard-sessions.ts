@@ -4,18 +4,28 @@ import { BrowserSessions, MAX_SESSIONS, sessionIn } from '../../../lib/http/brow
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
+import type { PeopleProvider } from '../../sign-in/people-provider.ts';
+import { COMMAND } from '../../store/command-key.ts';
+import { useDashboardCode } from '../../store/dashboard-code.ts';
 import type { Store } from '../../store/store.ts';
 import { callerRefused, isActiveKey, type RefusesAddress } from '../authentication.ts';
 import { refuse } from '../request.ts';
 
-/** Sessions of browsers at the dashboard, each as one API key or command. In memory only: they end with this process. */
+/** Who is signed in: an API key, a person, or {@link COMMAND}. */
+export interface Holder {
+  readonly id: string;
+  /** Of a person, in milliseconds since 1970: their session ends with sign-ins that began then. */
+  readonly signedInAt?: number;
+}
+
+/** Sessions of browsers at the dashboard, each as one {@link Holder}. In memory only: they end with this process. */
 export class DashboardSessions {
   readonly #sessions: BrowserSessions;
-  readonly #holders = new BoundedMap<string, string>(MAX_SESSIONS);
+  readonly #holders = new BoundedMap<string, Holder>(MAX_SESSIONS);
 
   constructor(
     private readonly store: Store,
+    private readonly people: Pick<PeopleProvider, 'isAtDashboard'>,
     private readonly codes: OneTimeCodes,
     private readonly isRefused: RefusesAddress,
     clock: Clock,
@@ -23,7 +33,7 @@ export class DashboardSessions {
     this.#sessions = new BrowserSessions({ now: () => clock.now() });
   }
 
-  /** The id of an API key, or {@link COMMAND}; null without a session. @throws {ApiError} 403 for a page of another site */
+  /** The id of a {@link Holder}; null without a session. @throws {ApiError} 403 for a page of another site */
   holderOf(req: IncomingMessage): string | null {
     const id = sessionIn(req);
     if (id === null) return null;
@@ -49,13 +59,21 @@ export class DashboardSessions {
     return () => lasts() && this.#holderOf(id) !== null && !this.isRefused('dashboard', req.socket);
   }
 
-  /** Whether a one-time code is valid; uses it up. */
-  useCode(code: string): boolean {
-    return this.codes.use(this.store.box.keyFor(SIGN_IN_PURPOSE), code);
+  /** Who signs in by a one-time code, which it uses up; null: it is not valid. */
+  useCode(code: string): Holder | null {
+    const used = useDashboardCode(this.store.box, this.codes, code);
+    if (used === null) return null;
+    return used.personId === null ? { id: COMMAND } : { id: used.personId, signedInAt: used.issuedAt };
+  }
+
+  /** Whether somebody may be signed in, still. */
+  mayStay({ id, signedInAt }: Holder): boolean {
+    if (signedInAt !== undefined) return this.people.isAtDashboard({ subject: id, signedInAt });
+    return id === COMMAND || isActiveKey(this.store, id);
   }
 
   /** Starts a session under a new identifier. The one of the request ends: somebody else may know it. */
-  async start(req: IncomingMessage, holder: string): Promise<string> {
+  async start(req: IncomingMessage, holder: Holder): Promise<string> {
     await this.end(req);
     const id = await this.#sessions.start();
     this.#holders.set(id, holder);
@@ -66,14 +84,14 @@ export class DashboardSessions {
     await this.#end(sessionIn(req) ?? '');
   }
 
-  async endAll(holder: string): Promise<void> {
-    const ids = [...this.#holders].filter((entry) => entry[1] === holder).map(([id]) => id);
+  async endAll(holderId: string): Promise<void> {
+    const ids = [...this.#holders].filter((entry) => entry[1].id === holderId).map(([id]) => id);
     for (const id of ids) await this.#end(id);
   }
 
   #holderOf(id: string): string | null {
-    const holder = this.#holders.get(id) ?? null;
-    return holder === null || holder === COMMAND || isActiveKey(this.store, holder) ? holder : null;
+    const holder = this.#holders.get(id);
+    return holder !== undefined && this.mayStay(holder) ? holder.id : null;
   }
 
   async #end(id: string): Promise<void> {

@@ -35,6 +35,8 @@ export interface SignInDestination {
   /** As the endpoint has sealed it. */
   readonly request: string;
   readonly host: string;
+  /** Whether it is the dashboard of this gateway. */
+  readonly isDashboard: boolean;
 }
 
 interface Again {
@@ -49,7 +51,7 @@ export function signInView(
 ): string {
   return view(
     'Sign in',
-    `${to === null ? '' : paragraph(`to continue to ${to.host}, which then sees your name, email address and groups.`)}${alert(problem)}
+    `${to === null ? '' : paragraph(purposeOf(to))}${alert(problem)}
 <form method="post" action="/sign-in">${requestField(to)}
 <label>Email <input name="email" type="email" autocomplete="username" required maxlength="254" value="${escapeHtml(email)}"></label>
 <label>Password <input name="password" type="password" autocomplete="current-password" required maxlength="${MAX_PASSWORD}"></label>
@@ -59,6 +61,21 @@ ${passkeyForm(passkey, 'Sign in with a passkey', to)}
 <p><small>Forgotten? Ask the operator of this gateway for a new link.</small></p>
 `,
   );
+}
+
+function purposeOf({ host, isDashboard }: SignInDestination): string {
+  if (isDashboard) return `to use the dashboard of this gateway at ${host}.`;
+  return `to continue to ${host}, which then sees your name, email address and groups.`;
+}
+
+/** @param callback of the dashboard */
+export function notForDashboard(person: Person | null, callback: string): PageNotice {
+  return {
+    title: 'Not allowed',
+    text: `${person?.email ?? 'This account'} may not use the dashboard of this gateway. Ask its operator, or sign in as somebody else.`,
+    detail: 'ERR_GATEWAY_NOT_ADMITTED',
+    link: { href: new URL('/', callback).href, text: 'Back to the dashboard' },
+  };
 }
 
 export function continueView(to: SignInDestination, { email }: Person): string {
@@ -79,7 +96,7 @@ export function accountView({ email, groups = [] }: Person, applications?: reado
     'Signed in',
     `${paragraph(`You are signed in as ${email}.${member}${applications === undefined ? ' To open a tunnel, go to its address.' : ''}`)}
 ${applications === undefined ? '' : applicationList(applications)}<form method="post" action="/sign-out"><button>Sign out everywhere</button></form>
-<p><small>This ends your sessions at all tunnels, in all browsers.</small></p>
+<p><small>This ends all your sessions at this gateway, in all browsers.</small></p>
 `,
   );
 }
@@ -129,12 +146,12 @@ export const FORM_GONE: PageNotice = {
 
 export const REQUEST_GONE: PageNotice = {
   title: 'Start again',
-  text: 'This sign-in has taken more than 15 minutes. Open the address of the tunnel again.',
+  text: 'This sign-in has taken more than 15 minutes. Open the address of the tunnel, or the dashboard, again.',
 };
 
 export const SIGNED_OUT: PageNotice = {
   title: 'Signed out',
-  text: 'Your sessions at all tunnels have ended, in all browsers.',
+  text: 'All your sessions at this gateway have ended, in all browsers.',
   link: { href: '/', text: 'Sign in' },
 };
 

@@ -34,6 +34,7 @@ import {
   continueView,
   FORM_GONE,
   LINK_GONE,
+  notForDashboard,
   PASSKEY_SCRIPT,
   REQUEST_GONE,
   SIGNED_OUT,
@@ -53,6 +54,9 @@ const FORMS = { requests: 60, windowMs: MINUTE_MS };
 const GUESSES = { requests: 20, windowMs: 5 * MINUTE_MS };
 const GUESSES_AT_PERSON = { requests: 20, windowMs: 20 * MINUTE_MS };
 
+const NOT_ADMITTED = 'ERR_GATEWAY_NOT_ADMITTED';
+/** Also that of an unknown API key. */
+const WRONG_CODE = 'ERR_NGROK_203';
 const WRONG = 'The email address or the password is wrong.';
 
 const HEADERS = {
@@ -76,6 +80,8 @@ interface SignInPageDependencies {
    * see no list.
    */
   readonly applications?: (person: Person, port: string) => readonly Application[];
+  /** Called when somebody could not sign in to the dashboard. */
+  readonly onRefused?: (address: string | undefined, error: { readonly code: string }) => void;
   readonly log: Log;
   readonly passwords?: Passwords;
   /** Milliseconds since 1970. */
@@ -134,7 +140,7 @@ class SignInPage {
   readonly guard: RequestHandler = (req, res, next) => {
     res.set(HEADERS);
     if (this.dependencies.isRefused(req.socket)) {
-      throw new ApiError(403, 'ERR_GATEWAY_NOT_ADMITTED', 'This gateway does not accept requests from your address.');
+      throw new ApiError(403, NOT_ADMITTED, 'This gateway does not accept requests from your address.');
     }
     next();
   };
@@ -161,7 +167,7 @@ class SignInPage {
     const isOther = query.get('as') === 'other';
     if (isOther || !this.#suffices(session, request)) return send(res, 200, await this.#signInView(to));
     if (!hasAgreed(session, request)) return send(res, 200, continueView(to, person));
-    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    this.#leadBack(req, res, session, request);
   };
 
   readonly signIn: RequestHandler = async (req, res) => {
@@ -171,6 +177,7 @@ class SignInPage {
     const person = await this.#identify(email, password, networkOf(req));
     if (person !== null) return this.#enter(req, res, person.id, request);
     this.dependencies.log.info({ client: req.ip }, 'wrong password of a person');
+    if (request?.isForDashboard) this.dependencies.onRefused?.(req.ip, { code: WRONG_CODE });
     const again = { email, problem: WRONG };
     send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
   };
@@ -201,7 +208,7 @@ class SignInPage {
       return send(res, 200, await this.#signInView(destinationOf(sealed, request)));
     }
     this.#sessions.keep(res, agreed(session, request));
-    res.redirect(303, this.dependencies.people.returnUrl(request, session.subject, session.signedInAt));
+    this.#leadBack(req, res, session, request);
   };
 
   readonly signOut: RequestHandler = async (req, res) => {
@@ -296,7 +303,18 @@ class SignInPage {
     const session = { subject, signedInAt: people.signInTime(subject), endpoints };
     this.#sessions.keep(res, request === null ? session : agreed(session, request));
     log.info({ person: subject }, 'person signed in');
-    res.redirect(303, request === null ? '/' : people.returnUrl(request, subject, session.signedInAt));
+    if (request === null) res.redirect(303, '/');
+    else this.#leadBack(req, res, session, request);
+  }
+
+  /** Leads on to what has sent somebody here; no code for the dashboard is made for those who may not use it. */
+  #leadBack(req: Request, res: Response, { subject, signedInAt }: PageSession, request: SignInRequest): void {
+    const { people, onRefused } = this.dependencies;
+    if (!request.isForDashboard || people.mayUseDashboard(subject)) {
+      return res.redirect(303, people.returnUrl(request, subject, signedInAt));
+    }
+    onRefused?.(req.ip, { code: NOT_ADMITTED });
+    notice(res, 403, notForDashboard(people.find(subject), request.callback));
   }
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */
@@ -351,7 +369,9 @@ function shown({ id, email, name, groups }: PersonRow) {
 }
 
 function destinationOf(sealed: string | null, request: SignInRequest | null): SignInDestination | null {
-  return sealed === null || request === null ? null : { request: sealed, host: new URL(request.callback).host };
+  if (sealed === null || request === null) return null;
+  const { callback, isForDashboard = false } = request;
+  return { request: sealed, host: new URL(callback).host, isDashboard: isForDashboard };
 }
 
 function fieldsOf(req: Request): URLSearchParams {

@@ -48,8 +48,10 @@ export interface ReplicaParts {
 
 /** Who makes a change, for the audit log. */
 export interface Caller {
-  /** The id of an API key; `gateway` for a command on the gateway's machine, `device` for one that joins or leaves. */
+  /** The id of an API key or person; `gateway` for a command on the gateway's machine, `device` for one that joins or leaves. */
   readonly by: string;
+  /** Whether a person acts as an operator, at the dashboard. */
+  readonly isOperator?: boolean;
   /** IP address; null for a command. */
   readonly from: string | null;
 }

@@ -602,6 +602,16 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE enrolment_keys ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
   ALTER TABLE devices ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
   `,
+  `
+  -- Whether a person may use the dashboard.
+  ALTER TABLE people ADD COLUMN dashboard INTEGER NOT NULL DEFAULT 0 CHECK (dashboard IN (0, 1));
+  CREATE INDEX people_with_dashboard ON people (id) WHERE dashboard = 1;
+  -- Set when a person has made a change at the dashboard: it is an operator's, as those of API keys are.
+  ALTER TABLE audit_log ADD COLUMN at_dashboard INTEGER NOT NULL DEFAULT 0;
+  DROP INDEX audit_log_of_others;
+  CREATE INDEX audit_log_of_others ON audit_log (id)
+    WHERE substr(by, 1, 3) <> 'ak_' AND by <> 'gateway' AND at_dashboard = 0;
+  `,
 ];
 
 /** Of a database that this program has written. */
