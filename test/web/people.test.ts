@@ -176,6 +176,46 @@ describe('people of the gateway', unless(NO_CHROMIUM), () => {
     expect(gateway.store.people.byEmail('max@example.com')).toBeNull();
   });
 
+  it('sign in to the dashboard, where their changes have their names, and lose it with the right', async () => {
+    const { page: tab } = await openPage(browser, await invited('op@example.com', []), {
+      viewport: { width: 360, height: 640 },
+    });
+    await choosePassword(tab);
+    await tab.goto(`${gateway.apiUrl}/#/bot-users`);
+    await tab.getByLabel('API key').waitFor();
+    expect(await tab.getByRole('button', { name: 'Sign in with your account' }).count()).toBe(0);
+    const { store } = gateway;
+    const op = store.people.byEmail('op@example.com');
+    if (!op) throw new Error('there is no such person');
+    const allow = (dashboard: boolean) => store.database.write(() => store.people.update({ ...op, dashboard }));
+    await allow(true);
+    await tab.reload();
+    const look = async () => {
+      expect(await tab.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(360);
+      expect(await seriousProblems(tab)).toEqual([]);
+    };
+    const withAccount = tab.getByRole('button', { name: 'Sign in with your account' });
+    await withAccount.waitFor();
+    await look();
+    await withAccount.click();
+    await tab.getByText('to use the dashboard of this gateway').waitFor();
+    await look();
+    await signIn(tab, 'op@example.com');
+    await tab.waitForURL(`${gateway.apiUrl}/#/bot-users`);
+    await tab.getByText('Live', { exact: true }).waitFor();
+    await tab.goto(`${gateway.apiUrl}/#/bot-users/new`);
+    await tab.getByRole('dialog').getByLabel('Name').fill('cameras');
+    await tab.getByRole('dialog').getByRole('button', { name: 'Create bot user' }).click();
+    await tab.getByRole('dialog').waitFor({ state: 'detached' });
+    const [{ type, by } = {}] = store.auditLog.find({ by: op.id }, { before: null }, 1);
+    expect([type, by]).toEqual(['bot_user_created.v0', op.id]);
+    await tab.goto(`${gateway.apiUrl}/#/audit-log`);
+    await tab.getByText('op@example.com', { exact: true }).first().waitFor();
+    await allow(false);
+    await tab.getByText('You are signed out').waitFor();
+    await tab.getByRole('button', { name: 'Sign in', exact: true }).waitFor();
+  });
+
   it('see pages that fit a narrow phone, and that all can use', async () => {
     const { page: tab } = await openPage(browser, await invited('lee@example.com'), {
       viewport: { width: 320, height: 600 },

@@ -32,7 +32,9 @@ export async function showDashboard(
     return void print(jsonText({ url, link, expires_at }));
   }
   print(link);
-  note(`The link signs one browser in${as === undefined ? '' : ` as ${as}`}. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`);
+  note(
+    `The link signs one browser in${as === undefined ? '' : ` as ${as}`}. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.`,
+  );
   if (process.stdout.isTTY) note((await import('uqr')).renderANSI(link, { border: 4 }));
 }
 

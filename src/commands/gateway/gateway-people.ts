@@ -141,7 +141,9 @@ export async function setGroups(store: Store, email: string, groups: string[]): 
 export async function setDashboard(store: Store, email: string, right: 'allow' | 'deny'): Promise<void> {
   const dashboard = right === 'allow';
   await changePerson(store, email, (row) => store.people.update({ ...row, dashboard }));
-  print(`${email}: ${dashboard ? 'may use the dashboard, with all that an API key can do' : 'may not use the dashboard'}`);
+  print(
+    `${email}: ${dashboard ? 'may use the dashboard, with all that an API key can do' : 'may not use the dashboard'}`,
+  );
 }
 
 /** Ends all sessions of a person. @throws {OperatorError} exit code 4 when there is no such person */

@@ -49,7 +49,10 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   gateway
     .command('dashboard')
     .description('Print a link that signs one browser in to the dashboard of the running gateway')
-    .option('--as <email>', 'As this person, who then stands in the audit log; needs: gateway people dashboard EMAIL allow')
+    .option(
+      '--as <email>',
+      'As this person, who then stands in the audit log; needs: gateway people dashboard EMAIL allow',
+    )
     .option('--json', 'Print JSON')
     .action(async (options: { as?: string; json?: boolean }) =>
       (await import('./gateway-dashboard.ts')).showDashboard(settings(), options),
@@ -253,7 +256,9 @@ function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettin
 function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettings): void {
   const people = gateway
     .command('people')
-    .description('Manage the people who can sign in at tunnels, and at the dashboard; works at once, also while the gateway runs');
+    .description(
+      'Manage the people who can sign in at tunnels, and at the dashboard; works at once, also while the gateway runs',
+    );
   const load = () => import('./gateway-people.ts');
   const personCommand = (name: string, description: string) =>
     people.command(name).description(description).argument('<email>', 'email address of the person');
@@ -298,10 +303,12 @@ function addPeopleCommands(gateway: Command, settings: () => GatewayServerSettin
       const { listPersonEndpoints } = await load();
       await listPersonEndpoints(settings(), email, options);
     });
-  personCommand('sign-out', 'End the sessions of a person, at all tunnels and at the dashboard').action(async (email: string) => {
-    const { signPersonOut } = await load();
-    await withStore(settings(), (store) => signPersonOut(store, settings(), email));
-  });
+  personCommand('sign-out', 'End the sessions of a person, at all tunnels and at the dashboard').action(
+    async (email: string) => {
+      const { signPersonOut } = await load();
+      await withStore(settings(), (store) => signPersonOut(store, settings(), email));
+    },
+  );
   personCommand('remove', 'Remove a person, and end their sessions').action(async (email: string) => {
     const { dismissPerson } = await load();
     await withStore(settings(), (store) => dismissPerson(store, settings(), email));

@@ -1,8 +1,11 @@
 import { useSignal } from '@preact/signals';
 import { type JSX, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { Button } from '../ui/button.tsx';
 import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from '../ui/frame.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route, useTitle } from '../ui/router.ts';
+import { useSubmission } from '../ui/submission.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
 import { Overview } from './overview.tsx';
@@ -23,7 +26,7 @@ import { shareLinksSection } from './sections/share-links.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses.tsx';
 import { edgesSection } from './sections/tls-edges.tsx';
 import { vaultsSection } from './sections/vaults.tsx';
-import { type LiveFigures, openFigures, session, type Watched } from './session.ts';
+import { type LiveFigures, leaveToSignIn, openFigures, session, type Watched } from './session.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
@@ -33,15 +36,14 @@ import './table.css';
 
 const SIGN_IN = {
   title: 'Sign in',
-  intro:
-    'Enter an API key. Browsers that are signed in stay so for 30 days after their last visit, or until the gateway restarts.',
+  intro: 'Browsers that are signed in stay so for 30 days after their last visit, or until the gateway restarts.',
   credential: 'API key',
   where: 'It was shown once, when it was created.',
   whereLink: 'To sign in without a key, run this on the gateway’s machine and open the link:',
   command: 'device-agent gateway dashboard',
   submit: 'Sign in',
   ended:
-    'You are signed out: the session expired, its API key was revoked, somebody signed out everywhere, or the gateway restarted. Sign in to go on where you were.',
+    'You are signed out: the session expired or was ended, its API key was revoked, its person may no longer use the dashboard, or the gateway restarted. Sign in to go on where you were.',
 } as const;
 
 /** Each section knows its own items; here they are all alike. */
@@ -77,6 +79,7 @@ function App(): JSX.Element {
   const access = session.access.value;
   const isEnded = session.isEnded.value;
   const last = useRef('');
+  const name = useRef('');
   if (access === null) return <p class="loading">Loading…</p>;
   if (access.holder === null && !isEnded) {
     return (
@@ -86,10 +89,11 @@ function App(): JSX.Element {
     );
   }
   last.current = access.holder ?? last.current;
+  if (access.holder !== null) name.current = access.name ?? access.holder;
   return (
     <>
       {/* Nobody goes on with what another one has begun. */}
-      <Dashboard key={last.current} holder={last.current} />
+      <Dashboard key={last.current} holder={name.current} />
       {isEnded && (
         <EndedGate title="Gateway">
           <SignIn isEnded />
@@ -107,7 +111,23 @@ function SignIn({ isEnded }: { isEnded: boolean }): JSX.Element {
       isEnded={isEnded}
       problem={session.problem.value}
       signIn={(api_key) => session.signIn({ api_key })}
-    />
+    >
+      {session.access.value?.hasPeople ? <AccountSignIn /> : undefined}
+    </SignInForm>
+  );
+}
+
+/** For people of the gateway. */
+function AccountSignIn(): JSX.Element {
+  const { busy, problem, run } = useSubmission();
+  return (
+    <>
+      {problem && <ProblemNotice title="Signing in could not begin" problem={problem} />}
+      <Button kind="primary" busy={busy} onClick={() => void run(leaveToSignIn)}>
+        Sign in with your account
+      </Button>
+      <hr />
+    </>
   );
 }
 

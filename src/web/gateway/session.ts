@@ -1,13 +1,20 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { ChangedEvent, Figures, TrafficEvent } from '../../gateway/api/dashboard/dashboard-feed.ts';
-import type { DashboardAccess } from '../../gateway/api/dashboard/dashboard-router.ts';
+import type { DashboardAccess, SignInPlace } from '../../gateway/api/dashboard/dashboard-router.ts';
 import { ApiProblem, call } from '../ui/api.ts';
 import { BrowserSession } from '../ui/browser-session.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
 import { takeTraffic } from './endpoint-traffic.tsx';
 
-/** Whether this browser is signed in; signing out everywhere ends all sessions of the same key, or of all links. */
+/** Whether this browser is signed in; signing out everywhere ends all sessions of the same key or person, or of all links. */
 export const session = new BrowserSession<DashboardAccess>('/dashboard/session', '/dashboard/sessions');
+
+/** Leads to the page at which people of the gateway sign in, and from there back to the present view. @throws {ApiProblem} */
+export async function leaveToSignIn(): Promise<void> {
+  const view = window.location.hash.startsWith('#/') ? window.location.hash : '';
+  const { url } = await call<SignInPlace>('POST', '/dashboard/sign-in', { view });
+  window.location.assign(url);
+}
 
 /** Calls the management API; a browser that is no longer signed in sees how to sign in. */
 export async function api<T>(method: string, path: string, body?: unknown): Promise<T> {

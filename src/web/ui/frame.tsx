@@ -93,10 +93,12 @@ export interface SignInFormProps {
   /** Why the last attempt failed. */
   problem: ApiProblem | null;
   signIn: (credential: string) => Promise<void>;
+  /** Another way to sign in, which stands first. */
+  children?: ComponentChildren;
 }
 
 /** Asks for a credential once, and says how to sign in by link. */
-export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps): JSX.Element {
+export function SignInForm({ text, isEnded, problem, signIn, children }: SignInFormProps): JSX.Element {
   const credential = useSignal('');
   const { busy, run } = useSubmission();
   const submit = (event: Event) => {
@@ -112,6 +114,7 @@ export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps):
     <form class="card" onSubmit={submit}>
       <h2>{text.title}</h2>
       {isEnded ? <Notice tone="warning">{text.ended}</Notice> : <p>{text.intro}</p>}
+      {children}
       <TextField
         label={text.credential}
         type="password"
@@ -120,9 +123,9 @@ export function SignInForm({ text, isEnded, problem, signIn }: SignInFormProps):
         onInput={setter(credential)}
         hint={text.where}
         problem={problem ? [problem.message, problem.code].filter(Boolean).join(' · ') : undefined}
-        autofocus
+        autofocus={children === undefined}
       />
-      <Button kind="primary" type="submit" busy={busy}>
+      <Button kind={children === undefined ? 'primary' : 'plain'} type="submit" busy={busy}>
         {text.submit}
       </Button>
       <hr />

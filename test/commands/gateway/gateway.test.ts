@@ -11,9 +11,11 @@ import { IssueError } from '../../../src/gateway/certificates/issuing/certificat
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
 import { personOfLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { useDashboardCode } from '../../../src/gateway/store/dashboard-code.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';
 import { secretMatches } from '../../../src/gateway/store/tokens.ts';
+import { OneTimeCodes } from '../../../src/lib/http/one-time-code.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { beginning, ISSUER } from '../../support/begun-sign-in.ts';
 import { issueCertificate } from '../../support/certificates.ts';
@@ -204,7 +206,7 @@ it('gateway people manages the people of a running gateway, and prints one-time 
   expect(first).toMatch(/^https:\/\/sign-in\.localhost:8443\/link\/\w+\n$/);
   const jo = running.people.byEmail('jo@example.com');
   expect(jo).toMatchObject({ email: 'jo@example.com', name: 'Jo', groups: ['family', 'staff'] });
-  expect(await output()).toMatch(/jo@example\.com +Jo +family,staff +nothing yet/);
+  expect(await output()).toMatch(/jo@example\.com +Jo +family,staff +no +nothing yet/);
   const second = JSON.parse(await output('link', 'jo@example.com', '--json'));
   const token = (link: string) => new URL(link).pathname.slice('/link/'.length).trim();
   expect([token(first), token(second.link)].map((each) => personOfLink(running, each)?.id)).toEqual([
@@ -234,6 +236,30 @@ it('gateway people manages the people of a running gateway, and prints one-time 
   const log = JSON.stringify(running.auditLog.page(null, 20));
   expect(log).toContain('"person_created.v0"');
   expect(log).not.toContain('hash');
+  running.database.close();
+});
+
+it('gateway dashboard --as prints a link for a person who may use the dashboard', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  const codes = new OneTimeCodes();
+  await run('people', 'add', 'jo@example.com', '--name', 'Jo');
+  const as = ['dashboard', '--as', 'Jo@example.com'];
+  await expect(run(...as)).rejects.toMatchObject({
+    exitCode: 2,
+    message: expect.stringContaining('dashboard Jo@example.com allow'),
+  });
+  await run('people', 'dashboard', 'jo@example.com', 'allow');
+  printed = '';
+  await run(...as, '--json');
+  const { id = '' } = running.people.byEmail('jo@example.com') ?? {};
+  const { link } = JSON.parse(printed);
+  const [, code = ''] = /^https:\/\/api\.localhost:8443\/#code=([\w-]+)$/.exec(link) ?? [];
+  expect(useDashboardCode(running.box, codes, code)).toMatchObject({ personId: id });
+  await run('people', 'dashboard', 'jo@example.com', 'deny');
+  await expect(run(...as)).rejects.toMatchObject({ exitCode: 2 });
+  await expect(run('dashboard', '--as', 'nobody@example.com')).rejects.toMatchObject({ exitCode: 4 });
+  await run('people', 'add', 'ann@example.com', '--dashboard');
+  expect(running.people.byEmail('ann@example.com')).toMatchObject({ dashboard: true });
   running.database.close();
 });
 

@@ -298,7 +298,8 @@ it.each<[string, number, string, (parties: Parties) => Promise<Page>]>([
     'a neighbour that begins a sign-in',
     403,
     'ERR_NGROK_207',
-    ({ attacker }) => post(attacker, '/dashboard/sign-in', { view: '' }, { origin: CAM, 'sec-fetch-site': 'same-site' }),
+    ({ attacker }) =>
+      post(attacker, '/dashboard/sign-in', { view: '' }, { origin: CAM, 'sec-fetch-site': 'same-site' }),
   ],
   [
     'a view that would lead to another host',
@@ -322,7 +323,12 @@ it('the code goes to the dashboard only, whatever host the request names', async
   const browser = browserAt();
   const answer = await browser.visit(`${API}/dashboard/sign-in`, {
     method: 'POST',
-    headers: { ...OWN, 'content-type': 'application/json', 'x-forwarded-host': 'evil.example', forwarded: 'host=evil.example' },
+    headers: {
+      ...OWN,
+      'content-type': 'application/json',
+      'x-forwarded-host': 'evil.example',
+      forwarded: 'host=evil.example',
+    },
     body: '{"view":""}',
   });
   const sealed = new URL(JSON.parse(answer.body).url);

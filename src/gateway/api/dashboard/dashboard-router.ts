@@ -139,7 +139,10 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
       if (!(error instanceof SignInFailed)) throw error;
       noteFailed(req.ip, error);
       await attempts.slowDown(req.ip ?? '');
-      res.status(error.status).type('html').send(noticePage(notSignedIn(error)));
+      res
+        .status(error.status)
+        .type('html')
+        .send(noticePage(notSignedIn(error)));
     }
   });
   router.delete('/dashboard/session', noQuery, ownPage, async (req, res) => {
@@ -222,7 +225,11 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
     const holder = sessions.useCode(code);
     if (holder === null) return refusedCode();
     if (sessions.mayStay(holder)) return holder;
-    return new ApiError(403, 'ERR_GATEWAY_NOT_ADMITTED', 'the person of this link may not use the dashboard, or was signed out');
+    return new ApiError(
+      403,
+      'ERR_GATEWAY_NOT_ADMITTED',
+      'the person of this link may not use the dashboard, or was signed out',
+    );
   }
 
   /** @returns why a one-time code of a command is refused; null: it was valid */
@@ -239,7 +246,11 @@ function isPerson(holder: string): boolean {
   return holder.startsWith(peopleResource.idPrefix);
 }
 
-const PAGE_HEADERS = { ...Object.fromEntries([NOTICE_POLICY]), 'Cache-Control': 'no-store', 'Referrer-Policy': 'no-referrer' };
+const PAGE_HEADERS = {
+  ...Object.fromEntries([NOTICE_POLICY]),
+  'Cache-Control': 'no-store',
+  'Referrer-Policy': 'no-referrer',
+};
 
 function notSignedIn({ code, message }: SignInFailed): PageNotice {
   return { title: 'Not signed in', text: message, detail: code, link: { href: '/', text: 'Back to the dashboard' } };

@@ -1,10 +1,5 @@
 import type { Request, Response } from 'express';
-import {
-  ATTEMPT_MS,
-  beginAttempt,
-  returnedAttempt,
-  UsedStates,
-} from '../../../traffic-policy/sign-in/attempt.ts';
+import { ATTEMPT_MS, beginAttempt, returnedAttempt, UsedStates } from '../../../traffic-policy/sign-in/attempt.ts';
 import type { Attempt } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import {
   type Cookies,

@@ -310,11 +310,12 @@ class SignInPage {
   /** Leads on to what has sent somebody here; no code for the dashboard is made for those who may not use it. */
   #leadBack(req: Request, res: Response, { subject, signedInAt }: PageSession, request: SignInRequest): void {
     const { people, onRefused } = this.dependencies;
-    if (!request.isForDashboard || people.mayUseDashboard(subject)) {
-      return res.redirect(303, people.returnUrl(request, subject, signedInAt));
+    if (request.isForDashboard && !people.mayUseDashboard(subject)) {
+      onRefused?.(req.ip, { code: NOT_ADMITTED });
+      notice(res, 403, notForDashboard(people.find(subject), request.callback));
+    } else {
+      res.redirect(303, people.returnUrl(request, subject, signedInAt));
     }
-    onRefused?.(req.ip, { code: NOT_ADMITTED });
-    notice(res, 403, notForDashboard(people.find(subject), request.callback));
   }
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */

@@ -1,5 +1,6 @@
 import type { JSX } from 'preact';
 import type { AuditEvent } from '../../../management/resources/audit-event.ts';
+import { linkTo } from '../../ui/router.ts';
 import { Ago, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ItemTable } from '../item-table.tsx';
@@ -59,6 +60,12 @@ function objectOf({ before, after, object_id }: AuditEvent): string {
   );
 }
 
+function Actor({ by, by_description }: AuditEvent): JSX.Element | string {
+  if (by.startsWith('ak_')) return <ItemLink section="api-keys" id={by} />;
+  const name = by_description ?? by;
+  return by.startsWith('prs_') ? <a href={linkTo('people', by)}>{name}</a> : name;
+}
+
 const HOUR_MS = 3_600_000;
 const SPANS = [
   { value: '1h', label: 'Last hour', ms: HOUR_MS },
@@ -113,7 +120,7 @@ export const auditLogSection: Section<AuditEvent> = {
       { label: 'Id of the object', value: <code>{event.object_id}</code> },
       {
         label: 'By',
-        value: event.by.startsWith('ak_') ? <ItemLink section="api-keys" id={event.by} /> : event.by,
+        value: <Actor {...event} />,
       },
       ...optional('From', event.from_address),
       { label: 'When', value: <Ago moment={event.created_at} /> },

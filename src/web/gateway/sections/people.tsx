@@ -5,7 +5,7 @@ import { accessText } from '../../ui/access.tsx';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
-import { type FormField, filled, linesOf, type ShownOnce } from '../form.tsx';
+import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { CREATED, resource } from '../resource.tsx';
 import type { Action, Column } from '../section.ts';
@@ -15,7 +15,18 @@ import { urlOf } from './endpoints.tsx';
 const FIELDS: readonly FormField[] = [
   { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' },
   { name: 'groups', label: 'Groups', hint: 'Optional, one on each line. Policies let groups in.', kind: 'lines' },
+  {
+    name: 'dashboard',
+    label: 'This dashboard',
+    kind: 'choice',
+    options: [
+      { value: 'no', label: 'May not use it' },
+      { value: 'yes', label: 'May use it', hint: 'They can do all that an API key can, also let others in.' },
+    ],
+  },
 ];
+
+const bodyOf = ({ groups, dashboard }: FormValues) => ({ groups: linesOf(groups), dashboard: dashboard === 'yes' });
 
 const waysOf = ({ password_set_at, passkeys }: Person): string[] => [
   ...(password_set_at === null ? [] : ['Password']),
@@ -41,22 +52,27 @@ export const peopleSection = resource<Person>({
   columns: [
     { head: 'Person', cell: ({ email, name }) => <Named name={email} below={name} /> },
     { head: 'Groups', cell: ({ groups }) => groups.join(', ') || '–' },
+    { head: 'Dashboard', cell: ({ dashboard }) => (dashboard ? 'Yes' : '–') },
     { head: 'Signs in with', cell: way },
     CREATED,
   ],
   searchTexts: (person) => [person.id, person.email, person.name, ...person.groups, wayText(person)],
   empty: {
     title: 'No people yet',
-    text: 'People sign in at tunnels whose policies have the action gateway-sign-in. Add a person, then send them a link.',
+    text: 'People sign in at tunnels whose policies have the action gateway-sign-in, and here if they may. Add a person, then send them a link.',
   },
   create: {
     label: 'Add person',
     fields: [{ name: 'email', label: 'Email', kind: 'text', required: 'Enter an email address.' }, ...FIELDS],
-    body: ({ groups, ...texts }) => ({ ...filled(texts), groups: linesOf(groups) }),
+    body: ({ email, name, ...others }) => ({ ...filled({ email, name }), ...bodyOf(others) }),
   },
   facts: (person) => [
     ...optional('Name', person.name),
     ...optional('Groups', person.groups.join(', ')),
+    {
+      label: 'This dashboard',
+      value: person.dashboard ? 'May use it, with all that an API key can do' : 'May not use it',
+    },
     { label: 'Signs in with', value: way(person) },
     ...optional('Password since', person.password_set_at && <Ago moment={person.password_set_at} />),
     ...person.passkeys.map(({ name, created_at }) => ({
@@ -71,8 +87,8 @@ export const peopleSection = resource<Person>({
   edit: {
     label: 'Edit person',
     fields: FIELDS,
-    values: ({ name, groups }) => ({ name, groups: groups.join('\n') }),
-    body: ({ name = '', groups }) => ({ name: name.trim(), groups: linesOf(groups) }),
+    values: ({ name, groups, dashboard }) => ({ name, groups: groups.join('\n'), dashboard: dashboard ? 'yes' : 'no' }),
+    body: ({ name = '', ...others }) => ({ name: name.trim(), ...bodyOf(others) }),
   },
   more: (person) => (
     <OwnedItems<Endpoint>
@@ -117,7 +133,7 @@ function signOut({ id, email }: Person): Action {
     name: 'sign-out',
     label: 'Sign out',
     title: `Sign ${email} out?`,
-    effects: ['All sessions of the person end, at all tunnels and in all browsers. They can sign in again.'],
+    effects: ['All sessions of the person end, at all tunnels and here, in all browsers. They can sign in again.'],
     submit: 'Sign out everywhere',
     isDestructive: true,
     run: () => api('POST', `/people/${id}/sign_out`),
