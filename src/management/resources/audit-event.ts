@@ -12,7 +12,7 @@ const time = z.iso
 export const AuditFilters = z.strictObject({
   type: name.meta({ description: 'A type such as `domain_created.v0`, or a kind such as `domain`.' }),
   object_id: name.meta({ description: 'The id of what was changed.' }),
-  by: name.meta({ description: 'The id of an API key; `gateway`: commands; `device`: devices that join or leave.' }),
+  by: name.meta({ description: 'The id of an API key or person; `gateway`: commands; `device`: devices that join or leave.' }),
   since: time.meta({ description: 'RFC 3339: changes from then on.' }),
   until: time.meta({ description: 'RFC 3339: changes before then.' }),
 });
@@ -34,9 +34,9 @@ export const AuditEvent = z.object({
 export interface AuditEvent extends z.output<typeof AuditEvent> {
   /** Such as `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`. */
   type: string;
-  /** The id of an API key; `gateway` for a command or a link to the dashboard, `device` for a device that joins or leaves. */
+  /** The id of an API key or person; `gateway` for a command or a link that names nobody, `device` for a device that joins or leaves. */
   by: string;
-  /** The description of that API key; null without one. */
+  /** The description of that API key, or name and email address of that person; null without one. */
   by_description: string | null;
   /** Null for a command on the gateway's machine. */
   from_address: string | null;
