@@ -1,15 +1,20 @@
-import type { z } from 'zod';
 import { createToken, parseToken } from '../../lib/ids.ts';
-import type { PersonCreate } from '../../management/resources/person.ts';
 import type { PasskeyRow, PersonLinkRow, PersonRow } from '../store/people.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { hashSecret, secretMatches } from '../store/tokens.ts';
 import { endSignIns } from './recorded-sign-ins.ts';
 
+interface NewPerson {
+  readonly email: string;
+  readonly name?: string | undefined;
+  readonly groups?: string[] | undefined;
+  readonly dashboard?: boolean | undefined;
+}
+
 /** Adds somebody who cannot sign in yet, inside a transaction. @throws the engine's error when the email is taken */
 export function addPerson(
   { people, ids, now }: Store,
-  { email, name = '', groups = [], dashboard = false }: z.output<typeof PersonCreate>,
+  { email, name = '', groups = [], dashboard = false }: NewPerson,
 ): PersonRow {
   const row = { id: ids.next('prs'), created_at: now(), email, name, groups, dashboard };
   const person = { ...row, password_hash: Buffer.alloc(0), password_set_at: null };

@@ -12,7 +12,9 @@ const time = z.iso
 export const AuditFilters = z.strictObject({
   type: name.meta({ description: 'A type such as `domain_created.v0`, or a kind such as `domain`.' }),
   object_id: name.meta({ description: 'The id of what was changed.' }),
-  by: name.meta({ description: 'The id of an API key or person; `gateway`: commands; `device`: devices that join or leave.' }),
+  by: name.meta({
+    description: 'The id of an API key or person; `gateway`: commands; `device`: devices that join or leave.',
+  }),
   since: time.meta({ description: 'RFC 3339: changes from then on.' }),
   until: time.meta({ description: 'RFC 3339: changes before then.' }),
 });

@@ -15,7 +15,9 @@ import type { TrafficEvent } from '../../../src/gateway/api/dashboard/dashboard-
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
+import { addPerson } from '../../../src/gateway/sign-in/person-links.ts';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
+import { issueDashboardCode } from '../../../src/gateway/store/dashboard-code.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
@@ -265,6 +267,29 @@ async function requestsShown(dashboard: Dashboard, count: number): Promise<numbe
   }
   return [...shown.values()];
 }
+
+it('a person loses the dashboard at one gateway when another one has taken the right', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const { one, two } = await twoNodes();
+  const jo = await two.store.database.write(() => addPerson(two.store, { email: 'jo@example.com', dashboard: true }));
+  await until(() => one.store.people.get(jo.id) !== null, 'both know the person');
+  const origin = `https://api.localhost:${two.httpsPort}`;
+  const ask = async (method: string, path: string, headers: object, body = '') => {
+    const to = { host: '127.0.0.1', port: two.httpsPort, servername: 'api.localhost', ca: two.sessionCa, agent: false };
+    const page = { host: `api.localhost:${two.httpsPort}`, origin, 'content-type': 'application/json' };
+    const [res] = await once(request({ ...to, method, path, headers: { ...page, ...headers } }).end(body), 'response');
+    return res as IncomingMessage;
+  };
+  const code = issueDashboardCode(two.store.box, Date.now(), jo.id);
+  const { headers } = await ask('POST', '/dashboard/session', {}, JSON.stringify({ code }));
+  const cookie = headers['set-cookie']?.[0]?.split(';')[0];
+  const holder = async () => JSON.parse(await text(await ask('GET', '/dashboard/session', { cookie }))).holder;
+  expect(await holder()).toBe(jo.id);
+  await two.store.database.write(() => two.store.people.update({ ...jo, dashboard: false }));
+  await until(async () => (await holder()) === null, 'the session ends');
+});
 
 /** Changes something by the management API of any node. */
 async function change(gateway: Gateway, key: string, method: string, path: string, body?: object) {
