@@ -55,7 +55,7 @@ export function openStore(
 /** The store of an open database. */
 export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
   const now = () => timestamp(wallClock());
-  const auditLog = new AuditLog(database, () => ids, now);
+  const auditLog = new AuditLog(database, box, () => ids, now);
   const tables = { ...createTables(database, box), auditLog };
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))

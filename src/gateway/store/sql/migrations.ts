@@ -602,6 +602,10 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE enrolment_keys ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
   ALTER TABLE devices ADD COLUMN internal_names INTEGER NOT NULL DEFAULT 0 CHECK (internal_names IN (0, 1));
   `,
+  `
+  -- Of a change of a traffic policy: before and after, compressed, and encrypted with a key outside the database.
+  ALTER TABLE audit_log ADD COLUMN policies BLOB;
+  `,
 ];
 
 /** Of a database that this program has written. */
