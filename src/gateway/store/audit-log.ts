@@ -57,6 +57,7 @@ const NAMES: Readonly<Record<string, string>> = {
   agent_commands: 'agent_command',
   api_keys: 'api_key',
   bot_users: 'bot_user',
+  bound_policies: 'endpoint_policy',
   certificate_authorities: 'certificate_authority',
   cloud_endpoints: 'endpoint',
   credentials: 'tunnel_credential',
@@ -217,6 +218,8 @@ export class AuditLog extends Table<typeof columns> {
     if (name === undefined) return;
     // Devices join again as often as they like; their own histories have it.
     if (by === BY_DEVICE && before !== null && after !== null) return;
+    // The first policy of an agent's endpoint is no change.
+    if (table === 'bound_policies' && before === null) return;
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
     const created_at = this.now();
     const [id = ''] = this.nextIds(1);

@@ -605,6 +605,18 @@ const MIGRATIONS: readonly string[] = [
   `
   -- Of a change of a traffic policy: before and after, compressed, and encrypted with a key outside the database.
   ALTER TABLE audit_log ADD COLUMN policies BLOB;
+  -- Which policies agents had bound last, by the URL of the endpoint.
+  CREATE TABLE bound_policies (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    -- Refers to nothing: it counts also when the authtoken is rotated.
+    credential_id TEXT NOT NULL,
+    -- Digests with a key.
+    policy_digest TEXT NOT NULL,
+    earlier_digests TEXT NOT NULL,
+    access TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX bound_policies_by_credential ON bound_policies (credential_id, created_at);
   `,
 ];
 

@@ -21,6 +21,7 @@ const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> 
   ended_sign_ins: { label: 'Ended sign-ins' },
   endpoint: { label: 'Cloud endpoint', section: 'endpoints' },
   endpoint_configuration: { label: 'Endpoint configuration' },
+  endpoint_policy: { label: 'Policy of an agent’s endpoint' },
   enrolment_key: { label: 'Invite', section: 'invites' },
   event_destination: { label: 'Event destination', section: 'event-destinations' },
   event_subscription: { label: 'Event subscription', section: 'event-subscriptions' },
@@ -182,9 +183,15 @@ function PolicyDifference({ text }: { text: string }): JSX.Element {
 }
 
 function DifferenceLine({ line }: { line: string }): JSX.Element {
-  if (line.startsWith('+')) return <ins>{line}</ins>;
-  if (line.startsWith('-')) return <del>{line}</del>;
-  return <span class={line.startsWith('@@') ? 'place' : ''}>{line}</span>;
+  if (line.startsWith('@@')) return <span class="place">{line}</span>;
+  const sign = line.slice(0, 1);
+  const Element = sign === '+' ? 'ins' : sign === '-' ? 'del' : 'span';
+  return (
+    <Element>
+      <span class="sign">{sign}</span>
+      {line.slice(1)}
+    </Element>
+  );
 }
 
 interface Member {
@@ -206,13 +213,14 @@ function shown(value: unknown): JSX.Element | string {
 }
 
 /** The members that have changed. */
-function Members({ event: { before, after, policy_difference } }: { event: AuditEvent }): JSX.Element {
+function Members({ event: { before, after, policy_difference } }: { event: AuditEvent }): JSX.Element | null {
   const all = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
   // Its digests say less than the difference.
   const names = policy_difference === undefined ? all : all.filter((name) => name !== 'traffic_policy');
   const changed = names
     .map((id) => ({ id, before: before?.[id], after: after?.[id] }))
     .filter((member) => JSON.stringify(member.before) !== JSON.stringify(member.after));
+  if (changed.length === 0 && policy_difference !== undefined) return null;
   return (
     <section class="part" aria-labelledby="members">
       <h3 id="members">Members</h3>
