@@ -89,10 +89,10 @@ it('shows what is no secret', () => {
       {
         actions: [
           { type: 'restrict-ips', config: { allow: ['192.0.2.0/24'], ip_policies: [`ipp_2Xa${'9bC'.repeat(8)}`] } },
-          { type: 'basic-auth', config: { credentials: ["anna:${secrets.get('cameras', 'password')}"] } },
+          { type: 'basic-auth', config: { credentials: [`anna:\${secrets.get('cameras', 'password')}`] } },
           {
             type: 'add-headers',
-            config: { headers: { 'x-site': 'north', authorization: "Bearer ${secrets.get('a', 'b')}" } },
+            config: { headers: { 'x-site': 'north', authorization: `Bearer \${secrets.get('a', 'b')}` } },
           },
           { type: 'rate-limit', config: { name: 'a', capacity: 30, bucket_key: ['conn.client_ip'] } },
           {
@@ -113,9 +113,9 @@ it('shows what is no secret', () => {
     '403',
     '192.0.2.0/24',
     'ipp_2Xa9bC',
-    "anna:${secrets.get('cameras', 'password')}",
+    `anna:\${secrets.get('cameras', 'password')}`,
     'x-site: north',
-    "Bearer ${secrets.get('a', 'b')}",
+    `Bearer \${secrets.get('a', 'b')}`,
     'prefix: "Bearer "',
     'camera-12.harbour-north',
     'anna@example.com',
