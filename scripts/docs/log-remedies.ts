@@ -53,6 +53,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed authtoken not saved': 'check the disk; the agent fetches it again after a restart',
   'page sessions unreadable; all ended': 'sign in again; check the disk when it repeats',
   'sightings of devices not recorded': 'check the disk',
+  'policies of agents not recorded': 'check the disk, or the authtoken that `credential` names',
   'TLS connection failed': 'report it as a bug when it repeats',
   'agent connection failed': 'report it as a bug when it repeats',
   'TLS edge port not opened: too many ports': 'use fewer ports in TLS edges',

@@ -9,6 +9,7 @@ import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import { connectHost } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
+import { PolicyWatch } from './events/policy-watch.ts';
 import type { GatewayStart } from './gateway-options.ts';
 import { AGENT_LIMITS } from './sessions/agent-limits.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
@@ -39,6 +40,8 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const leases = cluster?.leases ?? null;
+  const watch = new PolicyWatch(store, log);
+  start.onStop(() => watch.stop());
   const sessions = new SessionServer({
     access: new AuthtokenAuthentication(store, acl, names, (remoteAddress) =>
       restricted.refuses('agent', { remoteAddress }),
@@ -50,6 +53,11 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
       addresses,
       tcpPorts: openTcpPorts(start, parts),
       leases,
+      onPolicy: (endpoint, source) => {
+        const { url, pooled, owner } = endpoint;
+        const { access = [] } = endpoint.view();
+        watch.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
+      },
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),

@@ -21,11 +21,11 @@ export class SecretsBox {
     this.#key = key;
   }
 
-  /** Encrypts a text and binds it to its owner: boxes of different owners cannot be swapped. */
-  seal(plain: string, owner: string): Buffer {
+  /** Encrypts a text, or bytes, and binds them to their owner: boxes of different owners cannot be swapped. */
+  seal(plain: string | Uint8Array, owner: string): Buffer {
     const nonce = randomBytes(NONCE_BYTES);
     const cipher = createCipheriv('aes-256-gcm', this.#key, nonce).setAAD(Buffer.from(owner));
-    const body = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final()]);
+    const body = Buffer.concat([cipher.update(Buffer.from(plain)), cipher.final()]);
     return Buffer.concat([Buffer.of(FORMAT), nonce, cipher.getAuthTag(), body]);
   }
 
@@ -35,6 +35,11 @@ export class SecretsBox {
    * @throws {OperatorError} when the key or the owner does not match, or the box was changed
    */
   open(box: Buffer, owner: string): string {
+    return this.openBytes(box, owner).toString('utf8');
+  }
+
+  /** {@link open} for bytes. @throws {OperatorError} */
+  openBytes(box: Buffer, owner: string): Buffer {
     const nonce = box.subarray(1, 1 + NONCE_BYTES);
     const tag = box.subarray(1 + NONCE_BYTES, 1 + NONCE_BYTES + TAG_BYTES);
     try {
@@ -42,7 +47,7 @@ export class SecretsBox {
       const decipher = createDecipheriv('aes-256-gcm', this.#key, nonce, { authTagLength: TAG_BYTES });
       decipher.setAAD(Buffer.from(owner)).setAuthTag(tag);
       const body = decipher.update(box.subarray(1 + NONCE_BYTES + TAG_BYTES));
-      return Buffer.concat([body, decipher.final()]).toString('utf8');
+      return Buffer.concat([body, decipher.final()]);
     } catch (cause) {
       throw new OperatorError(
         `cannot decrypt what is stored for ${owner}: restore the encryption key that it was stored with`,
@@ -57,7 +62,7 @@ export class SecretsBox {
   /** Whether {@link open} can decrypt a box. */
   opens(box: Buffer, owner: string): boolean {
     try {
-      this.open(box, owner);
+      this.openBytes(box, owner);
       return true;
     } catch {
       return false;

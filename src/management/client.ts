@@ -157,7 +157,7 @@ export class ManagementClient {
   /** Links that let browsers in at an endpoint; only the response to `create` contains `link`. */
   readonly shareLinks: ShareLinks;
   /** Who has changed what. */
-  readonly auditEvents: ReadableCollection<AuditEvent, keyof AuditFilters>;
+  readonly auditEvents: AuditEvents;
   /** People who have signed in at endpoints; `delete` ends all of their sessions. */
   readonly applicationUsers: DeletableCollection<ApplicationUser>;
   /** Their sessions; `delete` ends one. */
@@ -197,7 +197,7 @@ export class ManagementClient {
     this.people = new People(transport, OPERATIONS.people);
     this.reservedAddrs = new Collection(transport, OPERATIONS.reservedAddrs);
     this.shareLinks = new ShareLinks(transport, OPERATIONS.shareLinks);
-    this.auditEvents = new ReadableCollection(transport, OPERATIONS.auditEvents);
+    this.auditEvents = new AuditEvents(transport, OPERATIONS.auditEvents);
     this.applicationUsers = new DeletableCollection(transport, OPERATIONS.applicationUsers);
     this.applicationSessions = new DeletableCollection(transport, OPERATIONS.applicationSessions);
     this.eventDestinations = new EventDestinations(transport, OPERATIONS.eventDestinations);
@@ -381,6 +381,14 @@ export class TunnelSessions extends ReadableCollection<TunnelSession> {
   /** Asks the agent to update itself. */
   async update(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.tunnelSessions.update, { id, signal });
+  }
+}
+
+/** Who has changed what. */
+export class AuditEvents extends ReadableCollection<AuditEvent, keyof AuditFilters> {
+  /** Puts the traffic policy of an object back to what it was before a change; answers with the event of that. */
+  undo(id: string, { signal }: CallOptions = {}): Promise<AuditEvent> {
+    return call(this.transport, OPERATIONS.auditEvents.undo, { id, signal });
   }
 }
 

@@ -233,6 +233,10 @@ export const OPERATIONS = {
   auditEvents: {
     ...readable(auditEvents),
     list: { ...readable(auditEvents).list, filters: AuditFilters },
+    undo: {
+      ...get(auditEvents, '/{id}/undo', 'Undo the change of a traffic policy, by another change', auditEvents.answer),
+      method: 'POST' as const,
+    },
   },
   eventDestinations: {
     ...writable(eventDestinations),

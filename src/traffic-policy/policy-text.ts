@@ -79,7 +79,7 @@ function readPolicyText(text: string): RawPolicy {
   if (Buffer.byteLength(text) > MAX_BYTES) {
     throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
   }
-  const parsed = Document.safeParse(withCurrentNames(parseText(text)), { error: validationMessage });
+  const parsed = Document.safeParse(withCurrentNames(policyValue(text)), { error: validationMessage });
   if (!parsed.success) throw new PolicyRefused(parsed.error.issues.map(problemOf));
   const { enabled, ...lists } = parsed.data;
   const policy: RawPolicy = {};
@@ -96,7 +96,8 @@ function rawRule({ name, expressions, actions }: z.infer<typeof Rule>, place: st
   return { place, ...named, expressions: expressions ?? [], actions: actions.map(withCurrentConfig) };
 }
 
-function parseText(text: string): unknown {
+/** A policy as its text has it. @throws {PolicyRefused} when that is neither JSON nor YAML, or not a map */
+export function policyValue(text: string): object {
   let value: unknown;
   try {
     value = text.trimStart().startsWith('{') ? parseJsonOrYaml(text) : parseYaml(text);

@@ -55,7 +55,16 @@ function orFail<T>(evaluate: () => T): T {
 
 /** @throws {PolicyRefused} when an expression is invalid or a `${` is never closed */
 export function parseTemplate(text: string, compile: (expression: string) => Expression): Template {
-  const parts: (string | Expression)[] = [];
+  return new Template(
+    templateParts(text).map((part) =>
+      typeof part === 'string' ? part : compiled(unescaped(part.expression), compile),
+    ),
+  );
+}
+
+/** The literal texts and the expressions in a template, in order. @throws {PolicyRefused} when a `${` is never closed */
+export function templateParts(text: string): (string | { expression: string })[] {
+  const parts: (string | { expression: string })[] = [];
   let at = 0;
   for (;;) {
     const start = text.indexOf('${', at);
@@ -63,11 +72,11 @@ export function parseTemplate(text: string, compile: (expression: string) => Exp
     if (start > at) parts.push(text.slice(at, start));
     const end = endOfExpression(text, start + 2);
     if (end === -1) throw refusal('ERR_NGROK_2224', 'a ${ is never closed');
-    parts.push(compiled(unescaped(text.slice(start + 2, end)), compile));
+    parts.push({ expression: text.slice(start + 2, end) });
     at = end + 1;
   }
   if (at < text.length) parts.push(text.slice(at));
-  return new Template(parts);
+  return parts;
 }
 
 function compiled(expression: string, compile: (expression: string) => Expression): Expression {

@@ -145,6 +145,15 @@ const workflows = {
     const all: string[] = [];
     for await (const { type } of client.auditEvents.all({ limit: 1, filters: { object_id: bot.id } })) all.push(type);
     expect(all).toEqual(['bot_user_updated.v0', 'bot_user_created.v0']);
+    const edge = await client.tlsEdges.create({});
+    await client.tlsEdges.trafficPolicy.replace(edge.id, { value: '{"on_tcp_connect": []}' });
+    const changed = (await client.auditEvents.list({ filters: { object_id: edge.id } })).items[0]?.id ?? '';
+    expect((await client.auditEvents.get(changed)).policy_difference).toContain('+on_tcp_connect: []');
+    const undone = await client.auditEvents.undo(changed);
+    expect(undone).toMatchObject({
+      type: 'tls_edge_updated.v0',
+      policy_difference: expect.stringContaining('-on_tcp'),
+    });
   },
 
   async 'subscribes destinations to events'() {

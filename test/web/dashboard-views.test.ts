@@ -533,6 +533,38 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     await page.getByRole('row', { name: /description a text office/ }).waitFor();
   });
 
+  it.each([360, 1200])('shows what has changed in a policy, and undoes it, %i px wide', async (width) => {
+    const own = await ownGateway();
+    const { cloudEndpoints, auditLog, database } = own.store;
+    const row = existing(cloudEndpoints, own.filled.endpoints);
+    const policy = {
+      expressions: [HOSTILE],
+      actions: [{ type: 'basic-auth', config: { credentials: ['anna:sesame-1'] } }],
+    };
+    const changed = { ...row, traffic_policy: JSON.stringify({ on_http_request: [policy] }) };
+    await database.write(() => cloudEndpoints.update(changed), { by: 'gateway', from: null });
+    const event = auditLog.latestId();
+    const { page } = await openDashboard(browser, own, `audit-log/${event}`, {
+      viewport: { width, height: 800 },
+    });
+    await page.getByRole('heading', { name: 'Traffic policy' }).waitFor();
+    const lines = (name: 'insertion' | 'deletion') => page.getByRole(name).allTextContents();
+    expect(await lines('insertion')).toContain('+      - anna:[masked]');
+    expect(await lines('deletion')).toContain('-  - type: deny');
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+    expect(await seriousProblems(page)).toEqual([]);
+
+    await link(page, 'Undo').click();
+    await page.getByText('If the policy has been changed since, nothing happens.').waitFor();
+    await button(page, 'Undo the change').click();
+    await page.getByRole('deletion').filter({ hasText: 'anna' }).waitFor();
+    expect(cloudEndpoints.get(row.id)?.traffic_policy).toBe(row.traffic_policy);
+    expect(page.url()).toContain(`/#/audit-log/${auditLog.latestId()}`);
+    await page.goto(`${own.apiUrl}/#/audit-log/${event}/undo`);
+    await button(page, 'Undo the change').click();
+    await page.getByText('has been changed since by').waitFor();
+  });
+
   it('shows what others add to a list, to the overview or to an item, without a reload', async () => {
     const own = await ownGateway();
     const { store } = own;

@@ -1,12 +1,17 @@
 import { isDeepStrictEqual } from 'node:util';
 import { eventJson } from '../../gateway/events/event-json.ts';
+import { policyDifferenceOf } from '../../gateway/events/recorded-policies.ts';
 import { actorDescriptions } from '../../gateway/store/actor-description.ts';
 import type { AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { printableJson } from '../../lib/json-text.ts';
 import { printable } from '../../lib/terminal-text.ts';
+import type { AuditEvent } from '../../management/resources/audit-event.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { UNITS } from '../command-line.ts';
 import { jsonText, note, print } from '../output.ts';
+import { withGateway } from './running-gateway.ts';
 
 export interface LogOptions {
   since?: string;
@@ -18,6 +23,8 @@ export interface LogOptions {
   /** Lines as destinations of events get them. */
   export?: boolean;
 }
+
+type ChangeDetails = Pick<AuditEvent, 'before' | 'after' | 'policy_difference'>;
 
 /**
  * Prints who has changed what, oldest first.
@@ -44,6 +51,49 @@ export function showLog(store: Store, options: LogOptions): void {
   if (count === 0) note('No changes.');
 }
 
+/** @throws {OperatorError} exit code 4 when there is no change with the id */
+export function showChange(store: Store, id: string, { json }: { json?: boolean }): void {
+  const row = store.auditLog.get(id);
+  if (row === null) throw unknownChange();
+  const event = { ...row, ...policyDifferenceOf(store.auditLog, row) };
+  if (json) print(jsonText(event));
+  else print(`${printable(lineOf(row, actorDescriptions(store)(row.by)))}\n${differenceOf(event)}`);
+}
+
+/**
+ * Undoes a change of a traffic policy, and prints what that changes.
+ *
+ * @throws {OperatorError} exit code 3 when the gateway does not run, 4 when there is no such change, 1 when it refuses
+ */
+export async function undoChange(
+  settings: GatewayServerSettings,
+  id: string,
+  { json }: { json?: boolean },
+): Promise<void> {
+  if (!/^evt_\w+$/.test(id)) throw unknownChange();
+  const event = await withGateway(settings, (client) => client.auditEvents.undo(id));
+  print(json ? jsonText(event) : `${id} undone by ${event.id}\n${differenceOf(event)}`);
+}
+
+function unknownChange(): OperatorError {
+  return new OperatorError('no change has this id: device-agent gateway log --json lists them', 4);
+}
+
+/** Members that have changed, and how; safe for a terminal. */
+function differenceOf({ before, after, policy_difference: policy }: ChangeDetails): string {
+  const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
+  const sides = [
+    { sign: '-', values: before },
+    { sign: '+', values: after },
+  ];
+  const members = [...names].flatMap((name) => {
+    const isShown = !(name === 'traffic_policy' && policy) && !isDeepStrictEqual(before?.[name], after?.[name]);
+    const present = sides.filter(({ values }) => isShown && (values?.[name] ?? null) !== null);
+    return present.map(({ sign, values }) => `${sign}${name}: ${printableJson(JSON.stringify(values?.[name]))}`);
+  });
+  return [...members.map(printable), ...(policy ? [policy] : [])].join('\n');
+}
+
 /** The time that an option means: itself, or so long ago. */
 function timeOf(option: 'since' | 'until', text: string | undefined): string | undefined {
   if (text === undefined) return undefined;
@@ -68,5 +118,6 @@ function lineOf(row: AuditRow, description: string | null): string {
   const changed = Object.keys(before && after ? after : {}).filter(
     (member) => member !== 'updated_at' && !isDeepStrictEqual(before?.[member], after?.[member]),
   );
-  return `${created_at}  ${who}  ${what}${changed.length > 0 ? `: ${changed.join(', ')}` : ''}`;
+  const id = changed.includes('traffic_policy') ? `  ${row.id}` : '';
+  return `${created_at}  ${who}  ${what}${changed.length > 0 ? `: ${changed.join(', ')}` : ''}${id}`;
 }

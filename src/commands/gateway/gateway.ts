@@ -191,10 +191,12 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
 }
 
 function addLogCommand(gateway: Command, settings: () => GatewayServerSettings): void {
-  gateway
-    .command('log')
+  const load = () => import('./gateway-log.ts');
+  const log = gateway.command('log').description('Show who has changed what, and undo changes of traffic policies');
+  log
+    .command('list', { isDefault: true })
     .description(
-      'Show who has changed what, by the management API, the dashboard or commands; kept for GATEWAY_AUDIT_LOG_DAYS',
+      'List changes by the management API, the dashboard or commands; kept for GATEWAY_AUDIT_LOG_DAYS (the default command)',
     )
     .option('--since <time>', 'A duration such as 24h, or a time such as 2026-11-26')
     .option('--until <time>', 'The same: changes before then')
@@ -204,9 +206,24 @@ function addLogCommand(gateway: Command, settings: () => GatewayServerSettings):
     .option('--json', 'Print JSON, with the members before and after; secrets are left out')
     .option('--export', 'Print a line of JSON for each change, as files of events have them')
     .action(async (options: LogOptions) => {
-      const { showLog } = await import('./gateway-log.ts');
+      const { showLog } = await load();
       await withStore(settings(), async (store) => showLog(store, options));
     });
+  log
+    .command('show')
+    .description('Show what one change has changed, also in a traffic policy; secrets are masked')
+    .argument('<event>', 'id of the change, evt_…, as listed')
+    .option('--json', 'Print JSON')
+    .action(async (id: string, options: { json?: boolean }) => {
+      const { showChange } = await load();
+      await withStore(settings(), async (store) => showChange(store, id, options));
+    });
+  log
+    .command('undo')
+    .description('Put a traffic policy back to what it was before a change, while the gateway runs')
+    .argument('<event>', 'id of the change, evt_…, as listed')
+    .option('--json', 'Print the change that this is as JSON')
+    .action(async (id: string, options: { json?: boolean }) => (await load()).undoChange(settings(), id, options));
 }
 
 function addShareCommands(gateway: Command, settings: () => GatewayServerSettings): void {

@@ -156,6 +156,13 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
   throw new RpcError('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
 }
 
+/** The options that decide how clients are treated: the same text whenever an agent binds with the same ones. */
+export function clientOptionsText(opts: unknown, ipPolicyRef: string): string {
+  // The answer to a bind names a certificate, which agents send back.
+  const set = optionsSet(opts).filter(([name]) => name !== 'TLSTermination');
+  return JSON.stringify([ipPolicyRef, ...set.sort(([one], [other]) => (one < other ? -1 : 1))]);
+}
+
 function optionsSet(opts: unknown): [name: string, value: unknown][] {
   return Object.entries(opts ?? {}).filter(([name, value]) => isSet(value) && !READ_ELSEWHERE.has(name));
 }

@@ -33,6 +33,8 @@ import type { StreamGate } from './stream-gate.ts';
 export interface ListenerOwner extends EndpointOwner {
   /** `ts_…` */
   readonly id: string;
+  /** IP address of the agent. */
+  readonly address: string;
   readonly gate: StreamGate;
   readonly agent: AgentInfo;
   /** Whether the answer to BIND may have warnings of the policy. */

@@ -10,7 +10,7 @@ import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import { isOfOptions } from '../endpoint-options/client-options.ts';
-import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
+import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import type { EndpointAddress, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import {
   type AddressSettings,
@@ -47,6 +47,8 @@ interface EndpointBinderOptions {
   addresses: AddressSettings;
   tcpPorts: TcpPortAllocator | null;
   leases?: AddressLeases | null;
+  /** Called with each policy that an endpoint has got under a name that its agent asked for; `source`: all that decides about clients. */
+  onPolicy?: (endpoint: BoundEndpoint, source: string) => void;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -63,6 +65,8 @@ interface Bound {
 export class EndpointBinder {
   readonly #claims: EndpointClaims;
   readonly #leases = new WeakMap<BoundEndpoint, PortLease>();
+  /** What agents have sent for endpoints under names that they asked for. */
+  readonly #sources = new WeakMap<BoundEndpoint, { text: string; options: string }>();
 
   constructor(private readonly options: EndpointBinderOptions) {
     const { endpoints, tcpPorts, addresses } = options;
@@ -91,11 +95,19 @@ export class EndpointBinder {
         if (lease) this.#leases.set(endpoint, lease);
         this.options.endpoints.add(endpoint);
       });
+      const source = { text, options: clientOptionsText(request.Opts, extra.IPPolicyRef) };
+      if (isWanted) this.#sources.set(endpoint, source);
       return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
     } catch (error) {
       lease?.end();
       throw error;
     }
+  }
+
+  /** To be called when an endpoint is online for good, and when it has changed. */
+  notePolicy(endpoint: BoundEndpoint): void {
+    const source = this.#sources.get(endpoint);
+    if (source) this.options.onPolicy?.(endpoint, `${source.options}\n${source.text}`);
   }
 
   /** Goes on with an endpoint whose address no other gateway has. */
@@ -140,6 +152,8 @@ export class EndpointBinder {
       const policy = await this.#replacement(endpoint, TrafficPolicy);
       chargeMemory(policy.memory);
       endpoint.policy = policy;
+      const source = this.#sources.get(endpoint);
+      if (source) source.text = TrafficPolicy;
     }
     endpoint.name = Name ?? endpoint.name;
     endpoint.description = Description ?? endpoint.description;

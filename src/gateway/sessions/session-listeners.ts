@@ -63,6 +63,7 @@ export class SessionListeners {
     if (this.#byId.get(endpoint.id) !== endpoint) {
       throw new RpcError('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
+    binder.notePolicy(endpoint);
     log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint online');
     return this.#answer(endpoint, answer);
   }
@@ -100,6 +101,7 @@ export class SessionListeners {
     }
     this.#releaseUpdate.get(endpoint)?.();
     this.#releaseUpdate.set(endpoint, release);
+    binder.notePolicy(endpoint);
     // It went offline meanwhile.
     if (this.#byId.get(endpoint.id) !== endpoint) release();
     log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint changed');

@@ -1,7 +1,11 @@
-import { createHash } from 'node:crypto';
+import { createHmac } from 'node:crypto';
+import { brotliCompressSync, brotliDecompressSync, constants } from 'node:zlib';
 import type { IdSource } from '../../lib/ids.ts';
+import type { SecretsBox } from '../../lib/secrets-box.ts';
+import type { CloudEndpointRow } from './cloud-endpoints.ts';
 import type { Caller, Database, RowChange } from './sql/database.ts';
-import { END, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { blob, END, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import type { EdgeModules } from './tls-edges.ts';
 
 /** Stands for a device that joins or leaves, where the id of an API key would be. */
 export const BY_DEVICE = 'device';
@@ -32,6 +36,15 @@ const CONDITIONS = {
 } as const;
 const FILTERS = Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[];
 
+/** A traffic policy as cloud endpoints and TLS edges have it. */
+type StoredPolicy = CloudEndpointRow['traffic_policy'] | NonNullable<EdgeModules['traffic_policy']>;
+
+/** Null: there was or is no policy. */
+export interface PolicyChange {
+  readonly before: StoredPolicy | null;
+  readonly after: StoredPolicy | null;
+}
+
 /** Which changes are looked for; left out: all. */
 export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined };
 
@@ -44,6 +57,7 @@ const NAMES: Readonly<Record<string, string>> = {
   agent_commands: 'agent_command',
   api_keys: 'api_key',
   bot_users: 'bot_user',
+  bound_policies: 'endpoint_policy',
   certificate_authorities: 'certificate_authority',
   cloud_endpoints: 'endpoint',
   credentials: 'tunnel_credential',
@@ -80,8 +94,13 @@ export const CHANGE_TYPES: readonly string[] = Object.values(NAMES)
   .flatMap((name) => ['created', 'updated', 'deleted'].map((what) => `${name}_${what}.v0`))
   .sort();
 
-/** Members whose texts may have passwords in them: of these, only whether they have changed is recorded. */
-const OPAQUE: ReadonlySet<string> = new Set(['traffic_policy', 'history']);
+const POLICY = 'traffic_policy';
+/** Members whose texts may have passwords in them: events have a digest, which shows whether they have changed. */
+const OPAQUE: ReadonlySet<string> = new Set([POLICY, 'history']);
+const DIGEST_PURPOSE = 'audit log digests';
+/** Quick, with a window that has room for the longest policy twice: what both have in common is stored once. */
+const COMPRESSION = { params: { [constants.BROTLI_PARAM_QUALITY]: 5, [constants.BROTLI_PARAM_LGWIN]: 18 } };
+
 /** Also of events that were forgotten since they were delivered. */
 const LATEST_ID = `SELECT MAX(id) FROM (
   SELECT MAX(id) AS id FROM audit_log WHERE id < ?
@@ -110,12 +129,16 @@ export class AuditLog extends Table<typeof columns> {
   #uncounted = COUNTED_EVERY;
   #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
 
+  readonly #digestKey: string;
+
   constructor(
     database: Database,
+    private readonly box: SecretsBox,
     private readonly ids: () => IdSource,
     private readonly now: () => string,
   ) {
     super(database, 'audit_log', columns);
+    this.#digestKey = box.keyFor(DIGEST_PURPOSE);
     database.onChange((caller, change) => this.#record(caller, change));
   }
 
@@ -137,6 +160,23 @@ export class AuditLog extends Table<typeof columns> {
       yield page;
       after = page.at(-1)?.id ?? '';
     } while (page.length === PAGE);
+  }
+
+  /** A change of a policy; null: it was none, it was made with an older version, or it cannot be decrypted. */
+  policyChange(id: string): PolicyChange | null {
+    // Apart from the other columns: lists do not read it.
+    const sql = 'SELECT policies FROM audit_log WHERE id = ? AND policies IS NOT NULL';
+    const [stored] = this.database.values(sql, [id]) ?? [];
+    const sealed = stored === undefined ? null : blob.read(stored);
+    if (sealed === null || !this.box.opens(sealed, id)) return null;
+    const texts = brotliDecompressSync(this.box.openBytes(sealed, id)).toString();
+    const [before, after] = JSON.parse(texts) as [PolicyChange['before'], PolicyChange['after']];
+    return { before, after };
+  }
+
+  /** The newest change of the policy of an object; null: there is none. */
+  latestPolicyChange(objectId: string): AuditRow | null {
+    return this.where('object_id = ? AND policies IS NOT NULL ORDER BY id DESC LIMIT 1', [objectId])[0] ?? null;
   }
 
   keepFor(days: number, ofOthers = MAX_OF_OTHERS): void {
@@ -179,6 +219,8 @@ export class AuditLog extends Table<typeof columns> {
     if (name === undefined) return;
     // Devices join again as often as they like; their own histories have it.
     if (by === BY_DEVICE && before !== null && after !== null) return;
+    // The first policy of an agent's endpoint is no change.
+    if (table === 'bound_policies' && before === null) return;
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';
     const created_at = this.now();
     const [id = ''] = this.nextIds(1);
@@ -187,11 +229,32 @@ export class AuditLog extends Table<typeof columns> {
       created_at,
       type: `${name}_${what}.v0`,
       object_id: String((after ?? before)?.id),
-      ...{ by, from_address: from, before: before && shown(before), after: after && shown(after) },
+      ...{ by, from_address: from, before: before && this.#shown(before), after: after && this.#shown(after) },
     });
+    this.#keepPolicies(id, before?.[POLICY] ?? null, after?.[POLICY] ?? null);
     this.#forgetOld(Date.parse(created_at) - this.#keptMs);
     if (!isOperator) this.#forgetExcess();
     else if (!OPERATORS.test(by)) this.database.run(BY_OPERATOR, [id]);
+  }
+
+  #keepPolicies(id: string, before: unknown, after: unknown): void {
+    const [from, to] = [JSON.stringify(before), JSON.stringify(after)];
+    if (from === to) return;
+    const sealed = this.box.seal(brotliCompressSync(`[${from},${to}]`, COMPRESSION), id);
+    this.database.run('UPDATE audit_log SET policies = ? WHERE id = ?', [sealed, id]);
+  }
+
+  #shown(row: Values): Values {
+    const opaque = Object.entries(row).filter(([name, value]) => OPAQUE.has(name) && value !== null);
+    return opaque.length === 0
+      ? row
+      : { ...row, ...Object.fromEntries(opaque.map(([name, it]) => [name, this.#digestOf(it)])) };
+  }
+
+  /** It has a key: else somebody who knows the rest of a policy could try which secret makes its digest. */
+  #digestOf(value: unknown): string {
+    const digest = createHmac('sha256', this.#digestKey).update(JSON.stringify(value)).digest('hex');
+    return `hmac-sha256:${digest.slice(0, 16)}`;
   }
 
   #forgetExcess(): void {
@@ -219,15 +282,4 @@ export class AuditLog extends Table<typeof columns> {
     if (!isOld(String(this.database.values(OLDEST, [])?.[0]))) return;
     this.#forget(this.#oldest('', DELETED_AT_ONCE).filter(({ created_at }) => isOld(created_at)));
   }
-}
-
-function shown(row: Values): Values {
-  const opaque = Object.entries(row).filter(([name, value]) => OPAQUE.has(name) && value !== null);
-  return opaque.length === 0
-    ? row
-    : { ...row, ...Object.fromEntries(opaque.map(([name, it]) => [name, digestOf(it)])) };
-}
-
-function digestOf(value: unknown): string {
-  return `sha256:${createHash('sha256').update(JSON.stringify(value)).digest('hex').slice(0, 16)}`;
 }

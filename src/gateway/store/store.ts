@@ -5,6 +5,7 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { AuditLog } from './audit-log.ts';
+import { BoundPolicies } from './bound-policies.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
@@ -24,6 +25,7 @@ import { VaultSecrets, Vaults } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
   auditLog: AuditLog;
+  boundPolicies: BoundPolicies;
   eventDeliveries: EventDeliveries;
   familiarNetworks: FamiliarNetworks;
   database: Database;
@@ -55,7 +57,7 @@ export function openStore(
 /** The store of an open database. */
 export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
   const now = () => timestamp(wallClock());
-  const auditLog = new AuditLog(database, () => ids, now);
+  const auditLog = new AuditLog(database, box, () => ids, now);
   const tables = { ...createTables(database, box), auditLog };
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
@@ -67,6 +69,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     ...tables,
     familiarNetworks: new FamiliarNetworks(database, box, now),
     eventDeliveries: new EventDeliveries(database, { ...tables, now, ids: () => ids }),
+    boundPolicies: new BoundPolicies(database),
     siteNames: new SiteNames(database, now),
     tcpPorts: new UsedTcpPorts(database, now),
     ids,

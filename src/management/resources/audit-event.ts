@@ -32,6 +32,7 @@ export const AuditEvent = z.object({
   from_address: orNull(z.string()),
   before: values,
   after: values,
+  policy_difference: z.string().optional(),
 });
 export interface AuditEvent extends z.output<typeof AuditEvent> {
   /** Such as `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`. */
@@ -46,6 +47,11 @@ export interface AuditEvent extends z.output<typeof AuditEvent> {
   before: Record<string, unknown> | null;
   /** Members after the change; null when it was deleted. */
   after: Record<string, unknown> | null;
+  /**
+   * What has changed in the traffic policy, as `diff -u` shows it for YAML, with secrets masked; empty: only its layout. Left out
+   * in lists, and when its policy has not changed.
+   */
+  policy_difference?: string | undefined;
 }
 
 export const auditEvents = {

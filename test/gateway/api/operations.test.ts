@@ -188,11 +188,19 @@ function collectionOf(path: string): string {
   return path.split('/{id}')[0] ?? '';
 }
 
+/** The event of a change of a policy. */
+async function changedPolicy(): Promise<string> {
+  const edge = await server.call('POST', '/edges/tls', {});
+  await server.call('PUT', `/edges/tls/${edge.id}/traffic_policy`, { value: '{}' });
+  return String(server.store.auditLog.latestPolicyChange(edge.id)?.id);
+}
+
 /** The id of an item that the operation applies to; a new one, unless it is online. */
 async function itemFor({ id, operation: { method, path } }: (typeof operations)[number]): Promise<string> {
   const collection = collectionOf(path);
   if (collection === '/devices') return joinedDevice();
   if (collection.startsWith('/app/')) return signedIn(collection);
+  if (id === 'auditEvents.undo') return changedPolicy();
   if (collection === '/audit_events') return String(server.store.auditLog.page(null, 1)[0]?.id);
   const create = operations.find(({ operation }) => operation.method === 'POST' && operation.path === collection);
   if (!create) return ONLINE[collection] ?? '';

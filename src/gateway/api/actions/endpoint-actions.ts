@@ -11,10 +11,11 @@ import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.t
 import type { EndpointProtocol } from '../../endpoints/endpoint.ts';
 import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import type { AuditRow } from '../../store/audit-log.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, found } from '../operation-router.ts';
+import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
@@ -22,7 +23,7 @@ import { freeTcpPort } from './reserved-addr-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
 export function endpointActions(context: ApiContext): Actions<typeof endpoints> {
-  const { store, live, cloudEndpoints } = context;
+  const { store, live } = context;
   const { database, cloudEndpoints: rows } = store;
   const reads = liveActions(
     endpoints,
@@ -35,11 +36,6 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
       throw refuse(400, 18014, 'not a cloud endpoint: change it at the agent or the TLS edge that it belongs to');
     }
     return found(row, endpoints);
-  };
-  /** Resolves when all gateways serve what is committed. */
-  const inEffect = async () => {
-    await cloudEndpoints.settled();
-    await live.revoke({});
   };
   return {
     ...reads,
@@ -57,7 +53,7 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         rows.insert(row);
         return row.id;
       }, caller);
-      await inEffect();
+      await inEffect(context);
       return { ...(await reads.get(id)), ...warned(warnings) };
     },
     async update(id, { url, bindings, ...sent }, caller) {
@@ -74,14 +70,50 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
         checkAddress(context, row);
         rows.update(row);
       }, caller);
-      await inEffect();
+      await inEffect(context);
       return { ...(await reads.get(id)), ...warned(warnings) };
     },
     async delete(id, _body, caller) {
       await database.write(() => rows.delete(stored(id).id), caller);
-      await inEffect();
+      await inEffect(context);
     },
   };
+}
+
+/** Resolves when all gateways serve what is committed. */
+async function inEffect({ cloudEndpoints, live }: ApiContext): Promise<void> {
+  await cloudEndpoints.settled();
+  await live.revoke({});
+}
+
+/**
+ * Gives a cloud endpoint a policy that it has had.
+ *
+ * @param check throws in the transaction unless the present policy may be replaced
+ * @returns the event of the change; null: there is no such endpoint
+ * @throws {ApiError} also when the policy cannot run any more
+ */
+export async function putEndpointPolicy(
+  context: ApiContext,
+  id: string,
+  policy: string,
+  check: (current: string) => void,
+  caller: ApiCaller,
+): Promise<AuditRow | null> {
+  const { database, cloudEndpoints: rows, auditLog, now } = context.store;
+  const known = rows.get(id);
+  if (known === null) return null;
+  check(known.traffic_policy);
+  await checkPolicy(context, policy, addressOf(known));
+  const event = await database.write(() => {
+    const row = rows.get(id);
+    if (row === null) return null;
+    check(row.traffic_policy);
+    rows.update({ ...row, traffic_policy: policy, updated_at: now() });
+    return auditLog.latestPolicyChange(id);
+  }, caller);
+  await inEffect(context);
+  return event;
 }
 
 /** The bindings follow from the URL, which stays. */

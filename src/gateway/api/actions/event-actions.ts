@@ -14,8 +14,9 @@ import {
   type RefusedEventChoice,
 } from '../../../management/resources/event.ts';
 import { readAuthority } from '../../certificates/certificate-upload.ts';
+import { policyDifferenceOf } from '../../events/recorded-policies.ts';
 import { actorDescriptions } from '../../store/actor-description.ts';
-import { type AuditFilter, type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
+import { type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
 import {
   ACTIVITY_TYPES,
   ALL_TYPES,
@@ -29,6 +30,7 @@ import { type Store, timestamp } from '../../store/store.ts';
 import type { ApiContext, Links } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
+import { undoPolicyChange } from './undo-policy-change.ts';
 
 const MAX_DESTINATIONS = 20;
 const MAX_SUBSCRIPTIONS = 100;
@@ -243,12 +245,18 @@ export function eventSubscriptionActions({
   };
 }
 
-/** Reads who has changed what. */
-export function auditEventActions({ store, links }: Pick<ApiContext, 'store' | 'links'>) {
+/** Reads who has changed what, and undoes changes of policies. */
+export function auditEventActions(context: ApiContext): ActionsOf<typeof OPERATIONS.auditEvents> {
+  const { store, links } = context;
   const { auditLog } = store;
+  const shown = (row: AuditRow): AuditEvent => ({
+    ...showEvent(links, row, actorDescriptions(store)),
+    ...policyDifferenceOf(auditLog, row),
+  });
   return {
-    get: (id: string) => showEvent(links, found(auditLog.get(id), auditEvents), actorDescriptions(store)),
-    list: (before: string | null, limit: number, filter: AuditFilter = {}) => {
+    get: (id) => shown(found(auditLog.get(id), auditEvents)),
+    undo: async (id, _body, caller) => shown(await undoPolicyChange(context, id, caller)),
+    list: (before, limit, filter) => {
       const describe = actorDescriptions(store);
       return auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row, describe));
     },

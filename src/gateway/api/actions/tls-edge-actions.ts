@@ -14,6 +14,7 @@ import {
 import { isGatewayName } from '../../endpoints/domain-names.ts';
 import { namePlace } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import type { AuditRow } from '../../store/audit-log.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
 import type { ApiContext } from '../api-context.ts';
@@ -78,6 +79,35 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
         }, caller),
     }),
   };
+}
+
+/**
+ * Gives a TLS edge a policy that it has had.
+ *
+ * @param check throws in the transaction unless the present policy may be replaced
+ * @returns the event of the change; null: there is no such edge
+ * @throws {ApiError} also when the policy cannot run any more
+ */
+export async function putEdgePolicy(
+  context: ApiContext,
+  id: string,
+  policy: EdgeModules['traffic_policy'],
+  check: (current: EdgeModules['traffic_policy']) => void,
+  caller: ApiCaller,
+): Promise<AuditRow | null> {
+  const { database, tlsEdges: rows, auditLog } = context.store;
+  const known = rows.get(id);
+  if (known === null) return null;
+  check(known.traffic_policy);
+  const refusal = policy && (await edgePolicyRefusal(context, { traffic_policy: policy }));
+  if (refusal) throw badRequest(refusal);
+  return database.write(() => {
+    const row = rows.get(id);
+    if (row === null) return null;
+    check(row.traffic_policy);
+    rows.update({ ...row, traffic_policy: policy });
+    return auditLog.latestPolicyChange(id);
+  }, caller);
 }
 
 const BARE_EDGE: Omit<TlsEdgeRow, 'id' | 'created_at'> = {

@@ -612,6 +612,22 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX audit_log_of_others ON audit_log (id)
     WHERE substr(by, 1, 3) <> 'ak_' AND by <> 'gateway' AND at_dashboard = 0;
   `,
+  `
+  -- Of a change of a traffic policy: before and after, compressed, and encrypted with a key outside the database.
+  ALTER TABLE audit_log ADD COLUMN policies BLOB;
+  -- Which policies agents had bound last, by the URL of the endpoint.
+  CREATE TABLE bound_policies (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    -- Refers to nothing: it counts also when the authtoken is rotated.
+    credential_id TEXT NOT NULL,
+    -- Digests with a key.
+    policy_digest TEXT NOT NULL,
+    earlier_digests TEXT NOT NULL,
+    access TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX bound_policies_by_credential ON bound_policies (credential_id, created_at);
+  `,
 ];
 
 /** Of a database that this program has written. */

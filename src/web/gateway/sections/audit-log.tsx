@@ -1,10 +1,12 @@
 import type { JSX } from 'preact';
 import type { AuditEvent } from '../../../management/resources/audit-event.ts';
-import { linkTo } from '../../ui/router.ts';
+import { goTo, linkTo } from '../../ui/router.ts';
+import { confirmed } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ItemTable } from '../item-table.tsx';
-import type { Column, Section, SectionName } from '../section.ts';
+import type { Action, Column, Section, SectionName } from '../section.ts';
+import { api } from '../session.ts';
 
 /** What the kinds of objects are called, and which section has those that still exist. */
 const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> = {
@@ -19,6 +21,7 @@ const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> 
   ended_sign_ins: { label: 'Ended sign-ins' },
   endpoint: { label: 'Cloud endpoint', section: 'endpoints' },
   endpoint_configuration: { label: 'Endpoint configuration' },
+  endpoint_policy: { label: 'Policy of an agent’s endpoint' },
   enrolment_key: { label: 'Invite', section: 'invites' },
   event_destination: { label: 'Event destination', section: 'event-destinations' },
   event_subscription: { label: 'Event subscription', section: 'event-subscriptions' },
@@ -126,9 +129,76 @@ export const auditLogSection: Section<AuditEvent> = {
       { label: 'When', value: <Ago moment={event.created_at} /> },
     ];
   },
-  more: (event) => <Members event={event} />,
-  actions: () => [],
+  more: (event) => (
+    <>
+      {event.policy_difference !== undefined && <PolicyDifference text={event.policy_difference} />}
+      <Members event={event} />
+    </>
+  ),
+  actions: (event) => (isUndoable(event) ? [undo(event)] : []),
 };
+
+const isUndoable = ({ before, after, policy_difference }: AuditEvent): boolean =>
+  before !== null && after !== null && policy_difference !== undefined;
+
+/** Puts a traffic policy back, then shows the change that this was. */
+function undo(event: AuditEvent): Action {
+  let undone = event.id;
+  const action = confirmed({
+    name: 'undo',
+    label: 'Undo',
+    title: `Undo this change of ${objectOf(event)}?`,
+    effects: [
+      'The traffic policy becomes what it was before, for all clients at once. Other members stay.',
+      'If the policy has been changed since, nothing happens.',
+    ],
+    submit: 'Undo the change',
+    isDestructive: false,
+    run: async () => {
+      undone = (await api<AuditEvent>('POST', `/audit_events/${event.id}/undo`)).id;
+    },
+  });
+  const dialog: Action['dialog'] = (close, done) =>
+    action.dialog(close, async () => {
+      await done();
+      goTo('audit-log', undone);
+    });
+  return { ...action, dialog };
+}
+
+/** Lines as `diff -u` shows them. Their signs say what their colours do. */
+function PolicyDifference({ text }: { text: string }): JSX.Element {
+  const lines = text.split('\n').map((line, number) => ({ line, number }));
+  return (
+    <section class="part" aria-labelledby="policy-difference">
+      <h3 id="policy-difference">Traffic policy</h3>
+      {text === '' ? (
+        <p class="hint">Only its layout or comments have changed.</p>
+      ) : (
+        <>
+          <pre class="difference">
+            {lines.map(({ line, number }) => (
+              <DifferenceLine key={number} line={line} />
+            ))}
+          </pre>
+          <p class="hint">Secrets are masked. The policy is shown as YAML, without comments.</p>
+        </>
+      )}
+    </section>
+  );
+}
+
+function DifferenceLine({ line }: { line: string }): JSX.Element {
+  if (line.startsWith('@@')) return <span class="place">{line}</span>;
+  const sign = line.slice(0, 1);
+  const Element = sign === '+' ? 'ins' : sign === '-' ? 'del' : 'span';
+  return (
+    <Element>
+      <span class="sign">{sign}</span>
+      {line.slice(1)}
+    </Element>
+  );
+}
 
 interface Member {
   /** Its name. */
@@ -149,11 +219,14 @@ function shown(value: unknown): JSX.Element | string {
 }
 
 /** The members that have changed. */
-function Members({ event: { before, after } }: { event: AuditEvent }): JSX.Element {
-  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+function Members({ event: { before, after, policy_difference } }: { event: AuditEvent }): JSX.Element | null {
+  const all = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  // Its digests say less than the difference.
+  const names = policy_difference === undefined ? all : all.filter((name) => name !== 'traffic_policy');
   const changed = names
     .map((id) => ({ id, before: before?.[id], after: after?.[id] }))
     .filter((member) => JSON.stringify(member.before) !== JSON.stringify(member.after));
+  if (changed.length === 0 && policy_difference !== undefined) return null;
   return (
     <section class="part" aria-labelledby="members">
       <h3 id="members">Members</h3>
