@@ -36,6 +36,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'check the disk, or PostgreSQL; the cookie is deleted in the browser, and the list has its session until that would have ended',
   'state of an event destination not recorded': 'check the disk, or PostgreSQL',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
+  'primary node not handed over': 'check PostgreSQL; another gateway replaces it within 12 s',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
   'agent command not passed on': 'check PostgreSQL, then give the command again',
   'tcp port of another gateway not opened': 'free the port on this machine',

@@ -2,6 +2,9 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { freePorts } from './free-ports.ts';
 
+/** Sees a piece pass. Returns how many of its bytes do before the connection breaks; null: all, and it goes on. */
+export type Watch = (from: 'client' | 'upstream', piece: Buffer) => number | null;
+
 /** A TCP proxy in front of a gateway that fails like networks do. Its port never changes. */
 export class FlakyProxy {
   #server: Server | null = null;
@@ -14,6 +17,8 @@ export class FlakyProxy {
   readonly #unanswered = new Set<Socket>();
   /** Connections accepted so far. */
   accepted = 0;
+  /** Begins to watch a new connection; null: none is. */
+  watch: (() => Watch) | null = null;
 
   /** @param target `host:port`; a function when the target moves */
   private constructor(
@@ -141,8 +146,20 @@ export class FlakyProxy {
       socket.on('error', end);
       socket.on('close', end);
     }
-    client.on('data', (chunk) => void upstream.write(chunk));
+    const watch = this.watch?.();
+    const isBroken = (from: 'client' | 'upstream', chunk: Buffer) => {
+      const passes = watch?.(from, chunk) ?? null;
+      if (passes === null) return false;
+      const [sender, receiver] = from === 'client' ? [client, upstream] : [upstream, client];
+      sender.pause();
+      receiver.end(chunk.subarray(0, passes), () => sender.resetAndDestroy());
+      return true;
+    };
+    client.on('data', (chunk) => {
+      if (!isBroken('client', chunk)) upstream.write(chunk);
+    });
     upstream.on('data', (chunk) => {
+      if (isBroken('upstream', chunk)) return;
       if (this.#delayMs === 0) client.write(chunk);
       else setTimeout(() => client.write(chunk), this.#delayMs);
     });

@@ -1,4 +1,5 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { chownSync, existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -42,7 +43,7 @@ export class PostgresServer {
   /** A copy of it as it is now, that can only be read: a standby that stays behind. It ends with this one. */
   async standby(): Promise<PostgresServer> {
     await this.kill();
-    const folder = join(dirname(this.folder), `standby-${this.#standbys.length}`);
+    const folder = join(dirname(this.folder), `standby-${randomUUID().slice(0, 8)}`);
     // With modes and owners, which the server checks: Node.js 22 does not copy those of folders.
     execFileSync('cp', ['-a', this.folder, folder]);
     writeFileSync(join(folder, 'standby.signal'), '');
@@ -104,9 +105,42 @@ export class PostgresServer {
     await ended;
   }
 
+  /**
+   * Runs statements in a transaction of its own, which keeps its locks.
+   * @returns what ends it
+   */
+  async hold(sql: string): Promise<() => Promise<void>> {
+    const client = new pg.Client({ connectionString: this.url() });
+    await client.connect();
+    await client.query(`BEGIN; ${sql}`);
+    return () => client.end();
+  }
+
+  /** Lets everybody read only, or write again, also those who are connected. */
+  async setReadOnly(isReadOnly: boolean): Promise<void> {
+    const change = isReadOnly ? 'SET default_transaction_read_only = on' : 'RESET default_transaction_read_only';
+    await this.query(`ALTER SYSTEM ${change}`);
+    await this.query('SELECT pg_reload_conf()');
+  }
+
+  /** Makes a standby one that can be written. */
+  async promote(): Promise<void> {
+    await this.query('SELECT pg_promote()');
+  }
+
+  /** Ends it, and deletes its data; its standbys go on. */
+  async discard(): Promise<void> {
+    await this.kill();
+    rmSync(this.folder, { recursive: true });
+  }
+
   async end(): Promise<void> {
-    await Promise.all([this, ...this.#standbys].map((server) => server.kill()));
+    await this.#killAll();
     rmSync(dirname(this.folder), { recursive: true });
+  }
+
+  async #killAll(): Promise<void> {
+    await Promise.all([this.kill(), ...this.#standbys.map((standby) => standby.#killAll())]);
   }
 
   async #answers(): Promise<boolean> {

@@ -81,7 +81,7 @@ export class Cluster {
   }
 
   update(nodes: readonly Node[], askedAt: number): void {
-    this.nodes.update(nodes, askedAt, this.rows.nodes());
+    this.nodes.update(nodes, askedAt, [...this.rows.nodes(), this.primary.holder ?? this.nodes.self]);
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
   }
 

@@ -13,8 +13,8 @@ const FACT = 'primary_node';
 type PrimaryJob = () => () => Promise<void>;
 
 /**
- * Chooses the one node that serves the management API and obtains certificates. It stays until it is silent; then another one
- * commits that it is, and the first has stopped before, by its own clock.
+ * Chooses the one node that serves the management API and obtains certificates. It stays until it stops, leaves
+ * or is silent; then another one commits that it is, and the first has stopped before, by its own clock.
  */
 export class Primary {
   readonly #jobs: PrimaryJob[] = [];
@@ -29,21 +29,26 @@ export class Primary {
     const { database, nodes } = options;
     database.onRowApplied((table, id) => {
       if (table !== 'facts' || id !== FACT) return;
-      const holder = database.fact(FACT);
+      const { holder } = this;
       // It has committed that it is back, which nodes may not say yet.
       if (holder !== null) nodes.rowApplied(holder);
     });
   }
 
+  /** Id of the primary node, which may have left; null: there is none. */
+  get holder(): string | null {
+    return this.options.database.fact(FACT);
+  }
+
   get isSelf(): boolean {
-    const { database, nodes } = this.options;
-    return !nodes.isCutOff && !nodes.isDraining(nodes.self) && database.fact(FACT) === nodes.self;
+    const { nodes } = this.options;
+    return !nodes.isCutOff && !nodes.isDraining(nodes.self) && this.holder === nodes.self;
   }
 
   /** Address of the primary node; undefined when this node is primary, or no primary node is reachable. */
   get place(): NodePlace | undefined {
-    const { database, nodes } = this.options;
-    const id = database.fact(FACT);
+    const { nodes } = this.options;
+    const id = this.holder;
     return id === null || id === nodes.self ? undefined : nodes.place(id);
   }
 
@@ -67,10 +72,18 @@ export class Primary {
     else await this.#endJobs();
   }
 
-  /** Ends its jobs for good, also while it becomes the primary node. */
+  /** Ends its jobs for good, also while it becomes the primary node, and makes place for another one. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     await this.#endJobs();
+    const { database, nodes, log } = this.options;
+    const handOver = () => {
+      if (this.holder === nodes.self) database.forgetFact(FACT);
+    };
+    await database.write(handOver).catch((error: unknown) => {
+      // Then another one takes over once this one has left, or has been silent for long enough.
+      if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'primary node not handed over');
+    });
   }
 
   async #endJobs(): Promise<void> {
@@ -89,7 +102,7 @@ export class Primary {
   async #claim(): Promise<boolean> {
     const { database, nodes } = this.options;
     const isFree = () => {
-      const holder = database.fact(FACT);
+      const { holder } = this;
       if (holder === null || holder === nodes.self) return true;
       return nodes.state(holder) !== 'serving' || nodes.isDraining(holder);
     };

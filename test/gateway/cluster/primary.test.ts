@@ -1,8 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import type { Nodes } from '../../../src/gateway/cluster/nodes.ts';
 import { Primary } from '../../../src/gateway/cluster/primary.ts';
 import type { Database } from '../../../src/gateway/store/sql/database.ts';
+import { startClusterNode } from '../../support/cluster-node.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
+import { unless } from '../../support/requirements.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { until } from '../../support/until.ts';
 
@@ -17,6 +20,7 @@ function oneNode(holder?: string, silent = new Set<string>()) {
   const database = {
     fact: (name: string) => facts.get(name) ?? null,
     setFact: (name: string, value: string) => facts.set(name, value),
+    forgetFact: (name: string) => facts.delete(name),
     onRowApplied: (listener: typeof rowApplied) => {
       rowApplied = listener;
     },
@@ -50,27 +54,42 @@ function oneNode(holder?: string, silent = new Set<string>()) {
     }
     for (const each of pending.splice(0)) each();
   };
-  return { primary, running, write, nodes };
+  return { primary, running, write, nodes, holder: () => database.fact('primary_node') };
 }
 
-it('starts its jobs once it is the primary node, and ends them with the gateway', async () => {
-  const { primary, running, write } = oneNode();
+it('starts its jobs once it is the primary node, and hands over when it stops, after they have ended', async () => {
+  const { primary, running, write, holder } = oneNode();
   const checked = primary.check();
   expect([...running]).toEqual([]);
   write();
   await checked;
   expect([...running]).toEqual(['job']);
-  await primary.stop();
-  expect([...running]).toEqual([]);
+  const stopped = primary.stop();
+  await until(() => running.size === 0, 'the end of the job');
+  expect(holder()).toBe('self');
+  await setImmediate();
+  write();
+  await stopped;
+  expect(holder()).toBeNull();
+});
+
+it('leaves the primary node as it is when another gateway stops', async () => {
+  const { primary, write, holder } = oneNode('other');
+  const stopped = primary.stop();
+  await setImmediate();
+  write();
+  await stopped;
+  expect(holder()).toBe('other');
 });
 
 it('starts no jobs when it becomes the primary node while the gateway stops', async () => {
-  const { primary, running, write } = oneNode();
+  const { primary, running, write, holder } = oneNode();
   const checked = primary.check();
-  await primary.stop();
+  const stopped = primary.stop();
+  await setImmediate();
   write();
-  await checked;
-  expect([...running]).toEqual([]);
+  await Promise.all([checked, stopped]);
+  expect([[...running], holder()]).toEqual([[], null]);
 });
 
 it('starts its jobs again only when they have ended', async () => {
@@ -137,4 +156,26 @@ it('does not take over from a node that has come back while it did', async () =>
   write('other');
   await checked;
   expect([...running]).toEqual([]);
+});
+
+it('another gateway becomes primary when the first stops, and when the one that is named has left', {
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const server = await PostgresServer.start();
+  onTestFinished(() => server.end());
+  const start = async () => {
+    const gateway = await startClusterNode(server.url());
+    onTestFinished(gateway.close);
+    return gateway;
+  };
+  const first = await start();
+  const primary = () => other.store.database.fact('primary_node');
+  const other = await start();
+  await until(() => primary() !== null, 'the first primary node', { everyMs: 20 });
+  const before = primary();
+  await first.close();
+  await until(() => ![before, null].includes(primary()), 'the next one', { everyMs: 20 });
+  const own = primary();
+  await other.store.database.write(() => other.store.database.setFact('primary_node', 'has left'));
+  await until(() => primary() === own, 'its return', { everyMs: 20 });
 });

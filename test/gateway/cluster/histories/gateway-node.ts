@@ -1,11 +1,14 @@
+import { pino } from 'pino';
 import { startGateway } from '../../../../src/gateway/gateway.ts';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
-import { silentLog } from '../../../support/silent-log.ts';
 
 /** What its parent tells it: by how many milliseconds its clock goes wrong. */
 export interface ClockJump {
   byMs: number;
 }
+
+/** What it tells its parent: that it serves, a warning of its log, or why it ends. */
+export type NodeNews = { serves: true } | { warning: string } | { ends: string };
 
 /** A gateway of a history, in a process that can be stopped, killed and given a wrong clock. Argument: its options as JSON. */
 const [, , options = ''] = process.argv;
@@ -28,5 +31,15 @@ process.on('message', (jump: ClockJump) => {
 });
 process.on('disconnect', () => process.exit());
 
-await startGateway({ ...(JSON.parse(options) as GatewayOptions), log: silentLog });
-process.send?.('serving');
+const tell = (news: NodeNews, told = () => {}) => process.send?.(news, told);
+const end = (reason: string) => tell({ ends: reason }, () => process.exit(1));
+const write = (line: string) => tell({ warning: JSON.parse(line).msg });
+const log = pino({ level: 'warn' }, { write });
+const onRemoved = (reason: string | null) => end(`removed: ${reason}`);
+try {
+  const gateway = await startGateway({ ...(JSON.parse(options) as GatewayOptions), log, onRemoved });
+  process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));
+  tell({ serves: true });
+} catch (error) {
+  end((error as Error).message);
+}

@@ -1,14 +1,17 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
+import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import type { PublicClient } from '../../../faults/public-client.ts';
 import { NO_POSTGRES } from '../../../support/postgres-server.ts';
 import { unless } from '../../../support/requirements.ts';
 import { seeded } from '../../../support/seeded.ts';
 import { until } from '../../../support/until.ts';
+import { CommitCut } from './commit-cut.ts';
 import { type Credential, HistoryAgent } from './history-agent.ts';
 import { HistoryCluster } from './history-cluster.ts';
 import { type HistoryNode, PERIODS } from './history-node.ts';
 import { ServingRecord } from './serving-record.ts';
+import { WritesRecord } from './writes-record.ts';
 
 /** Histories that go on at once at the same gateways, and suffer the same faults. */
 const AT_ONCE = 12;
@@ -23,8 +26,21 @@ const ASK_EVERY_MS = 25;
 const MAX_ASKING = 60;
 /** More than the longest period by which gateways rely on each other. */
 const CLOCK_JUMP_MS = 7_200_000;
+/** Positions at which a round breaks commits of each gateway. */
+const CUTS = 3;
+/** How long a gateway is waited for to commit something. */
+const CUT_MS = 1_000;
+/** So many histories break commits at every position. */
+const ENOUGH = 200;
+const LOST = 'shared database was put back to an older state: what came after it is gone';
+const LOCK = 'LOCK TABLE device_agent.rows, device_agent.nodes, device_agent.cluster IN ACCESS EXCLUSIVE MODE';
+/** Settings that all gateways must share, and what one that differs says as it refuses to start. */
+const DIFFERING: [Partial<GatewayOptions>, string][] = [
+  [{ domain: 'other.localhost' }, 'GATEWAY_DOMAIN is "other.localhost" here and "localhost" at the other gateways'],
+  [{ apiUrl: 'https://other' }, 'GATEWAY_API_URL is "https://other" here and not set at the other gateways'],
+];
 
-it(`no name is served for two authtokens, whatever breaks, and none that was bound is lost (${HISTORIES} histories)`, {
+it(`no name is served for two authtokens, whatever breaks, and nothing that was answered is lost (${HISTORIES} histories)`, {
   timeout: 240_000 + 20_000 * HISTORIES,
   ...unless(NO_POSTGRES),
 }, async () => {
@@ -36,7 +52,31 @@ it(`no name is served for two authtokens, whatever breaks, and none that was bou
       await new Histories(cluster, first, Math.min(count, FIRST + HISTORIES - first)).run();
   };
   await Promise.all(Array.from({ length: CLUSTERS }, run));
+  if (HISTORIES >= ENOUGH) expect(cuts.untried).toEqual([]);
 });
+
+/** Takes every position of a commit in turn, first those at which none has broken yet. */
+const cuts = {
+  waiting: Array.from({ length: CommitCut.POSITIONS }, (_, at) => (FIRST + at) % CommitCut.POSITIONS),
+  tried: new Set<number>(),
+  get untried() {
+    return this.waiting.filter((position) => !this.tried.has(position));
+  },
+  async at(node: HistoryNode) {
+    const position = this.waiting.shift() as number;
+    node.commitCut.position = position;
+    const isCut = () => node.commitCut.position === null;
+    const hasCut = await until(isCut, 'a commit', { withinMs: CUT_MS, everyMs: 10 }).then(
+      () => true,
+      () => false,
+    );
+    node.commitCut.position = null;
+    if (hasCut) {
+      this.tried.add(position);
+      this.waiting.push(position);
+    } else this.waiting.unshift(position);
+  },
+};
 
 /** A kind of round: what breaks, and for how long. */
 type Fault = (histories: Histories, node: HistoryNode) => Promise<void>;
@@ -78,6 +118,57 @@ const FAULTS: Record<string, Fault> = {
     await histories.pauseLongly();
     await node.restart();
   },
+  terminated: async (histories, node) => {
+    await node.kill('SIGTERM');
+    await histories.hasPrimary();
+    await histories.pauseLongly();
+    await node.restart();
+  },
+  otherSetting: async (histories, node) => {
+    const [differing, refusal] = some(DIFFERING, histories.random);
+    await node.kill('SIGTERM');
+    await histories.refuses(node, differing, refusal);
+    await node.restart();
+  },
+  commitsCut: async (histories) => {
+    const cutEach = async (node: HistoryNode) => {
+      for (let count = 0; count < CUTS; count += 1) await cuts.at(node);
+    };
+    await Promise.all(histories.cluster.nodes.map(cutEach));
+  },
+  locked: async (histories) => {
+    const release = await histories.cluster.database.hold(LOCK);
+    await histories.pauseLongly();
+    await release();
+  },
+  readOnly: async (histories) => {
+    const { database } = histories.cluster;
+    await database.setReadOnly(true);
+    await histories.pauseLongly();
+    await database.setReadOnly(false);
+  },
+  standby: async (histories) => {
+    const { cluster } = histories;
+    const { database } = cluster;
+    const standby = await database.standby();
+    await histories.hasWritten();
+    cluster.divert(standby);
+    await histories.pauseLongly();
+    cluster.divert(database);
+    await standby.discard();
+  },
+  promoted: async (histories) => {
+    const { cluster } = histories;
+    const copiedFrom = performance.now();
+    const standby = await cluster.database.standby();
+    await histories.hasWritten();
+    histories.becomeVague(copiedFrom);
+    for (const node of cluster.nodes) node.takeWarnings();
+    cluster.divert(standby);
+    await histories.pause(1_500);
+    await cluster.promote(standby);
+    await histories.say(LOST);
+  },
   clock: async (histories, node) => {
     node.jumpClock({ byMs: histories.random() < 0.5 ? CLOCK_JUMP_MS : -CLOCK_JUMP_MS });
     await histories.pause(800);
@@ -89,18 +180,25 @@ const FAULTS: Record<string, Fault> = {
   },
   databasePutBack: async (histories) => {
     await histories.settled();
+    const copiedFrom = performance.now();
     const putBack = await histories.cluster.snapshot();
     await histories.pause(500);
-    histories.becomeVague();
+    histories.becomeVague(copiedFrom);
     await putBack();
   },
   revoked: (histories, node) => histories.revoke(node),
 };
 
+/** While these come one after another, the gateways run and reach each other: each of them answers whatever it is asked. */
+const ANSWERED: ReadonlySet<string> = new Set([
+  ...['none', 'databaseKilled', 'databasePutBack', 'commitsCut', 'locked', 'readOnly', 'standby', 'promoted'],
+]);
+
 /** Histories at the same gateways: what breaks, breaks for all of them. */
 class Histories {
   readonly random: () => number;
   readonly #all: History[];
+  readonly #writes = new WritesRecord();
   readonly #log: string[] = [];
 
   constructor(
@@ -113,24 +211,36 @@ class Histories {
   }
 
   async run(): Promise<void> {
+    let endWrites = async () => {};
     try {
       const [one, other] = [await this.#newCredentials(), await this.#newCredentials()];
+      endWrites = this.cluster.beginWrites(this.#writes);
       for (const [at, history] of this.#all.entries()) history.begin([one[at], other[at]] as Credential[]);
       for (let round = 0; round < ROUNDS; round++) {
         const name = some(Object.keys(FAULTS), this.random);
         this.#log.push(name);
+        this.#writes.isAnswered = [this.#log.at(-2) ?? 'none', name].every((each) => ANSWERED.has(each));
         const acts = this.#all.flatMap((history) => Array.from({ length: ACTS }, () => history.act()));
         await FAULTS[name]?.(this, some(this.cluster.nodes, this.random));
         await Promise.all(acts);
+        await this.hasPrimary();
         if (this.#all.some(({ isVague }) => isVague)) await this.#becomeExact();
+        const ended = this.cluster.nodes.flatMap((node) => node.ended);
+        expect([...ended, ...this.#writes.violations], this.#what).toEqual([]);
       }
+      await endWrites();
       await this.settled();
+      this.#writes.agreed(await this.cluster.written());
+      expect(this.#writes.violations, this.#what).toEqual([]);
+      expect(this.#writes.count, this.#what).toBeGreaterThan(0);
       for (const { record } of this.#all) {
         expect(record.violations, this.#what).toEqual([]);
         expect(record.answers, this.#what).toBeGreaterThan(0);
       }
+      await this.cluster.forgetWrites();
     } finally {
       for (const history of this.#all) history.end();
+      await endWrites();
     }
   }
 
@@ -149,18 +259,46 @@ class Histories {
 
   /** Waits until each name is served at all gateways for the agents that have it, and for nobody else. */
   async settled(): Promise<void> {
+    this.#writes.isPaused = true;
     await this.cluster.settled(this.#what);
     await Promise.all(this.#all.map((history) => history.settled(this.#what)));
+    this.#writes.isPaused = false;
   }
 
-  /** From now on, names may be lost until all agree again. */
-  becomeVague(): void {
+  /** Waits until one of the gateways that run is primary. */
+  hasPrimary(): Promise<void> {
+    return this.cluster.hasPrimary(this.#what);
+  }
+
+  /** Starts a gateway with settings that differ, which it has to refuse. */
+  async refuses(node: HistoryNode, differing: Partial<GatewayOptions>, refusal: string): Promise<void> {
+    expect(await node.refusal(differing), this.#what).toContain(refusal);
+  }
+
+  /** Waits until something is written, and all gateways have it. */
+  async hasWritten(): Promise<void> {
+    const before = this.#writes.count;
+    await until(() => this.#writes.count > before, `${this.#what}: a write`, { everyMs: 20 });
+    await this.settled();
+  }
+
+  /** Waits until all gateways have said something in their logs. */
+  async say(message: string): Promise<void> {
+    for (const node of this.cluster.nodes)
+      await until(() => node.takeWarnings().includes(message), `${this.#what}: "${message}" of gateway ${node.name}`);
+  }
+
+  /** From now on, names may be lost until all agree again, and what was written from a moment on. */
+  becomeVague(from: number): void {
+    this.#writes.mayLoseFrom(from);
     for (const { record } of this.#all) record.exactFrom = Number.POSITIVE_INFINITY;
   }
 
   /** What agents were told before may have been lost with the commits. */
   async #becomeExact(): Promise<void> {
     await this.settled();
+    this.#writes.agreed(await this.cluster.written());
+    this.#writes.becomeExact();
     for (const { record } of this.#all) record.exactFrom = performance.now();
   }
 

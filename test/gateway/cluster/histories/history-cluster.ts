@@ -1,40 +1,51 @@
 import { randomUUID } from 'node:crypto';
-import { request } from 'node:https';
+import type { IncomingMessage } from 'node:http';
+import { Agent, request } from 'node:https';
+import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
 import { onTestFinished } from 'vitest';
 import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
 import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
 import type { Store } from '../../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../../src/gateway/store/tokens.ts';
 import { PublicClient } from '../../../faults/public-client.ts';
+import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { PostgresServer } from '../../../support/postgres-server.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 import { until } from '../../../support/until.ts';
 import type { Credential } from './history-agent.ts';
 import { ENCRYPTION_KEY, HistoryNode, PERIODS } from './history-node.ts';
+import type { WritesRecord } from './writes-record.ts';
 
 const NODES = 3;
 /** For so long a revocation waits for gateways at most. */
 const REVOCATION_MS = 1_900;
 const CLIENT_PATIENCE_MS = 10_000;
+/** Longest time until one gateway is primary, once they run and reach the database. */
+const PRIMARY_MS = 15_000;
+const WRITE_EVERY_MS = 150;
 const TABLES = ['cluster', 'rows', 'commits'];
 
 /** Three gateways on a PostgreSQL of their own, with clients of each; all ends with the test. */
 export class HistoryCluster {
   private constructor(
-    readonly database: PostgresServer,
+    private server: PostgresServer,
     readonly nodes: readonly HistoryNode[],
     /** For each history, one of each gateway. */
     readonly clients: readonly (readonly PublicClient[])[],
     private readonly apiKey: string,
-    private readonly own: { store: Store; shared: SharedWrites },
+    private readonly own: { store: Store; shared: SharedWrites; proxy: FlakyProxy },
   ) {}
 
   /** @param histories that go on at once */
   static async start(histories: number): Promise<HistoryCluster> {
     const database = await PostgresServer.start();
     onTestFinished(() => database.end());
-    const location = { dataDir: temporaryFolder(), encryptionKey: ENCRYPTION_KEY, databaseUrl: database.url() };
+    const proxy = await FlakyProxy.start(database.address);
+    onTestFinished(() => proxy.close());
+    const databaseUrl = database.url(proxy.address);
+    const location = { dataDir: temporaryFolder(), encryptionKey: ENCRYPTION_KEY, databaseUrl };
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     onTestFinished(close);
     const { token: apiKey } = await store.database.write(() => issueApiKey(store, {}));
@@ -49,7 +60,81 @@ export class HistoryCluster {
       for (const client of clients.flat()) client.close();
     });
     if (shared === null) throw new Error('it has no shared database');
-    return new HistoryCluster(database, nodes, clients, apiKey, { store, shared });
+    return new HistoryCluster(database, nodes, clients, apiKey, { store, shared, proxy });
+  }
+
+  /** PostgreSQL, whose place a standby may have taken. */
+  get database(): PostgresServer {
+    return this.server;
+  }
+
+  /** Leads the gateways to another server from now on. */
+  divert(server: PostgresServer): void {
+    for (const { database } of this.nodes) database.divert(() => server.address);
+  }
+
+  /** Makes a standby the database, for good. */
+  async promote(standby: PostgresServer): Promise<void> {
+    const old = this.server;
+    await standby.promote();
+    this.server = standby;
+    this.own.proxy.divert(() => standby.address);
+    await old.discard();
+  }
+
+  /** Writes and reads by the management API of each gateway all the time. @returns what ends it */
+  beginWrites(record: WritesRecord): () => Promise<void> {
+    const ended = new AbortController();
+    const all = this.nodes.map(async (node) => {
+      while (!ended.signal.aborted) {
+        if (!record.isPaused) await this.#writeAndRead(node, record);
+        await delay(WRITE_EVERY_MS, undefined, { signal: ended.signal }).catch(() => {});
+      }
+    });
+    return async () => {
+      ended.abort();
+      await Promise.all(all);
+    };
+  }
+
+  async #writeAndRead(node: HistoryNode, record: WritesRecord): Promise<void> {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const asked = record.begins(node.name);
+    const written = await this.#call(node, 'POST', '/bot_users', { agent, body: { name: 'history' } });
+    record.written(asked, written?.status ?? null, String(written?.body.id));
+    for (const id of new Set([record.seenAt(node.name), record.newest])) {
+      if (id === undefined) continue;
+      const read = await this.#call(node, 'GET', `/bot_users/${id}`, { agent });
+      record.read(asked, read?.status ?? null, id);
+    }
+    agent.destroy();
+  }
+
+  /** Ids of what was written; the database has to answer. */
+  async written(): Promise<Set<string>> {
+    const rows = await this.server.query<{ id: string }>(
+      `SELECT row->>'id' AS id FROM device_agent.rows WHERE tbl = 'bot_users' AND row IS NOT NULL`,
+    );
+    return new Set(rows.map(({ id }) => id));
+  }
+
+  /** Deletes what was written. */
+  async forgetWrites(): Promise<void> {
+    const { store } = this.own;
+    await store.database.write(() => void store.database.run('DELETE FROM bot_users'));
+  }
+
+  /** Waits until one of the gateways that run is primary. */
+  async hasPrimary(what: string): Promise<void> {
+    const isThere = async () => {
+      const found = await this.server.query(
+        `SELECT FROM device_agent.nodes JOIN device_agent.rows ON row->>'value' = id
+        WHERE tbl = 'facts' AND key = '["primary_node"]'
+          AND renewed > clock_timestamp() - interval '${PERIODS.silentMs} milliseconds'`,
+      );
+      return found.length > 0;
+    };
+    await until(isThere, `${what}: a primary gateway`, { withinMs: PRIMARY_MS, everyMs: 100 });
   }
 
   /** Authtokens that are valid at all gateways. */
@@ -73,7 +158,7 @@ export class HistoryCluster {
     let askedAt = 0;
     const isAnswered = async () => {
       askedAt = performance.now();
-      status = await this.#delete(`/credentials/${id}`, node);
+      status = (await this.#call(node, 'DELETE', `/credentials/${id}`))?.status ?? null;
       asked += 1;
       return status !== 503 && status !== null;
     };
@@ -103,20 +188,32 @@ export class HistoryCluster {
     return behind.map(({ silent }) => Number(silent));
   }
 
-  #delete(path: string, { httpsPort }: HistoryNode): Promise<number | null> {
+  /** @returns null without an answer */
+  async #call(
+    { httpsPort }: HistoryNode,
+    method: string,
+    path: string,
+    { agent = false, body }: { agent?: Agent | false; body?: object } = {},
+  ): Promise<{ status: number; body: Record<string, unknown> } | null> {
     const headers = {
       host: `api.localhost:${httpsPort}`,
       authorization: `Bearer ${this.apiKey}`,
       'service-version': '2',
+      ...(body && { 'content-type': 'application/json' }),
     };
     const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', rejectUnauthorized: false };
-    return new Promise((resolve) => {
-      const req = request({ ...to, headers, agent: false, method: 'DELETE', path }, (res) =>
-        resolve(res.resume().statusCode ?? null),
-      );
-      req.on('error', () => resolve(null));
-      req.end();
-    });
+    const signal = AbortSignal.timeout(CLIENT_PATIENCE_MS);
+    try {
+      const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+        const req = request({ ...to, headers, agent, method, path, signal }, resolve);
+        req.on('error', reject);
+        req.end(body && JSON.stringify(body));
+      });
+      const content = await text(answer);
+      return { status: Number(answer.statusCode), body: content === '' ? {} : JSON.parse(content) };
+    } catch {
+      return null;
+    }
   }
 
   /** @returns what puts the database back to the state in which it is now */

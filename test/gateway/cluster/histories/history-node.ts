@@ -8,7 +8,8 @@ import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
-import type { ClockJump } from './gateway-node.ts';
+import { CommitCut } from './commit-cut.ts';
+import type { ClockJump, NodeNews } from './gateway-node.ts';
 
 const PROGRAM = join(import.meta.dirname, '../../../../build/cluster/gateway-node.js');
 export const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
@@ -18,6 +19,12 @@ export const PERIODS = { renewMs: 100, silentMs: 900, expiredMs: 4_000, marginMs
 /** A gateway of a history in a process of its own; what it says to the database and to others can be lost. */
 export class HistoryNode {
   #running: ChildProcess | null = null;
+  /** Breaks its connections to the database. */
+  readonly commitCut = new CommitCut();
+  /** Why its process has ended, each time that nobody wanted it. */
+  readonly ended: string[] = [];
+  /** Messages of its log, warnings and worse, since they were last taken. */
+  #warnings: string[] = [];
 
   private constructor(
     readonly name: string,
@@ -26,7 +33,9 @@ export class HistoryNode {
     readonly database: FlakyProxy,
     /** Between the other gateways and it. */
     readonly link: FlakyProxy,
-  ) {}
+  ) {
+    database.watch = () => this.commitCut.watch();
+  }
 
   static async start(name: string, databaseAddress: string, urlAt: (address: string) => string): Promise<HistoryNode> {
     const { first } = await freePorts(3);
@@ -56,19 +65,54 @@ export class HistoryNode {
   }
 
   async restart(): Promise<void> {
-    const child = fork(PROGRAM, [JSON.stringify(this.options)]);
-    this.#running = child;
-    const [event] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
-    if (event !== 'serving') throw new Error(`gateway ${this.name} ended as it started: ${event}`);
+    const refusal = await this.#start({});
+    if (refusal !== null) throw new Error(`gateway ${this.name} ended as it started: ${refusal}`);
   }
 
-  /** As kill -9. */
-  async kill(): Promise<void> {
+  /** Why it does not start with settings that differ; null: it does. */
+  refusal(differing: Partial<GatewayOptions>): Promise<string | null> {
+    return this.#start(differing);
+  }
+
+  /** @returns why it does not start; null: it serves */
+  #start(differing: Partial<GatewayOptions>): Promise<string | null> {
+    const child = fork(PROGRAM, [JSON.stringify({ ...this.options, ...differing })]);
+    this.#running = child;
+    return new Promise((resolve) => {
+      let reason: string | null = null;
+      let serves = false;
+      child.on('message', (news: NodeNews) => {
+        if ('warning' in news) this.#warnings.push(news.warning);
+        else if ('ends' in news) reason = news.ends;
+        else {
+          serves = true;
+          resolve(null);
+        }
+      });
+      child.once('exit', (code, signal) => {
+        const why = reason ?? `exit ${code ?? signal}`;
+        const isWanted = this.#running !== child;
+        if (!isWanted) this.#running = null;
+        if (serves && !isWanted) this.ended.push(`gateway ${this.name}: ${why}`);
+        resolve(why);
+      });
+    });
+  }
+
+  /** The messages of its log, warnings and worse, since they were last taken. */
+  takeWarnings(): string[] {
+    const taken = this.#warnings;
+    this.#warnings = [];
+    return taken;
+  }
+
+  /** As kill -9, or as systemd stops it. */
+  async kill(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
     const child = this.#running;
     this.#running = null;
     if (child === null || child.exitCode !== null) return;
     const ended = once(child, 'exit');
-    child.kill('SIGKILL');
+    child.kill(signal);
     await ended;
   }
 
