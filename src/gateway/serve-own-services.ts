@@ -56,7 +56,8 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
   const conditions = async (): Promise<readonly Condition[]> => {
     const { presentConditions } = await import('./conditions/conditions.ts');
     const { activity } = parts;
-    const more = { databaseAway: start.databaseAway, hasDailyBackups: backups !== null };
+    const hasNoPrimary = () => cluster?.primary.isVacant === true;
+    const more = { databaseAway: start.databaseAway, hasNoPrimary, hasDailyBackups: backups !== null };
     return presentConditions({ ...{ store, live, endpoints, counters, activity, dataDir }, ...more });
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });

@@ -8,6 +8,8 @@ import type { Nodes } from './nodes.ts';
 
 /** Fact with the id of the primary node. */
 const FACT = 'primary_node';
+/** Another one takes over sooner. */
+const VACANT_MS = 15_000;
 
 /** What only one node does: it is started, and stopped by what that returns. */
 type PrimaryJob = () => () => Promise<void>;
@@ -23,9 +25,14 @@ export class Primary {
   /** While jobs end: none may start again before. */
   #ending: Promise<unknown> | null = null;
   #isStopped = false;
+  /** Since when no gateway is the primary one; null: one is. */
+  #vacantSince: number | null = null;
   readonly #failures = new Repeats();
 
-  constructor(private readonly options: { database: Database; nodes: Nodes; log: Log }) {
+  constructor(
+    private readonly options: { database: Database; nodes: Nodes; log: Log },
+    private readonly now: () => number = () => performance.now(),
+  ) {
     const { database, nodes } = options;
     database.onRowApplied((table, id) => {
       if (table !== 'facts' || id !== FACT) return;
@@ -38,6 +45,11 @@ export class Primary {
   /** Id of the primary node, which may have left; null: there is none. */
   get holder(): string | null {
     return this.options.database.fact(FACT);
+  }
+
+  /** Whether no gateway has been the primary one for longer than another takes to become it. */
+  get isVacant(): boolean {
+    return this.#vacantSince !== null && this.now() - this.#vacantSince >= VACANT_MS;
   }
 
   get isSelf(): boolean {
@@ -65,6 +77,8 @@ export class Primary {
         this.options.log.warn({ times, reason: messageOf(error) }, 'primary node not chosen');
       return this.#isServing;
     });
+    if (this.#isHeld) this.#vacantSince = null;
+    else this.#vacantSince ??= this.now();
     if (this.#isStopped || this.#ending || (hasClaimed && this.isSelf) === this.#isServing) return;
     this.#isServing = !this.#isServing;
     this.options.log.info({ node: this.options.nodes.self, primary: this.#isServing }, 'primary node changed');
@@ -95,17 +109,21 @@ export class Primary {
     }
   }
 
+  /** Whether the primary node is there, and serves. */
+  get #isHeld(): boolean {
+    const { nodes } = this.options;
+    const { holder } = this;
+    if (holder === null) return false;
+    return holder === nodes.self ? this.isSelf : nodes.state(holder) === 'serving' && !nodes.isDraining(holder);
+  }
+
   /**
    * Commits that it is the primary node, also when it was before a pause or a restart: its copy may not say yet that another
    * one has taken over. @returns whether it is
    */
   async #claim(): Promise<boolean> {
     const { database, nodes } = this.options;
-    const isFree = () => {
-      const { holder } = this;
-      if (holder === null || holder === nodes.self) return true;
-      return nodes.state(holder) !== 'serving' || nodes.isDraining(holder);
-    };
+    const isFree = () => this.holder === nodes.self || !this.#isHeld;
     if (nodes.isCutOff || nodes.isDraining(nodes.self) || !isFree()) return false;
     if (this.#isServing && this.isSelf) return true;
     return await database.write(() => {

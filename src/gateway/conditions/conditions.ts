@@ -31,6 +31,8 @@ export interface ConditionSources {
   readonly dataDir: string;
   /** Why the shared database cannot be used; null: it can, or there is none. */
   readonly databaseAway: () => string | null;
+  /** Whether no gateway has done for a while what only one of several does. */
+  readonly hasNoPrimary: () => boolean;
   readonly hasDailyBackups: boolean;
 }
 
@@ -60,6 +62,7 @@ const MAX_NAMES = 3;
 const KINDS = {
   disk: { severity: 'critical', probe: diskProblem },
   shared_database: { severity: 'critical', probe: sharedDatabaseProblem },
+  no_primary: { severity: 'critical', probe: primaryProblem },
   own_certificate: { severity: 'critical', probe: ({ store }) => certificateProblem(store, store.ownDomains) },
   file_descriptors: { severity: 'critical', probe: descriptorProblem },
   server_errors: { severity: 'critical', probe: responseProblem },
@@ -112,6 +115,15 @@ function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | nu
   return {
     message: `the shared database cannot be used, so all changes are rejected: ${away}`,
     remedy: 'check PostgreSQL and the network; device-agent gateway doctor says more',
+  };
+}
+
+function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Problem | null {
+  // Without the database, none can become it.
+  if (!hasNoPrimary() || databaseAway() !== null) return null;
+  return {
+    message: 'no gateway is the primary node: certificates are not renewed, and events wait',
+    remedy: 'start a gateway that is not draining; the log says "primary node not chosen" where one cannot become it',
   };
 }
 

@@ -36,11 +36,11 @@ function oneNode(holder?: string, silent = new Set<string>()) {
     state: (id: string) => (silent.has(id) ? 'silent' : 'serving'),
     rowApplied: (id: string) => silent.delete(id),
   };
-  const primary = new Primary({
-    database: database as unknown as Database,
-    nodes: nodes as unknown as Nodes,
-    log: silentLog,
-  });
+  const clock = { now: 0 };
+  const primary = new Primary(
+    { database: database as unknown as Database, nodes: nodes as unknown as Nodes, log: silentLog },
+    () => clock.now,
+  );
   const running = new Set<string>();
   primary.whileSelf(() => {
     running.add('job');
@@ -54,7 +54,7 @@ function oneNode(holder?: string, silent = new Set<string>()) {
     }
     for (const each of pending.splice(0)) each();
   };
-  return { primary, running, write, nodes, holder: () => database.fact('primary_node') };
+  return { primary, running, write, nodes, clock, holder: () => database.fact('primary_node') };
 }
 
 it('starts its jobs once it is the primary node, and hands over when it stops, after they have ended', async () => {
@@ -71,6 +71,24 @@ it('starts its jobs once it is the primary node, and hands over when it stops, a
   write();
   await stopped;
   expect(holder()).toBeNull();
+});
+
+it('knows that there has been no primary node for longer than another takes to become it', async () => {
+  const { primary, write, nodes, clock } = oneNode('other');
+  const seenAt = async (now: number) => {
+    clock.now = now;
+    const checked = primary.check();
+    await setImmediate();
+    write();
+    await checked;
+    return primary.isVacant;
+  };
+  expect(await seenAt(0)).toBe(false);
+  nodes.state = () => 'silent';
+  nodes.isDraining = () => true;
+  expect([await seenAt(20_000), await seenAt(34_000), await seenAt(36_000)]).toEqual([false, false, true]);
+  nodes.isDraining = () => false;
+  expect(await seenAt(37_000)).toBe(false);
 });
 
 it('leaves the primary node as it is when another gateway stops', async () => {

@@ -42,6 +42,7 @@ let endpoints: ConditionSources['endpoints'];
 let gateways: LiveGateway[];
 let elsewhere: CountedElsewhere;
 let away: string | null;
+let isVacant: boolean;
 let activity: { lostAt: number };
 
 beforeEach(async () => {
@@ -50,6 +51,7 @@ beforeEach(async () => {
   gateways = [];
   elsewhere = NOBODY_ELSE;
   away = null;
+  isVacant = false;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
   server = await startManagementServer({
     live: { gateways: () => gateways, askElsewhere: async () => elsewhere },
@@ -62,6 +64,7 @@ beforeEach(async () => {
         },
       },
       databaseAway: () => away,
+      hasNoPrimary: () => isVacant,
       hasDailyBackups: true,
     },
   });
@@ -166,6 +169,15 @@ const TABLE: Record<ConditionId, Row> = {
       return () => database.write(() => reservedDomains.delete(row.id));
     },
     shownApart: ({ attention }) => attention.failedDomains.total,
+  },
+  no_primary: {
+    words: /^no gateway is the primary node: /,
+    make: () => {
+      isVacant = true;
+      return () => {
+        isVacant = false;
+      };
+    },
   },
   file_descriptors: {
     words: /^no file descriptor was left/,
