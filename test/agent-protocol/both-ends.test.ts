@@ -354,6 +354,7 @@ describe('peers that support larger windows', () => {
         StreamWindow: 0,
         SecondLink: false,
         RequestFeed: false,
+        UpstreamStates: false,
         Node: '',
       });
     }
