@@ -1,12 +1,15 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { existsSync, mkdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
-import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { dirname, join } from 'node:path';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import { noteOrigin, readOrigin, setCopyAside } from './shared/copy-files.ts';
+import type { Origin } from './shared/replica.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
+import { DatabaseDamaged, isDamage } from './sql/database-problems.ts';
 import { openDatabase, openStore, type Store, storeOn } from './store.ts';
 
 export interface StoreLocation {
@@ -33,7 +36,15 @@ interface ChangeOptions {
   older: 'upgrade' | 'refuse';
   /** Whether everything is moved into or out of the shared database; omitted: neither. */
   moves?: 'in' | 'out';
+  /** Whether a damaged copy of the shared database is made again: nobody else may use the folder. */
+  renewsCopy?: boolean;
   log: Log;
+}
+
+interface OpenedForChanges {
+  store: Store;
+  shared: SharedWrites | null;
+  close: () => Promise<void>;
 }
 
 /**
@@ -43,13 +54,30 @@ interface ChangeOptions {
  */
 export async function openForChanges(
   location: StoreLocation,
-  { older, moves, log }: ChangeOptions,
-): Promise<{ store: Store; shared: SharedWrites | null; close: () => Promise<void> }> {
+  options: ChangeOptions,
+): Promise<OpenedForChanges> {
+  try {
+    return await openOnce(location, options);
+  } catch (error) {
+    const reason = explainDamage(error, location);
+    if (!(reason instanceof CopyDamaged) || !options.renewsCopy) throw reason;
+    setCopyAside(databaseOf(location), reason.problem, options.log);
+  }
+  return await openOnce(location, options);
+}
+
+async function openOnce(
+  location: StoreLocation,
+  { older, moves, renewsCopy = false, log }: ChangeOptions,
+): Promise<OpenedForChanges> {
   const { file, box } = openFolder(location);
+  const url = location.databaseUrl ?? null;
   const database = openDatabase(file, older);
   let shared: SharedWrites | null = null;
   try {
-    shared = await shareDatabase(database, location.databaseUrl ?? null, { moves: moves ?? null, log });
+    const origin = moves === undefined ? readOrigin(dirname(file)) : null;
+    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, log });
+    if (renewsCopy || shared === null) await noteOrigin(dirname(file), shared?.origin ?? null, log);
     const store = storeOn(database, box);
     if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
     if (shared !== null) await checkEncryptionKey(store);
@@ -63,11 +91,11 @@ export async function openForChanges(
 async function shareDatabase(
   database: Database,
   url: string | null,
-  { moves, log }: { moves: 'in' | 'out' | null; log: Log },
+  options: { moves: 'in' | 'out' | null; origin: Origin | null; log: Log },
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');
-    const shared = await joinShared(database.replicaParts(), { url, moves, log });
+    const shared = await joinShared(database.replicaParts(), { url, ...options });
     database.writeTo(shared);
     return shared;
   }
@@ -77,6 +105,33 @@ async function shareDatabase(
       2,
     );
   return null;
+}
+
+/** The gateway's database is damaged, but the shared database has everything. */
+class CopyDamaged extends OperatorError {
+  constructor(
+    file: string,
+    readonly problem: string,
+    cause: unknown,
+  ) {
+    const advice = 'it is a copy of the shared database; restart the gateway, which sets it aside and makes it again';
+    super(`the database ${file} is damaged (${problem}): ${advice}`, 1, { cause });
+  }
+}
+
+/** With a shared database, restoring a backup would replace what all its gateways have. */
+function explainDamage(error: unknown, location: StoreLocation): unknown {
+  if (!isDamage(error)) return error;
+  const file = databaseOf(location);
+  const problem = error instanceof DatabaseDamaged ? error.problem : messageOf(error);
+  if ((location.databaseUrl ?? null) === null) return new DatabaseDamaged(file, problem, { cause: error });
+  if (readOrigin(dirname(file)) !== null) return new CopyDamaged(file, problem, error);
+  return new OperatorError(
+    `the database ${file} is damaged (${problem}), and may not be a copy of the shared database: if it is one, stop the ` +
+      `gateway, move ${file}* to another folder and start it; the copy is made again`,
+    1,
+    { cause: error },
+  );
 }
 
 async function closed(database: Database, shared: SharedWrites | null): Promise<void> {
@@ -134,7 +189,11 @@ export function encryptionKeyOf(location: StoreLocation): Buffer {
 /** Opens a gateway's database, running or not, in any version and without its key. @throws {OperatorError} when that fails */
 export function openGatewayDatabase(location: StoreLocation): Database {
   expectGateway(location);
-  return openDatabase(databaseOf(location), 'keep');
+  try {
+    return openDatabase(databaseOf(location), 'keep');
+  } catch (error) {
+    throw explainDamage(error, location);
+  }
 }
 
 /** @throws {OperatorError} unless a standalone gateway has been started in this folder and its files can be read */

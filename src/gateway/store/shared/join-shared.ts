@@ -4,7 +4,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import { movedAway, Postgres } from './postgres.ts';
-import { type Position, Replica } from './replica.ts';
+import { NOTHING_YET, type Origin, type Position, Replica } from './replica.ts';
 import { applied, logOlderState, SharedWrites } from './shared-writes.ts';
 
 interface JoinOptions {
@@ -12,6 +12,8 @@ interface JoinOptions {
   url: string;
   /** `in`: content of its own may become that of an empty or ended shared database; `out`: it is about to be moved away. */
   moves: 'in' | 'out' | null;
+  /** What the copy was a copy of before it was lost; null: nothing that is known. */
+  origin: Origin | null;
   log: Log;
 }
 
@@ -20,18 +22,16 @@ interface JoinOptions {
  * @returns the queue of its writes, which does not follow the changes of others yet
  * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
-export async function joinShared(copy: ReplicaParts, { url, moves, log }: JoinOptions): Promise<SharedWrites> {
+export async function joinShared(copy: ReplicaParts, { url, moves, origin, log }: JoinOptions): Promise<SharedWrites> {
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
   try {
+    if (origin !== null && replica.position === null && replica.isNew) replica.begin(origin);
     const own = replica.position;
     let away: DatabaseAway | null = null;
     const position = await joined(replica, postgres, { moves, log }).catch((error: unknown) => {
       if (!(error instanceof DatabaseAway)) throw error;
-      if (own === null)
-        throw new OperatorError(
-          `the shared database cannot be reached (${error.reason}): check GATEWAY_DATABASE_URL; the first start needs it`,
-        );
+      if (own === null || own.version === NOTHING_YET) throw unreachable(error, own);
       away = error;
       return own;
     });
@@ -40,6 +40,11 @@ export async function joinShared(copy: ReplicaParts, { url, moves, log }: JoinOp
     await postgres.close();
     throw error;
   }
+}
+
+function unreachable({ reason }: DatabaseAway, own: Position | null): OperatorError {
+  const need = own === null ? 'the first start needs it' : 'a start that makes a lost or damaged copy again needs it';
+  return new OperatorError(`the shared database cannot be reached (${reason}): check GATEWAY_DATABASE_URL; ${need}`);
 }
 
 /** A running gateway applies changes twice a second. */
@@ -59,7 +64,7 @@ export async function isSameSoon({ engine }: ReplicaParts, postgres: Postgres): 
 async function joined(
   replica: Replica,
   postgres: Postgres,
-  { moves, log }: Omit<JoinOptions, 'url'>,
+  { moves, log }: Pick<JoinOptions, 'moves' | 'log'>,
 ): Promise<Position> {
   const own = replica.position;
   await postgres.prepare();
@@ -74,7 +79,8 @@ async function joined(
   const isMove = moves === 'in' && own === null && difference.length === 0;
   if (!isMove) requireSame(own, position, replica);
   if (position === null) return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
-  if (own !== null && (await postgres.relationTo(own)) === 'other') logOlderState(log, position, own);
+  if (own?.version === NOTHING_YET) log.warn({ commit: position.version }, 'everything copied from the shared database');
+  else if (own !== null && (await postgres.relationTo(own)) === 'other') logOlderState(log, position, own);
   // Everything is compared: a new version of this program may know rows and columns that were left out so far.
   await applied(replica, difference, position);
   return position;

@@ -15,6 +15,9 @@ export interface SharedRow {
   readonly row: Readonly<Record<string, JsonValue>> | null;
 }
 
+/** Of a copy that has nothing of its shared database yet. */
+export const NOTHING_YET = 0;
+
 /** Up to which change of which shared database a replica has everything. */
 export interface Position {
   /** Random id of the shared database. */
@@ -23,6 +26,9 @@ export interface Position {
   /** Random id of the commit with this version. */
   readonly batch: string;
 }
+
+/** Of which shared database a copy is one, and of which gateway. */
+export type Origin = Pick<Position, 'cluster'> & { readonly node: string };
 
 interface TableShape {
   readonly name: string;
@@ -55,6 +61,12 @@ export class Replica {
     if (known.length === 0) return null;
     const [row] = this.engine.prepare(`SELECT cluster, version, batch FROM ${REPLICA_TABLE}`).all([]) as Position[];
     return row ? { cluster: row.cluster, version: Number(row.version), batch: row.batch } : null;
+  }
+
+  /** Null: it follows no shared database yet. */
+  get origin(): Origin | null {
+    const cluster = this.position?.cluster;
+    return cluster === undefined ? null : { cluster, node: this.node };
   }
 
   /** Identifies the gateway whose copy this is, however often it starts. */
@@ -105,6 +117,12 @@ export class Replica {
     } finally {
       this.engine.exec('PRAGMA foreign_keys = ON');
     }
+  }
+
+  /** Makes a new database a copy that has nothing yet. */
+  begin({ cluster, node }: Origin): void {
+    this.#setPosition({ cluster, version: NOTHING_YET, batch: '' });
+    this.engine.prepare(`UPDATE ${REPLICA_TABLE} SET node = ?`).run([node]);
   }
 
   /** Makes it a database of its own again, which keeps everything. */

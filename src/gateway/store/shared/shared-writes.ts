@@ -6,7 +6,7 @@ import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
 import type { Node, Postgres } from './postgres.ts';
-import type { Position, Replica, SharedRow } from './replica.ts';
+import type { Origin, Position, Replica, SharedRow } from './replica.ts';
 import { type ServingEvents, ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
@@ -93,6 +93,11 @@ export class SharedWrites implements WriteQueue {
   /** Identifies this gateway among those that use the shared database. */
   get node(): string {
     return this.options.replica.node;
+  }
+
+  /** What the copy is a copy of. */
+  get origin(): Origin | null {
+    return this.options.replica.origin;
   }
 
   /** The change up to which the replica has everything. */

@@ -18,6 +18,7 @@ import { dirname, join } from 'node:path';
 import type Libsql from 'libsql';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { createDurablySync, withDiskAdvice } from '../../../lib/files/durable-write.ts';
+import { DatabaseDamaged, isDamage } from './database-problems.ts';
 import { migrate } from './migrations.ts';
 import { sqlEngine } from './sql-engine.ts';
 
@@ -45,7 +46,7 @@ export function checkLog(file: string): void {
     const before: string | null = found;
     found = sizeOf(`${file}-wal`) === null ? null : walDamage(readFileSync(`${file}-wal`));
     if (found === null) return;
-    if (found === before) throw new OperatorError(damaged(file, `in its log ${file}-wal, ${found}`));
+    if (found === before) throw new DatabaseDamaged(file, `in its log ${file}-wal, ${found}`);
   }
 }
 
@@ -64,11 +65,11 @@ export function prepareDatabaseFile(file: string): void {
   const size = sizeOf(file);
   const log = `${file}-wal`;
   if (size === null && (sizeOf(log) ?? 0) > 0)
-    throw new OperatorError(damaged(file, `it is missing, and ${log} is not`));
+    throw new DatabaseDamaged(file, `it is missing, and ${log} is not`);
   const rescue = rescueOf(file);
   if (size === null && existsSync(rescue))
     throw new OperatorError(`the database ${file} is missing, and ${rescue} has what it had: rename that to ${file}`);
-  if (size === 0) throw new OperatorError(damaged(file, 'it is empty'));
+  if (size === 0) throw new DatabaseDamaged(file, 'it is empty');
   if (size === null) {
     createDatabase(file);
   } else {
@@ -120,16 +121,10 @@ export function reserveIndex(engine: Libsql.Database, file: string): void {
   }
 }
 
-export function damaged(file: string, problem: string): string {
-  return `the database ${file} is damaged (${problem}): restore a backup with "device-agent gateway restore", which keeps the damaged files`;
-}
-
 export function asOperatorError(error: unknown, file: string): unknown {
   if (error instanceof OperatorError) return error;
   const text = messageOf(error);
-  if (hasErrno(error, 'SQLITE_NOTADB') || hasErrno(error, 'SQLITE_CORRUPT')) {
-    return new OperatorError(damaged(file, text), 1, { cause: error });
-  }
+  if (isDamage(error)) return new DatabaseDamaged(file, text, { cause: error });
   return new OperatorError(withDiskAdvice(`cannot open the database ${file}: ${text}`, error), 1, { cause: error });
 }
 

@@ -29,6 +29,18 @@ export class DatabaseUnwritable extends OperatorError {
   }
 }
 
+/** The files of the database are not what was written. They are left as they are. */
+export class DatabaseDamaged extends OperatorError {
+  constructor(
+    file: string,
+    readonly problem: string,
+    options?: ErrorOptions,
+  ) {
+    const advice = 'restore a backup with "device-agent gateway restore FILE", which keeps the damaged files';
+    super(`the database ${file} is damaged (${problem}): ${advice}`, 1, options);
+  }
+}
+
 /** The shared database cannot be used: if the change took effect, it was the last one. A retry may succeed. */
 export class DatabaseAway extends OperatorError {
   /** @param isUntried whether the change was not even sent, or is undone: it did not take effect */
@@ -44,6 +56,11 @@ export class DatabaseAway extends OperatorError {
 /** Whether the disk was full, for the engine or the system. */
 export function isFull(error: unknown): boolean {
   return ['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE', 'ENOSPC', 'EDQUOT'].some((code) => hasErrno(error, code));
+}
+
+export function isDamage(error: unknown): boolean {
+  const code = error instanceof Error ? String((error as NodeJS.ErrnoException).code) : '';
+  return error instanceof DatabaseDamaged || /^SQLITE_(CORRUPT|NOTADB)/.test(code);
 }
 
 export function isBusy(error: unknown): boolean {

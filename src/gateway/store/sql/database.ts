@@ -9,14 +9,13 @@ import {
   asOperatorError,
   checkLog,
   createPrivately,
-  damaged,
   INCREMENTAL,
   prepareDatabaseFile,
   rescueOf,
   reserveIndex,
   syncFile,
 } from './database-file.ts';
-import { DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
+import { DatabaseDamaged, DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
 import { GroupCommit, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
@@ -344,10 +343,13 @@ export class Database {
     if (this.#closed) return;
     this.#writes.finish();
     this.#closed = true;
-    if (this.unwritable === null) this.#checkpoint();
-    this.#statements.clear();
-    this.#rawStatements.clear();
-    this.engine.close();
+    try {
+      if (this.unwritable === null) this.#checkpoint();
+    } finally {
+      this.#statements.clear();
+      this.#rawStatements.clear();
+      this.engine.close();
+    }
   }
 
   /**
@@ -398,7 +400,7 @@ export class Database {
     this.engine.exec('PRAGMA synchronous = FULL');
     this.engine.exec('PRAGMA foreign_keys = ON');
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
-    if (problem?.quick_check !== 'ok') throw new OperatorError(damaged(this.file, problem?.quick_check ?? 'no answer'));
+    if (problem?.quick_check !== 'ok') throw new DatabaseDamaged(this.file, problem?.quick_check ?? 'no answer');
     this.#compact();
     reserveIndex(this.engine, this.file);
     migrate(this.engine, this.file, this.older);
