@@ -11,7 +11,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'shared database was put back to an older state: what came after it is gone':
     'if nobody has restored PostgreSQL or promoted a standby: check which server `GATEWAY_DATABASE_URL` leads to',
   'everything copied from the shared database':
-    'if PostgreSQL was not restored and the gateway not away for a week: check PostgreSQL',
+    'if PostgreSQL was not restored, the copy not lost or damaged, and the gateway not away for a week: check PostgreSQL',
   'shared database not left': 'before another machine serves it: `device-agent gateway nodes remove`',
   'renewed CA not stored in the shared database': 'check PostgreSQL; the next start tries again',
   'removed from the shared database, for another gateway to serve it; exiting':
@@ -91,6 +91,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'certificate job failed': 'report it as a bug',
   'certificate not issued': 'fix what `err` names, often a DNS record; the gateway retries',
   'changed settings need a restart': 'restart when convenient',
+  'damaged copy of the shared database set aside': 'check the disk; the gateway makes the copy again',
+  'damage of the copy not recorded': 'make the disk writable, then restart',
+  'origin of the copy not recorded':
+    'make the disk writable, then restart; until then, a damaged copy would stop the start',
   'damaged file set aside':
     'check the disk; after an edit by hand, see [Files on disk](files-on-disk.md#edit-tunnelsjson-by-hand)',
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',

@@ -67,7 +67,7 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
     { ...options, encryptionKey, databaseUrl },
-    { older: 'upgrade', renewsCopy: true, log: options.log },
+    { older: 'upgrade', onCopyDamaged: (reason) => options.onRemoved?.(reason), log: options.log },
   );
   const { unwritable } = store.database;
   if (unwritable !== null) {

@@ -23,10 +23,13 @@ export function databaseResults(location: StoreLocation): Result {
     try {
       const [problem, ...more] = database.problems();
       if (problem === undefined) return ok('intact');
+      const isCopy = (location.databaseUrl ?? null) !== null;
       const others = more.length > 0 ? ` and ${more.length} more` : '';
       return failed(
         `damaged: ${problem}${others}`,
-        'stop the gateway and restore a backup; docs/operations.md describes how',
+        isCopy
+          ? 'stop the gateway, move gateway.db* to another folder and start it: the copy of the shared database is made again'
+          : 'stop the gateway and restore a backup; docs/operations.md describes how',
       );
     } finally {
       database.close();

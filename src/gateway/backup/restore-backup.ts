@@ -11,7 +11,13 @@ import { type Backup, PARTS, writeBackup } from './backup-file.ts';
 const KEY_FILE = 'encryption.key';
 const CA_KEY_FILE = 'ca-key.pem';
 /** Belong to a database or a CA that is replaced. */
-const OF_DATABASE = ['gateway.db-wal', 'gateway.db-shm', 'gateway.db.rescued', 'shared-database.json'];
+const OF_DATABASE = [
+  'gateway.db-wal',
+  'gateway.db-shm',
+  'gateway.db.rescued',
+  'gateway.db.found-damaged',
+  'shared-database.json',
+];
 const OF_CA = 'leaves';
 
 export interface RestoreTarget {

@@ -1,11 +1,11 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { existsSync, mkdirSync, statSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
-import { noteOrigin, readOrigin, setCopyAside } from './shared/copy-files.ts';
+import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
 import type { Origin } from './shared/replica.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
@@ -36,8 +36,11 @@ interface ChangeOptions {
   older: 'upgrade' | 'refuse';
   /** Whether everything is moved into or out of the shared database; omitted: neither. */
   moves?: 'in' | 'out';
-  /** Whether a damaged copy of the shared database is made again: nobody else may use the folder. */
-  renewsCopy?: boolean;
+  /**
+   * For the gateway itself, which alone may replace a damaged copy of the shared database. Called when damage is found later:
+   * the next start makes the copy again.
+   */
+  onCopyDamaged?: (reason: string) => void;
   log: Log;
 }
 
@@ -52,32 +55,38 @@ interface OpenedForChanges {
  * that one
  * @returns also the queue of these changes, which does not follow those of others yet; null without a shared database
  */
-export async function openForChanges(
-  location: StoreLocation,
-  options: ChangeOptions,
-): Promise<OpenedForChanges> {
+export async function openForChanges(location: StoreLocation, options: ChangeOptions): Promise<OpenedForChanges> {
+  const { onCopyDamaged, log } = options;
+  const renewsCopy = onCopyDamaged !== undefined && (location.databaseUrl ?? null) !== null;
+  if (renewsCopy && readOrigin(folderOf(location)) !== null) setNotedCopyAside(databaseOf(location), log);
   try {
     return await openOnce(location, options);
   } catch (error) {
     const reason = explainDamage(error, location);
-    if (!(reason instanceof CopyDamaged) || !options.renewsCopy) throw reason;
-    setCopyAside(databaseOf(location), reason.problem, options.log);
+    if (!(reason instanceof CopyDamaged) || !renewsCopy) throw reason;
+    setCopyAside(databaseOf(location), reason.problem, log);
   }
   return await openOnce(location, options);
 }
 
 async function openOnce(
   location: StoreLocation,
-  { older, moves, renewsCopy = false, log }: ChangeOptions,
+  { older, moves, onCopyDamaged, log }: ChangeOptions,
 ): Promise<OpenedForChanges> {
   const { file, box } = openFolder(location);
   const url = location.databaseUrl ?? null;
   const database = openDatabase(file, older);
   let shared: SharedWrites | null = null;
   try {
-    const origin = moves === undefined ? readOrigin(dirname(file)) : null;
+    const origin = moves === undefined ? readOrigin(folderOf(location)) : null;
     shared = await shareDatabase(database, url, { moves: moves ?? null, origin, log });
-    if (renewsCopy || shared === null) await noteOrigin(dirname(file), shared?.origin ?? null, log);
+    if (onCopyDamaged || shared === null) await noteOrigin(folderOf(location), shared?.origin ?? null, log);
+    if (onCopyDamaged && shared !== null) {
+      database.onDamage((problem) => {
+        noteCopyDamaged(file, problem, log);
+        onCopyDamaged(new CopyDamaged(file, problem, null).message);
+      });
+    }
     const store = storeOn(database, box);
     if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
     if (shared !== null) await checkEncryptionKey(store);
@@ -125,7 +134,7 @@ function explainDamage(error: unknown, location: StoreLocation): unknown {
   const file = databaseOf(location);
   const problem = error instanceof DatabaseDamaged ? error.problem : messageOf(error);
   if ((location.databaseUrl ?? null) === null) return new DatabaseDamaged(file, problem, { cause: error });
-  if (readOrigin(dirname(file)) !== null) return new CopyDamaged(file, problem, error);
+  if (readOrigin(folderOf(location)) !== null) return new CopyDamaged(file, problem, error);
   return new OperatorError(
     `the database ${file} is damaged (${problem}), and may not be a copy of the shared database: if it is one, stop the ` +
       `gateway, move ${file}* to another folder and start it; the copy is made again`,
@@ -170,8 +179,12 @@ function openFolder(location: StoreLocation): { file: string; box: SecretsBox } 
   return { file: databaseOf(location), box: new SecretsBox(encryptionKeyOf(location)) };
 }
 
-function databaseOf({ dataDir }: StoreLocation): string {
-  return join(dataDir, 'gateway', 'gateway.db');
+function folderOf({ dataDir }: StoreLocation): string {
+  return join(dataDir, 'gateway');
+}
+
+function databaseOf(location: StoreLocation): string {
+  return join(folderOf(location), 'gateway.db');
 }
 
 /** Where a gateway has its encryption key, unless that is a setting. */

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
-import { writeDurably } from '../../../lib/files/durable-write.ts';
+import { createDurablySync, explainUnwritable, writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { Origin } from './replica.ts';
 
@@ -11,6 +11,8 @@ const OriginText = z.strictObject({ cluster: z.string().min(1), node: z.string()
 
 /** Between the name of a damaged copy and the time it was set aside. */
 const DAMAGED = '.damaged-';
+/** Added to the name of a copy that a read has found damaged. */
+const FOUND_DAMAGED = '.found-damaged';
 /** Of the files of a database. The log goes first: alone, it would be taken for damage again. */
 const SUFFIXES = ['-wal', '-shm', ''];
 
@@ -36,11 +38,38 @@ export async function noteOrigin(folder: string, origin: Origin | null, log: Log
   }
 }
 
-/** Moves a damaged copy to another name, and deletes the one that was kept before, so that no crash loop fills the disk. */
+/** Notes for the next start that a copy in use is damaged: its check may not find what a read has found. */
+export function noteCopyDamaged(file: string, reason: string, log: Log): void {
+  try {
+    if (!existsSync(file + FOUND_DAMAGED)) createDurablySync(file + FOUND_DAMAGED, reason, 0o600);
+  } catch (err) {
+    log.warn({ err }, 'damage of the copy not recorded');
+  }
+}
+
+/** Sets a copy aside that was noted to be damaged. @throws {OperatorError} when the disk rejects that */
+export function setNotedCopyAside(file: string, log: Log): void {
+  if (!existsSync(file + FOUND_DAMAGED)) return;
+  setCopyAside(file, readFileSync(file + FOUND_DAMAGED, 'utf8'), log);
+}
+
+/**
+ * Moves a damaged copy to another name, and deletes the one that was kept before, so that no crash loop fills the disk.
+ * @throws {OperatorError} when the disk rejects that
+ */
 export function setCopyAside(file: string, reason: string, log: Log): void {
   const kept = `${file}${DAMAGED}${new Date().toISOString().replaceAll(/[-:.]/g, '')}`;
-  for (const suffix of SUFFIXES) if (existsSync(file + suffix)) renameSync(file + suffix, kept + suffix);
-  for (const name of readdirSync(dirname(file)))
-    if (name.startsWith(basename(file) + DAMAGED) && !name.startsWith(basename(kept))) rmSync(join(dirname(file), name));
+  const [folder, names] = [dirname(file), basename(file) + DAMAGED];
+  try {
+    const present = SUFFIXES.filter((suffix) => existsSync(file + suffix));
+    for (const suffix of present) renameSync(file + suffix, kept + suffix);
+    rmSync(file + FOUND_DAMAGED, { force: true });
+    // A crash came after it was set aside.
+    if (present.length === 0) return;
+    const older = readdirSync(folder).filter((name) => name.startsWith(names) && !name.startsWith(basename(kept)));
+    for (const name of older) rmSync(join(folder, name));
+  } catch (error) {
+    throw explainUnwritable(file, error);
+  }
   log.error({ file, reason, kept }, 'damaged copy of the shared database set aside');
 }

@@ -79,7 +79,8 @@ async function joined(
   const isMove = moves === 'in' && own === null && difference.length === 0;
   if (!isMove) requireSame(own, position, replica);
   if (position === null) return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
-  if (own?.version === NOTHING_YET) log.warn({ commit: position.version }, 'everything copied from the shared database');
+  if (own?.version === NOTHING_YET)
+    log.warn({ commit: position.version }, 'everything copied from the shared database');
   else if (own !== null && (await postgres.relationTo(own)) === 'other') logOlderState(log, position, own);
   // Everything is compared: a new version of this program may know rows and columns that were left out so far.
   await applied(replica, difference, position);

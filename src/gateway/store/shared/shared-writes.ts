@@ -26,6 +26,8 @@ interface SharedWritesOptions {
   away: DatabaseAway | null;
   /** Called when the replica has got rows, before their write resolves. Must not throw. */
   onRows: (rows: readonly SharedRow[]) => void;
+  /** Called with errors of the replica's engine. */
+  onError: (error: unknown) => void;
   log: Log;
 }
 
@@ -135,6 +137,7 @@ export class SharedWrites implements WriteQueue {
   }
 
   #reportNotApplied(err: unknown): void {
+    this.options.onError(err);
     const times = this.#failures.timesDue('apply');
     if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not applied');
   }
@@ -190,6 +193,7 @@ export class SharedWrites implements WriteQueue {
     while (this.#pending.length > 0 && !this.#closed) {
       const batch = this.#pending.splice(0, MAX_BATCH);
       await this.#inTurn(() => this.#commit(batch)).catch((error: unknown) => {
+        this.options.onError(error);
         const reason = isUnwritable(error) ? DatabaseUnwritable.because(error, this.options.file) : error;
         for (const write of batch) write.reject(reason);
       });

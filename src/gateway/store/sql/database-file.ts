@@ -64,8 +64,7 @@ export const INCREMENTAL = 2;
 export function prepareDatabaseFile(file: string): void {
   const size = sizeOf(file);
   const log = `${file}-wal`;
-  if (size === null && (sizeOf(log) ?? 0) > 0)
-    throw new DatabaseDamaged(file, `it is missing, and ${log} is not`);
+  if (size === null && (sizeOf(log) ?? 0) > 0) throw new DatabaseDamaged(file, `it is missing, and ${log} is not`);
   const rescue = rescueOf(file);
   if (size === null && existsSync(rescue))
     throw new OperatorError(`the database ${file} is missing, and ${rescue} has what it had: rename that to ${file}`);

@@ -15,7 +15,7 @@ import {
   reserveIndex,
   syncFile,
 } from './database-file.ts';
-import { DatabaseDamaged, DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
+import { DatabaseDamaged, DatabaseUnwritable, isBusy, isDamage, isUnwritable } from './database-problems.ts';
 import { GroupCommit, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
@@ -43,6 +43,8 @@ export interface ReplicaParts {
   file: string;
   /** To be called with rows that were applied. */
   onRows: (rows: readonly { tbl: string; key: string }[]) => void;
+  /** To be called with errors of the engine. */
+  onError: (error: unknown) => void;
 }
 
 /** Who makes a change, for the audit log. */
@@ -87,6 +89,7 @@ export class Database {
   readonly changes = new ChangedRows();
   /** Looks whether other gateways have just written what is unknown here; limited in time, and in how often it does anything. */
   catchUp: () => Promise<void> = async () => {};
+  #onDamage: ((problem: string) => void) | null = null;
   /** Of the database and its log, as they were opened. */
   #inodes = '';
 
@@ -187,6 +190,24 @@ export class Database {
     this.#onRowApplied.add(listener);
   }
 
+  /** Calls the listener when the file turns out to be damaged while it is in use. */
+  onDamage(listener: (problem: string) => void): void {
+    this.#onDamage = listener;
+  }
+
+  #noteDamage(error: unknown): void {
+    if (isDamage(error)) this.#onDamage?.(messageOf(error));
+  }
+
+  #noting<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      this.#noteDamage(error);
+      throw error;
+    }
+  }
+
   /** Whether this is a replica of a shared database. */
   get isReplica(): boolean {
     return this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [REPLICA_TABLE]) !== null;
@@ -211,7 +232,7 @@ export class Database {
       }
       this.#committed();
     };
-    return { engine: this.engine, file: this.file, onRows };
+    return { engine: this.engine, file: this.file, onRows, onError: (error) => this.#noteDamage(error) };
   }
 
   /** From now on, writes go to another queue. */
@@ -221,8 +242,7 @@ export class Database {
 
   /** All rows of a query as objects keyed by column. The caller must name the type that the SQL returns. */
   all<Row>(sql: string, parameters: readonly SqlValue[] = []): Row[] {
-    const prepared = this.#statements.prepare(sql, parameters);
-    return prepared.all(bind(parameters)) as Row[];
+    return this.#noting(() => this.#statements.prepare(sql, parameters).all(bind(parameters)) as Row[]);
   }
 
   get<Row>(sql: string, parameters: readonly SqlValue[] = []): Row | null {
@@ -232,13 +252,13 @@ export class Database {
 
   /** The first row of a query as an array of values, or null: objects take twice as long to read. */
   values(sql: string, parameters: readonly SqlValue[]): unknown[] | null {
-    const row: unknown = this.#rawStatements.prepare(sql, parameters).get(bind(parameters));
+    const row: unknown = this.#noting(() => this.#rawStatements.prepare(sql, parameters).get(bind(parameters)));
     return (row as unknown[] | undefined) ?? null;
   }
 
   /** All rows of a query, each as an array of values. */
   allValues(sql: string, parameters: readonly SqlValue[]): unknown[][] {
-    return this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][];
+    return this.#noting(() => this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][]);
   }
 
   /** A single value that belongs to the whole database; null when it was never set. */
@@ -259,7 +279,7 @@ export class Database {
   /** Changes rows, only inside {@link write}; returns how many. */
   run(sql: string, parameters: readonly SqlValue[] = []): number {
     if (!this.#writes.isRunning) throw new Error('change outside a transaction');
-    return this.#statements.prepare(sql, parameters).run(bind(parameters)).changes;
+    return this.#noting(() => this.#statements.prepare(sql, parameters).run(bind(parameters)).changes);
   }
 
   /**

@@ -37,8 +37,13 @@ afterAll(async () => {
 });
 
 /** As the gateway itself opens it. */
-function open(dataDir: string, databaseUrl: string | null, log = recordingLog().log): Promise<Opened> {
-  return openForChanges({ dataDir, encryptionKey: KEY, databaseUrl }, { older: 'upgrade', renewsCopy: true, log });
+function open(
+  dataDir: string,
+  databaseUrl: string | null,
+  log = recordingLog().log,
+  onCopyDamaged: (reason: string) => void = () => {},
+): Promise<Opened> {
+  return openForChanges({ dataDir, encryptionKey: KEY, databaseUrl }, { older: 'upgrade', onCopyDamaged, log });
 }
 
 const add = ({ store }: Opened, id: string) =>
@@ -49,7 +54,10 @@ const add = ({ store }: Opened, id: string) =>
 const botsOf = ({ store }: Opened) => store.botUsers.where('id > ?', ['']).map(({ id }) => id);
 
 /** The files of a gateway as after a power cut, and how its database is damaged. */
-function damagedFolder(kind: keyof typeof folders, damage: (file: string) => void): { dataDir: string; folder: string } {
+function damagedFolder(
+  kind: keyof typeof folders,
+  damage: (file: string) => void,
+): { dataDir: string; folder: string } {
   const dataDir = temporaryFolder();
   cpSync(folders[kind], dataDir, { recursive: true });
   const folder = join(dataDir, 'gateway');
@@ -102,21 +110,25 @@ describe.each(Object.entries(DAMAGE))('a database %s', (_, damage) => {
     expect(content(folder)).toEqual(before);
   });
 
-  it('is kept and made again when it is a copy of a shared one, for the same gateway', unless(NO_POSTGRES), async () => {
-    const { dataDir, folder } = damagedFolder('copy', damage);
-    const { log, lines } = recordingLog();
-    const opened = await open(dataDir, server.url(), log);
-    try {
-      expect(botsOf(opened)).toHaveLength(4);
-      expect(opened.shared?.node).toBe(living[1]?.shared?.node);
-    } finally {
-      await opened.close();
-    }
-    const [line] = lines.filter(({ msg }) => msg === 'damaged copy of the shared database set aside');
-    const kept = readdirSync(folder).filter((name) => name.startsWith('gateway.db.damaged-'));
-    expect(line).toMatchObject({ reason: expect.any(String), kept: expect.stringMatching(/\.damaged-\w+$/) });
-    expect(kept.some((name) => join(folder, name).startsWith(String(line?.kept)))).toBe(true);
-  });
+  it(
+    'is kept and made again when it is a copy of a shared one, for the same gateway',
+    unless(NO_POSTGRES),
+    async () => {
+      const { dataDir, folder } = damagedFolder('copy', damage);
+      const { log, lines } = recordingLog();
+      const opened = await open(dataDir, server.url(), log);
+      try {
+        expect(botsOf(opened)).toHaveLength(4);
+        expect(opened.shared?.node).toBe(living[1]?.shared?.node);
+      } finally {
+        await opened.close();
+      }
+      const [line] = lines.filter(({ msg }) => msg === 'damaged copy of the shared database set aside');
+      const kept = readdirSync(folder).filter((name) => name.startsWith('gateway.db.damaged-'));
+      expect(line).toMatchObject({ reason: expect.any(String), kept: expect.stringMatching(/\.damaged-\w+$/) });
+      expect(kept.some((name) => join(folder, name).startsWith(String(line?.kept)))).toBe(true);
+    },
+  );
 });
 
 const cutOff = DAMAGE['cut off in its middle'] as (file: string) => void;
@@ -141,15 +153,42 @@ it('of several damaged copies, the last one is kept', unless(NO_POSTGRES), async
   expect(keptIn(folder)).not.toContain(first);
 });
 
-it('a command leaves a damaged copy as it is, and does not advise to restore a backup', unless(NO_POSTGRES), async () => {
-  const { dataDir, folder } = damagedFolder('copy', cutOff);
-  const before = content(folder);
-  const location = { dataDir, encryptionKey: KEY, databaseUrl: server.url() };
-  const { log } = recordingLog();
-  await expect(openForChanges(location, { older: 'refuse', log })).rejects.toThrow(/copy of the shared .*restart the/);
-  expect(() => openGatewayDatabase(location)).toThrow(/copy of the shared database; restart the gateway/);
-  expect(content(folder)).toEqual(before);
+it('a copy that is found damaged in use is made again by the next start', unless(NO_POSTGRES), async () => {
+  const { dataDir, folder } = damagedFolder('copy', settled);
+  const reasons: string[] = [];
+  const opened = await open(dataDir, server.url(), recordingLog().log, (reason) => reasons.push(reason));
+  const file = join(folder, 'gateway.db');
+  const sound = readFileSync(file);
+  overwritten(file, PAGE, sound.length - PAGE);
+  opened.store.database.all('PRAGMA shrink_memory');
+  expect(() => botsOf(opened)).toThrow(/malformed/);
+  expect(reasons[0]).toMatch(/is damaged .* restart the gateway, which sets it aside and makes it again/);
+  // What the check of a start does not find.
+  writeFileSync(file, sound);
+  await opened.close();
+  const again = await open(dataDir, server.url());
+  expect(botsOf(again)).toHaveLength(4);
+  expect(keptIn(folder)).toHaveLength(1);
+  await again.close();
+  await (await open(dataDir, server.url())).close();
+  expect(readdirSync(folder).filter((name) => name.includes('found'))).toEqual([]);
 });
+
+it(
+  'a command leaves a damaged copy as it is, and does not advise to restore a backup',
+  unless(NO_POSTGRES),
+  async () => {
+    const { dataDir, folder } = damagedFolder('copy', cutOff);
+    const before = content(folder);
+    const location = { dataDir, encryptionKey: KEY, databaseUrl: server.url() };
+    const { log } = recordingLog();
+    await expect(openForChanges(location, { older: 'refuse', log })).rejects.toThrow(
+      /copy of the shared .*restart the/,
+    );
+    expect(() => openGatewayDatabase(location)).toThrow(/copy of the shared database; restart the gateway/);
+    expect(content(folder)).toEqual(before);
+  },
+);
 
 it('a damaged database that was never known as a copy is left as it is', unless(NO_POSTGRES), async () => {
   const { dataDir, folder } = damagedFolder('alone', cutOff);
