@@ -153,7 +153,9 @@ async function openEmbeddedGateway(
   // The agent logs the same events of its one session.
   const quieter = (level: string) => (level === 'info' ? 'warn' : level);
   const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
-  const options = { ...settings, dataDir, host, sessionPort: 0, onRefusedAnswer, log: quiet };
+  // Policies are this device's own: its card is spared a write for each tunnel.
+  const own = { dataDir, host, sessionPort: 0, recordsPolicies: false, onRefusedAnswer, log: quiet };
+  const options = { ...settings, ...own };
   const folder = join(dataDir, 'gateway');
   const gateway = await createFolder(folder, 0o755)
     .then(() => startGateway(options))

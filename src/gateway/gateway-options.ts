@@ -52,6 +52,8 @@ export interface GatewayOptions {
   listApplications?: boolean;
   /** Days for which the audit log is kept; omitted: 90. */
   auditLogDays?: number;
+  /** Whether the audit log has the policies that agents change; omitted: yes. */
+  recordsPolicies?: boolean;
   /** Daily backups; omitted: none. */
   backups?: BackupPlan | null;
   /** The settings as lines of `.env`, for the backups; omitted: none. */

@@ -40,8 +40,8 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const leases = cluster?.leases ?? null;
-  const watch = new PolicyWatch(store, log);
-  start.onStop(() => watch.stop());
+  const watch = options.recordsPolicies === false ? null : new PolicyWatch(store, log);
+  if (watch) start.onStop(() => watch.stop());
   const sessions = new SessionServer({
     access: new AuthtokenAuthentication(store, acl, names, (remoteAddress) =>
       restricted.refuses('agent', { remoteAddress }),
@@ -56,7 +56,7 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
       onPolicy: (endpoint, source) => {
         const { url, pooled, owner } = endpoint;
         const { access = [] } = endpoint.view();
-        watch.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
+        watch?.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
       },
     }),
     ids,
