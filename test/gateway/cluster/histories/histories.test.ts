@@ -189,9 +189,12 @@ const FAULTS: Record<string, Fault> = {
   revoked: (histories, node) => histories.revoke(node),
 };
 
-/** While these come one after another, the gateways run and reach each other: each of them answers whatever it is asked. */
+/**
+ * While these come one after another, the gateways run and reach each other: each of them answers whatever it is asked. After an
+ * older state, another one may be the primary node: connections that were being passed on to it can end.
+ */
 const ANSWERED: ReadonlySet<string> = new Set([
-  ...['none', 'databaseKilled', 'databasePutBack', 'commitsCut', 'locked', 'readOnly', 'standby', 'promoted'],
+  ...['none', 'databaseKilled', 'commitsCut', 'locked', 'readOnly', 'standby'],
 ]);
 
 /** Histories at the same gateways: what breaks, breaks for all of them. */
