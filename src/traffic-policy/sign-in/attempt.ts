@@ -44,8 +44,8 @@ interface ReturnedBrowser {
 }
 
 /**
- * The attempt with which a browser comes back from the provider, once. Another browser's does not count: whoever has begun it
- * could sign this one in as somebody else.
+ * The attempt with which a browser comes back from the provider, once. Another browser's does not count: somebody else could
+ * begin it, and sign this browser in as themselves.
  *
  * @throws {SignInFailed} when this browser has begun none with this state, or too long ago
  */
