@@ -95,8 +95,9 @@ export class ReplacementThreads {
     }
   }
 
-  /** Keeps the thread for later work. */
+  /** Keeps the thread for later work, unless it has ended since its answer. */
   #rest(worker: Worker): void {
+    if (worker.threadId === -1) return;
     worker
       .removeAllListeners()
       // It may run out of memory now.
