@@ -47,9 +47,16 @@ export function forgetCommands(database: Database, node: string): void {
   database.run(`DELETE FROM ${TABLE} WHERE node = ?`, [node]);
 }
 
+/** Nodes to whose sessions commands are to be passed on. */
+export function nodesWithCommands(database: Database): string[] {
+  return database.allValues(`SELECT DISTINCT node FROM ${TABLE}`, []).flat() as string[];
+}
+
 export class ClusterLive implements LiveView {
   constructor(private readonly options: ClusterLiveOptions) {
     const { database, here, nodes } = options;
+    // Their sessions ended with the process before this one.
+    if (nodesWithCommands(database).includes(nodes.self)) this.#write(() => forgetCommands(database, nodes.self));
     database.onRowApplied((table, id) => {
       if (table !== TABLE) return;
       const row = database.get<CommandRow>(`SELECT * FROM ${TABLE} WHERE id = ?`, [id]);

@@ -12,7 +12,7 @@ import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
-import { ClusterLive, CountedByOthers, forgetCommands } from './cluster-live.ts';
+import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
 import { OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
@@ -48,6 +48,8 @@ const LOOKS = 20;
 const LOOK_MS = 100;
 /** What no event announces is told to the others in time, too: changed descriptions, labelled tunnels. */
 const SYNC_EVERY = 5;
+/** A device without a session counts as offline after so many looks: its gateway records that itself within 10 s. */
+const LOOKS_WITHOUT_SESSION = 3;
 
 /** This gateway among those that share its database: which there are, what they serve, and what it has leased itself. */
 export class Cluster {
@@ -62,6 +64,8 @@ export class Cluster {
   #caughtUpAt = Number.NEGATIVE_INFINITY;
   /** The next one, which has not begun. */
   #nextCatchUp: Promise<void> | null = null;
+  /** Authtokens of devices that are marked as online without a session, with the number of looks that have found them so. */
+  #withoutSession = new Map<string, number>();
 
   constructor(private readonly options: ClusterOptions) {
     const { store, shared, log } = options;
@@ -78,10 +82,15 @@ export class Cluster {
     const refresh = () => shared.refresh();
     this.leases = new AddressLeases({ database, rows: this.rows, cloudEndpoints, nodes: this.nodes, refresh, log });
     this.primary = new Primary({ database, nodes: this.nodes, log });
+    this.primary.whileSelf(() => {
+      this.#forgetChallenges();
+      return async () => {};
+    });
   }
 
   update(nodes: readonly Node[], askedAt: number): void {
-    this.nodes.update(nodes, askedAt, [...this.rows.nodes(), this.primary.holder ?? this.nodes.self]);
+    const commanded = nodesWithCommands(this.options.store.database);
+    this.nodes.update(nodes, askedAt, [...this.rows.nodes(), ...commanded, this.primary.holder ?? this.nodes.self]);
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
   }
 
@@ -136,6 +145,13 @@ export class Cluster {
     store.database.write(write).catch((error: unknown) => {
       log.warn({ domain: name, reason: messageOf(error) }, 'DNS challenge not passed on to other gateways');
     });
+  }
+
+  /** Orders of the primary node before this one are over. */
+  #forgetChallenges(): void {
+    const { database } = this.options.store;
+    const left = database.allValues('SELECT name FROM facts WHERE name LIKE ?', [`${CHALLENGES} %`]).flat() as string[];
+    for (const fact of left) this.publishChallenges(fact.slice(CHALLENGES.length + 1), []);
   }
 
   challengesAt(name: string): readonly string[] {
@@ -234,27 +250,43 @@ export class Cluster {
     await this.primary.check();
     if (!syncs) return;
     await this.leases.sync();
-    if (this.primary.isSelf) await this.#forgetGone();
+    if (this.primary.isSelf) await this.#forgetLost();
   }
 
-  async #forgetGone(): Promise<void> {
+  /** Ends what nobody serves any more: rows of lost nodes, commands to them, and that devices are online. */
+  async #forgetLost(): Promise<void> {
     const { store, log } = this.options;
-    const gone = () => [...this.rows.others].filter(({ node }) => this.nodes.state(node) === 'gone');
-    if (gone().length === 0) return;
+    const { database, devices } = store;
+    const isGone = (node: string) => this.nodes.state(node) === 'gone';
+    const rows = [...this.rows.others].filter(({ node }) => isGone(node));
+    const commanded = nodesWithCommands(database).filter(isGone);
+    const offline = this.#devicesWithoutSession();
+    if (rows.length + commanded.length + offline.length === 0) return;
     try {
-      await store.database.write(() => {
-        for (const { key, node, credential_id: credential } of gone()) {
-          this.rows.delete(key);
-          forgetCommands(store.database, node);
-          const device = store.devices.byCredential(credential);
-          const isBack =
-            this.hasSession(credential) || [...this.rows.own.values()].some((own) => own.credential_id === credential);
-          if (device?.online && !isBack) store.devices.update({ ...device, online: false });
+      await database.write(() => {
+        for (const { key, node } of rows) if (isGone(node)) this.rows.delete(key);
+        for (const node of commanded) if (isGone(node)) forgetCommands(database, node);
+        for (const credential of offline) {
+          const device = devices.byCredential(credential);
+          if (device?.online && !this.#hasSessionAnywhere(credential)) devices.update({ ...device, online: false });
         }
       });
     } catch (error) {
       if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'lost gateway not forgotten');
     }
+  }
+
+  /** Authtokens of devices that count as online, but have had no session for some looks: their gateway was lost. */
+  #devicesWithoutSession(): string[] {
+    const looks = new Map<string, number>();
+    for (const credential of this.options.store.devices.credentialsOnline())
+      if (!this.#hasSessionAnywhere(credential)) looks.set(credential, (this.#withoutSession.get(credential) ?? 0) + 1);
+    this.#withoutSession = looks;
+    return [...looks].flatMap(([credential, count]) => (count > LOOKS_WITHOUT_SESSION ? [credential] : []));
+  }
+
+  #hasSessionAnywhere(credential: string): boolean {
+    return this.hasSession(credential) || this.rows.hasOwnSession(credential);
   }
 
   async #appliedEverywhere(): Promise<void> {

@@ -63,6 +63,7 @@ export class OnlineRows {
   /** Of other nodes: by address, unless they were taken; sessions by authtoken; labelled tunnels. */
   readonly #places = new IndexOf<OnlineRow>();
   readonly #sessions = new IndexOf<OnlineRow>();
+  readonly #ownSessions = new IndexOf<OnlineRow>();
   readonly #labelled = new Set<OnlineRow>();
   readonly #nodes = new IndexOf<OnlineRow>();
 
@@ -94,6 +95,10 @@ export class OnlineRows {
   /** Sessions of an authtoken at other nodes. */
   sessionsOf(credentialId: string): Iterable<OnlineRow> {
     return this.#sessions.get(credentialId);
+  }
+
+  hasOwnSession(credentialId: string): boolean {
+    return this.#ownSessions.has(credentialId);
   }
 
   /** Labelled tunnels at other nodes. */
@@ -169,6 +174,7 @@ export class OnlineRows {
   #add(row: OnlineRow): void {
     if (row.node === this.self) {
       this.#own.set(row.key, row);
+      if (row.view.id.startsWith('ts_')) this.#ownSessions.add(row.credential_id, row);
       return;
     }
     this.#others.set(row.key, row);
@@ -185,6 +191,7 @@ export class OnlineRows {
     this.#nodes.delete(row.node, row);
     this.#places.delete(row.place ?? '', row);
     this.#sessions.delete(row.credential_id, row);
+    this.#ownSessions.delete(row.credential_id, row);
     this.#labelled.delete(row);
   }
 }
@@ -195,6 +202,10 @@ class IndexOf<T> {
 
   get(key: string): Iterable<T> {
     return this.#values.get(key) ?? [];
+  }
+
+  has(key: string): boolean {
+    return this.#values.has(key);
   }
 
   keys(): Iterable<string> {

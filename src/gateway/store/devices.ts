@@ -95,6 +95,12 @@ export class Devices extends tableOf('devices', deviceColumns) {
     this.database.setFact(SEEN_UNTIL, now);
   }
 
+  /** The authtokens of all devices that are marked as online. */
+  credentialsOnline(): string[] {
+    const sql = 'SELECT credential_id FROM devices WHERE online = 1 AND credential_id IS NOT NULL';
+    return this.database.allValues(sql, []).flat() as string[];
+  }
+
   /** Whether devices are marked as online: when the gateway starts, because it was killed. */
   areLeftOnline(): boolean {
     return this.where('online = 1 LIMIT 1', []).length > 0;

@@ -17,7 +17,7 @@ const endpoint = (id: string, sessionId: string, connectionNumber?: number): Liv
 
 function liveWith(rows: OnlineRow[], here: LiveEndpoint[] = []): ClusterLive {
   return new ClusterLive({
-    database: { onRowApplied: () => {} } as unknown as Database,
+    database: { onRowApplied: () => {}, allValues: () => [] } as unknown as Database,
     nodes: new Nodes('self'),
     rows: { others: rows } as unknown as OnlineRows,
     here: { ...nothingOnline, endpoints: () => here },

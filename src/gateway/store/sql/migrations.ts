@@ -628,6 +628,10 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX bound_policies_by_credential ON bound_policies (credential_id, created_at);
   `,
+  `
+  -- Read every few seconds with several gateways.
+  CREATE INDEX devices_online ON devices (credential_id) WHERE online = 1;
+  `,
 ];
 
 /** Of a database that this program has written. */

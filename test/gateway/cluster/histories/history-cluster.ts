@@ -137,6 +137,79 @@ export class HistoryCluster {
     await until(isThere, `${what}: a primary gateway`, { withinMs: PRIMARY_MS, everyMs: 100 });
   }
 
+  /** The gateway that is primary. */
+  async primary(what: string): Promise<HistoryNode> {
+    await this.hasPrimary(what);
+    const [holder] = await this.server.query<{ id: string }>(
+      `SELECT row->>'value' AS id FROM device_agent.rows WHERE tbl = 'facts' AND key = '["primary_node"]'`,
+    );
+    for (const node of this.nodes) if ((await this.idOf(node)) === holder?.id) return node;
+    throw new Error(`${what}: the primary gateway is none of these`);
+  }
+
+  async idOf({ link }: HistoryNode): Promise<string> {
+    const nodes = await this.own.shared.postgres.nodes();
+    return nodes.find(({ address }) => address === link.address)?.id ?? '';
+  }
+
+  /** As `device-agent gateway drain`. */
+  async drain(node: HistoryNode): Promise<void> {
+    await this.own.shared.postgres.drain(await this.idOf(node));
+  }
+
+  /** As `device-agent gateway nodes remove`. */
+  async remove(node: HistoryNode): Promise<void> {
+    await this.own.shared.postgres.leave(await this.idOf(node));
+  }
+
+  /** A gateway has an order of a certificate under way, and a device with an authtoken is online. */
+  async holds(node: HistoryNode, { id }: Credential): Promise<void> {
+    const { store } = this.own;
+    const { database, botUsers, devices, ids } = store;
+    await database.write(() => {
+      const owner = { id: ids.next('bot'), created_at: store.now(), name: id, active: true };
+      botUsers.insert(owner);
+      database.setFact(`challenges at _acme-challenge.${node.name}`, 'value');
+      devices.insert({
+        ...{
+          id: ids.next('dev'),
+          created_at: store.now(),
+          description: null,
+          metadata: null,
+          name: id,
+          old_name: null,
+        },
+        ...{
+          site: 'site',
+          owner_id: owner.id,
+          enrolment_key_id: null,
+          install_hash: Buffer.from(id),
+          credential_id: id,
+        },
+        ...{ former_credential_id: null, generation: 1, issued_generation: 1, status: 'enrolled', tcp_ports: null },
+        ...{ own_names_only: false, internal_names: false, kept_rules: [], labels: {}, online: true, last_ip: null },
+        ...{ last_seen_at: store.now(), agent_version: null, history: [] },
+      });
+    });
+  }
+
+  /** Another gateway passes a command on to a session at one. */
+  async commands(id: string): Promise<void> {
+    const { database } = this.own.store;
+    const insert = 'INSERT INTO agent_commands (id, node, session_id, command) VALUES (?, ?, ?, ?)';
+    await database.write(() => database.run(insert, [randomUUID(), id, 'ts_1', 'stop']));
+  }
+
+  /** What is still held for a gateway, or counts as online at it. */
+  async held(id: string, device: Credential): Promise<string[]> {
+    const rows = await this.server.query<{ tbl: string; key: string }>(
+      `SELECT tbl, key FROM device_agent.rows WHERE row IS NOT NULL AND (
+        (tbl = 'agent_commands' AND row->>'node' = '${id}') OR (tbl = 'facts' AND key LIKE '%challenges at%')
+        OR (tbl = 'devices' AND row->>'credential_id' = '${device.id}' AND row->>'online' = '1'))`,
+    );
+    return rows.map(({ tbl, key }) => `${tbl} ${key}`);
+  }
+
   /** Authtokens that are valid at all gateways. */
   async newCredentials(count: number): Promise<Credential[]> {
     const { store } = this.own;

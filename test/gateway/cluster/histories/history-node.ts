@@ -59,6 +59,10 @@ export class HistoryNode {
     return this.options.sessionPort as number;
   }
 
+  get dataDir(): string {
+    return this.options.dataDir;
+  }
+
   /** Of all gateways, PEM. */
   get ca(): string {
     return readFileSync(join(this.options.dataDir, 'gateway', 'ca.pem'), 'utf8');
