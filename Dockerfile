@@ -7,7 +7,7 @@ ARG NODE_IMAGE=docker.io/library/node:24-bookworm-slim@sha256:6f7b03f7c2c8e2e784
 ARG NODE_IMAGE_ARM=docker.io/library/node:22-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c
 # The C and C++ libraries that Node.js needs; no shell.
 ARG BASE_IMAGE=gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f
-ARG TARGETARCH
+ARG ARCH=${TARGETARCH}
 
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /src
@@ -31,7 +31,7 @@ RUN npm ci --omit=dev --ignore-scripts --os=linux --libc=glibc \
 FROM ${NODE_IMAGE} AS node-amd64
 FROM ${NODE_IMAGE} AS node-arm64
 FROM ${NODE_IMAGE_ARM} AS node-arm
-FROM node-${TARGETARCH} AS node
+FROM node-${ARCH} AS node
 
 FROM ${BASE_IMAGE}
 COPY --from=node /usr/local/bin/node /usr/local/bin/node

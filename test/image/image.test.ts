@@ -97,6 +97,20 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     expect(await health(new URL(url).port)).toBe(3);
   });
 
+  it('a gateway says what allows it to listen on 443 and 80, and does so then', async () => {
+    const settings = ['GATEWAY_DOMAIN=localhost', 'GATEWAY_HTTPS_PORT=443', 'GATEWAY_HTTP_PORT=80'];
+    const startFrom = (port: number) => start([...settings, `UNPRIVILEGED_PORTS_FROM=${port}`], ['gateway']);
+    const denied = startFrom(1024);
+    expect(await denied.ended).toBe(1);
+    expect(denied.said.join('\n')).toMatch(
+      /EACCES.*allow it with \\?"sudo sysctl net\.ipv4\.ip_unprivileged_port_start=(443|80)/,
+    );
+    const allowed = startFrom(80);
+    await allowed.line('gateway listening');
+    process.kill(childOf(allowed.child.pid), 'SIGTERM');
+    expect(await allowed.ended).toBe(0);
+  });
+
   it(
     'contains the native packages of the target platform',
     async () => {

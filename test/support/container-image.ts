@@ -89,6 +89,7 @@ export class ImageStore {
       'NODE_IMAGE=localhost/tools',
       'NODE_IMAGE_ARM=localhost/tools',
       'BASE_IMAGE=localhost/libraries',
+      `ARCH=${arch}`,
       `TARGETARCH=${arch}`,
     ];
     await this.#buildah(
@@ -126,9 +127,14 @@ export class ImageStore {
   }
 }
 
-/** $0: root, $1: data folder, $2: user, $3: working folder, then the command; uses the machine's network. */
+/** $0: root, $1: data folder, $2: user, $3: working folder, then the command. */
 const RUN = `
 set -e
+if [ -n "$UNPRIVILEGED_PORTS_FROM" ]; then
+  PATH=$PATH:/usr/sbin:/sbin
+  ip link set lo up
+  sysctl -qw net.ipv4.ip_unprivileged_port_start="$UNPRIVILEGED_PORTS_FROM"
+fi
 mount --make-rprivate /
 mount --bind "$0" "$0"
 mount --bind "$1" "$0/data"
@@ -142,10 +148,14 @@ shift 3
 exec unshare --root="$root" --wd="$folder" --setuid="$user" --setgid="$user" "$@"
 `;
 
-/** Starts a command like container engines: process 1 of a namespace, read-only root, no privileges, own environment. */
+/**
+ * Starts a command like container engines: process 1 of a namespace, read-only root, no privileges, own environment, in the machine's
+ * network. With `UNPRIVILEGED_PORTS_FROM` in `env`, in a network of its own where users other than root may listen on ports from there on.
+ */
 export function spawnContainer(root: string, data: string, config: ImageConfig, env: string[], command: string[]) {
   const user = config.User.split(':')[0] ?? '';
-  const run = ['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', 'sh', '-c', RUN];
+  const network = env.some((line) => line.startsWith('UNPRIVILEGED_PORTS_FROM=')) ? ['--net'] : [];
+  const run = [...network, '--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', 'sh', '-c', RUN];
   const pairs = [...config.Env, ...env].map((line) => [
     line.slice(0, line.indexOf('=')),
     line.slice(line.indexOf('=') + 1),

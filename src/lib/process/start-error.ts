@@ -26,7 +26,11 @@ export function startError(error: unknown, { what, portSettings, folder }: Compo
 function listenAdvice(error: unknown, portSettings: string): string | null {
   const others = `set ${portSettings} (0: any free port)`;
   if (hasErrno(error, 'EADDRINUSE')) return `stop the other program, or ${others}`;
-  if (hasErrno(error, 'EACCES')) return `permission denied; ${others}`;
+  if (hasErrno(error, 'EACCES')) {
+    const { port = 0 } = error as NodeJS.ErrnoException & { port?: number };
+    const allow = `allow it with "sudo sysctl net.ipv4.ip_unprivileged_port_start=${port}"`;
+    return process.platform === 'linux' && port > 0 && port < 1024 ? `${allow}, or ${others}` : others;
+  }
   if (hasErrno(error, 'EADDRNOTAVAIL')) return 'set GATEWAY_HOST and GATEWAY_DNS_HOST to addresses of this machine';
   return null;
 }
