@@ -1,11 +1,11 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { tcpHost } from '../gateway/endpoints/domain-names.ts';
-import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
 import { printableMembers } from '../lib/terminal-text.ts';
 import type { ManagementClient } from '../management/client.ts';
 import { ManagementError } from '../management/management-error.ts';
-import { CLOUD_API } from '../management/transport.ts';
+import { CLOUD_API, isUntrusted } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
 import { parsed } from './command-line.ts';
@@ -196,17 +196,9 @@ const UNTRUSTED_HINT =
   "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's current ca.pem, " +
   'or remove it if a public CA signed the certificate';
 
-/** Whether the server's certificate is signed by an unknown CA. */
-function isUntrusted({ cause }: Error): boolean {
-  const reason = cause instanceof Error ? (cause.cause ?? cause) : null;
-  return ['SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'].some(
-    (code) => hasErrno(reason, code),
-  );
-}
-
 function hintFor(error: ManagementError): string {
   if (error.isUnauthorized) return '; check MANAGEMENT_API_KEY';
-  if (isUntrusted(error)) return UNTRUSTED_HINT;
+  if (error.cause !== undefined && isUntrusted(error.cause)) return UNTRUSTED_HINT;
   if (error.status === null) return '; check MANAGEMENT_API_URL and the proxy settings';
   return error.status === 404 ? '; check that MANAGEMENT_API_URL is the management API' : '';
 }

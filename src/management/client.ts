@@ -92,7 +92,7 @@ import type {
 } from './resources/tls-edge.ts';
 import type { Tunnel, TunnelSession } from './resources/tunnel.ts';
 import type { Secret, SecretCreate, SecretUpdate, Vault, VaultCreate, VaultUpdate } from './resources/vault.ts';
-import { type ManagementClientOptions, Transport } from './transport.ts';
+import { type ManagementClientOptions, showAs, Transport } from './transport.ts';
 
 /**
  * A typed client of the management API of a gateway or of ngrok's cloud.
@@ -175,7 +175,9 @@ export class ManagementClient {
 
   /** @throws {TypeError} when an option is invalid */
   constructor(options: ManagementClientOptions) {
-    const transport = new Transport(options);
+    // Programs in JavaScript may pass none.
+    const transport = new Transport(options ?? {});
+    showAs(this, `ManagementClient ${transport.baseUrl}`);
     this.reservedDomains = new ReservedDomains(transport, OPERATIONS.reservedDomains);
     this.tlsEdges = new TlsEdges(transport, OPERATIONS.tlsEdges);
     this.botUsers = new Collection(transport, OPERATIONS.botUsers);

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { validationMessage } from '../lib/validation-messages.ts';
 import type { Operation } from './operations.ts';
-import { type Call, type Transport, unreadable } from './transport.ts';
+import { type Call, showAs, type Transport, unreadable } from './transport.ts';
 
 /** Options of every method. */
 export interface CallOptions {
@@ -129,7 +129,9 @@ export class ReadableCollection<Answer, Filter extends string = never> {
   constructor(
     protected readonly transport: Transport,
     protected readonly reads: ReadOperations<Answer>,
-  ) {}
+  ) {
+    showAs(this, `${this.constructor.name} ${transport.baseUrl}${reads.list.path}`);
+  }
 
   /** @throws {ManagementError} `isNotFound` when the id does not exist */
   get(id: string, { signal }: CallOptions = {}): Promise<Answer> {
@@ -195,7 +197,9 @@ export class EdgeModule<Body, Answer> {
   constructor(
     private readonly transport: Transport,
     private readonly operations: ModuleOperations<Body, Answer>,
-  ) {}
+  ) {
+    showAs(this, `EdgeModule ${transport.baseUrl}${operations.get.path}`);
+  }
 
   /** Replaces the module. Members that are not in the body get their defaults. */
   replace(edgeId: string, body: Body, { signal }: CallOptions = {}): Promise<Answer> {

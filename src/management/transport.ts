@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { messageOf } from '../lib/errors.ts';
+import { hasErrno, messageOf } from '../lib/errors.ts';
 import { parseRetryAfter } from '../lib/http/retry-after.ts';
+import { isBelowLocalhost } from '../lib/network/loopback-names.ts';
 import { backoffDelay } from '../lib/time/backoff.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { DeadlineExceeded, withOwnSignal, withSignal } from '../lib/time/deadline.ts';
@@ -49,8 +50,6 @@ const LONGEST_WAIT_MS = 60_000;
 
 /** The options with their defaults. */
 interface Settings {
-  /** Without a trailing slash. */
-  baseUrl: string;
   apiKey: string;
   version: string;
   timeoutMs: number;
@@ -58,10 +57,18 @@ interface Settings {
   clock: Clock;
 }
 
+/** Lets `console.log` show a text in place of an object, whose members are hundreds of lines of schemas. */
+export function showAs(object: object, text: string): void {
+  Object.defineProperty(object, Symbol.for('nodejs.util.inspect.custom'), { value: () => text });
+}
+
 /** Calls operations: headers, deadlines, retries and errors. */
 export class Transport {
   readonly #options: Settings;
   readonly #fetch: Promise<Fetch>;
+  readonly #hasOwnFetch: boolean;
+  /** Without a trailing slash. */
+  readonly baseUrl: string;
 
   /** @throws {TypeError} when an option is invalid */
   constructor(options: ManagementClientOptions) {
@@ -74,16 +81,20 @@ export class Transport {
       retries = 3,
       clock = systemClock,
     } = options;
-    const protocol = checkBaseUrl(baseUrl);
+    const url = checkBaseUrl(baseUrl);
     // Checked here, because fetch would quote the whole key in its error.
     if (!/^[\x21-\x7e]+$/.test(apiKey ?? ''))
-      throw new TypeError('apiKey is missing, empty or contains invalid characters');
+      throw new TypeError(
+        'apiKey is missing, empty or contains invalid characters: pass { apiKey } with a key for this API',
+      );
     if (!(timeoutMs >= 1 && timeoutMs <= LONGEST_TIMEOUT_MS)) {
       throw new TypeError(`timeoutMs must be from 1 to ${LONGEST_TIMEOUT_MS}`);
     }
     if (!(retries >= 0)) throw new TypeError('retries must be 0 or more');
-    this.#options = { baseUrl: baseUrl.replace(/\/+$/, ''), apiKey, version, timeoutMs, retries, clock };
-    this.#fetch = chooseFetch(options, protocol);
+    this.baseUrl = baseUrl.replace(/\/+$/, '');
+    this.#options = { apiKey, version, timeoutMs, retries, clock };
+    this.#fetch = chooseFetch(options, url);
+    this.#hasOwnFetch = options.fetch !== undefined;
   }
 
   /**
@@ -119,8 +130,8 @@ export class Transport {
   }
 
   async #attempt(operation: Operation, { id, type, query, body, signal }: Call): Promise<unknown> {
-    const { baseUrl, timeoutMs, clock } = this.#options;
-    const url = `${baseUrl}${filled(operation.path, { id, type })}${query?.size ? `?${query}` : ''}`;
+    const { timeoutMs, clock } = this.#options;
+    const url = `${this.baseUrl}${filled(operation.path, { id, type })}${query?.size ? `?${query}` : ''}`;
     const name = `${operation.method} ${operation.path}`;
     const fetch = await this.#fetch;
     const exchange = async (limit: AbortSignal) => {
@@ -136,7 +147,7 @@ export class Transport {
     };
     const { answer, text } = await withSignal(exchange, name, timeoutMs, signal, clock).catch((error: unknown) => {
       signal?.throwIfAborted();
-      throw noAnswer(name, error);
+      throw noAnswer(name, error, this.#hasOwnFetch || !isUntrusted(error) ? '' : UNTRUSTED_HINT);
     });
     return readAnswer(name, answer, text);
   }
@@ -155,14 +166,14 @@ export class Transport {
   }
 }
 
-/** The URL's scheme. @throws {TypeError} when it is invalid; the message does not quote it, as it may contain a password */
-function checkBaseUrl(text: string): string {
+/** @throws {TypeError} when it is invalid; the message does not quote it, as it may contain a password */
+function checkBaseUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:')
     throw new TypeError('baseUrl must be an http or https URL');
   if (url.username || url.password) throw new TypeError('baseUrl must have no user name or password: use apiKey');
   if (/[?#]/.test(text)) throw new TypeError('baseUrl must have no query or fragment');
-  return url.protocol;
+  return url;
 }
 
 function filled(path: string, parts: Readonly<Record<string, string | undefined>>): string {
@@ -192,21 +203,25 @@ function retryDelay({ method }: Operation, error: ManagementError, backoff: numb
 /** @throws {TypeError} when the options are invalid */
 function chooseFetch(
   { ca, fetch: own }: { ca?: string | undefined; fetch?: Fetch | undefined },
-  protocol: string,
+  { protocol, hostname }: URL,
 ): Promise<Fetch> {
+  // The global fetch leaves names below localhost to the system's resolver, which knows few.
+  if (ca === undefined && !own && isBelowLocalhost(hostname)) return fetchWith({});
   if (ca === undefined) return Promise.resolve(own ?? fetch);
   if (own) throw new TypeError('pass ca or fetch, not both');
   // Node accepts any text, and would then trust no CA.
   if (!/-----BEGIN [A-Z0-9 ]*CERTIFICATE-----/.test(ca)) {
     throw new TypeError('ca must be a PEM certificate, not a path');
   }
-  return protocol === 'https:' ? trusting(ca) : Promise.resolve(fetch);
+  return protocol === 'https:' || isBelowLocalhost(hostname) ? fetchWith({ ca }) : Promise.resolve(fetch);
 }
 
-/** Node's https client is loaded only when a CA is given: other runtimes may have only the global fetch. */
-async function trusting(ca: string): Promise<Fetch> {
-  return (await import('./fetch-trusting.ts')).fetchTrusting({ ca });
+/** Node's http client is loaded only when it is needed: other runtimes may have only the global fetch. */
+async function fetchWith(options: { ca?: string }): Promise<Fetch> {
+  return (await import('./fetch-trusting.ts')).fetchTrusting(options);
 }
+
+const UNTRUSTED_HINT = "; pass the gateway's current ca.pem as `ca`, or nothing if a public CA signed the certificate";
 
 /** Where ngrok's cloud has its management API. */
 export const CLOUD_API = 'https://api.ngrok.com';
@@ -218,14 +233,23 @@ const ErrorBody = z.object({
 });
 
 /** The error of a call without a response; `name` is for example `GET /bot_users`. */
-function noAnswer(name: string, error: unknown): ManagementError {
+function noAnswer(name: string, error: unknown, hint: string): ManagementError {
   if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
   // Node's fetch throws a TypeError "fetch failed" with the reason in its cause. After attempts at several addresses, the
   // cause has a code but no message.
   const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
   const why = messageOf(reason) || String((reason as { code?: unknown }).code);
-  const text = `${name}: API unreachable: ${why}`;
+  const text = `${name}: API unreachable: ${why}${hint}`;
   return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
+}
+
+/** Whether a connection failed because an unknown CA has signed the server's certificate. */
+export function isUntrusted(error: unknown): boolean {
+  // The error of Node's fetch has it as its cause.
+  const reason = error instanceof Error ? (error.cause ?? error) : error;
+  return ['SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'].some(
+    (code) => hasErrno(reason, code),
+  );
 }
 
 /** The response's JSON; undefined for a 204. @throws {ManagementError} when the response is an error or not JSON */

@@ -1,4 +1,5 @@
 import { getEventListeners } from 'node:events';
+import { inspect } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
@@ -71,12 +72,22 @@ describe('ManagementClient requests', () => {
 
   it('require an API key that is valid in a header, and do not show an invalid one', () => {
     expect(() => clientOf({ url: 'http://127.0.0.1' }, { apiKey: 'se\ncret' })).toThrow(
-      /^apiKey is missing, empty or contains invalid characters$/,
+      /^apiKey is missing, empty or contains invalid characters: pass \{ apiKey \}/,
     );
     // An environment variable that is not set, in a program without types.
     const { UNSET_KEY: apiKey } = {} as Record<string, string>;
-    expect(() => new ManagementClient({ apiKey } as ManagementClientOptions)).toThrow(/^apiKey is missing/);
+    for (const options of [{ apiKey }, undefined])
+      expect(() => new ManagementClient(options as ManagementClientOptions)).toThrow(/^apiKey is missing/);
     expect(() => clientOf({ url: 'ftp://127.0.0.1' })).toThrow(TypeError);
+  });
+
+  it('console.log shows a client and its collections in a line each, without the key', () => {
+    const client = clientOf({ url: 'https://127.0.0.1/' });
+    expect(inspect(client)).toBe('ManagementClient https://127.0.0.1');
+    expect(inspect(client.tlsEdges)).toBe('TlsEdges https://127.0.0.1/edges/tls');
+    expect(inspect(client.tlsEdges.backend)).toBe('EdgeModule https://127.0.0.1/edges/tls/{id}/backend');
+    const deep = { depth: 4, showHidden: true, customInspect: false };
+    expect(inspect(client, deep) + JSON.stringify(client)).not.toContain(KEY);
   });
 
   it.each([

@@ -43,6 +43,12 @@ it('connects to the address that it is given, wherever the name in the URL leads
   expect(await (await send('https://api.gateway.test/', request)).text()).toBe('api.gateway.test');
 });
 
+it('a client without a CA finds names below localhost too, and says what it needs', async () => {
+  const url = await serve((_, res) => void res.end());
+  const client = new ManagementClient({ baseUrl: url, apiKey: 'key_1', retries: 0 });
+  await expect(client.botUsers.get('bot_1')).rejects.toThrow(/; pass the gateway's current ca\.pem as `ca`/);
+});
+
 describe('a client with its own CA', () => {
   it('reads and writes below localhost without the system’s resolver', async () => {
     const received: [IncomingMessage, string][] = [];

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
@@ -62,22 +62,48 @@ export async function main(signal: AbortSignal): Promise<unknown> {
 }
 `;
 
+/** The programs of a page. */
+function programsOf(page: string): string[] {
+  const blocks = readFileSync(page, 'utf8').matchAll(/^```js\n(.*?)^```$/gms);
+  return [...blocks].map(([, program = '']) => program).filter((program) => program.includes('new ManagementClient('));
+}
+
+const DOCUMENTED = programsOf('docs/management-client.md');
+/** The part of undici that is used; it is not installed. */
+const UNDICI = `declare module 'undici' {
+  class ProxyAgent { constructor(url: string) }
+  function fetch(url: string, request: object): Promise<Response>;
+}`;
+
 it.each([
-  ['node16', 'node16'],
-  ['bundler', 'esnext'],
-])('has types that are right for programs with moduleResolution %s', async (moduleResolution, module) => {
-  const folder = temporaryFolder();
-  mkdirSync(join(folder, 'node_modules'));
-  symlinkSync(resolve('.'), join(folder, 'node_modules', 'device-agent'));
-  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
-  writeFileSync(join(folder, 'program.ts'), PROGRAM);
-  const typeRoots = [resolve('node_modules/@types')];
-  const compilerOptions = { strict: true, noEmit: true, target: 'es2022', lib: ['es2022'], types: ['node'], typeRoots };
-  const config = {
-    compilerOptions: { ...compilerOptions, module, moduleResolution, exactOptionalPropertyTypes: true },
-  };
-  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
-  const tsc = resolve('node_modules/typescript/bin/tsc');
-  const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error) => error);
-  expect(stdout).toBe('');
-});
+  ['node16', 'node16', 'module', [PROGRAM, ...DOCUMENTED]],
+  ['bundler', 'esnext', 'module', [PROGRAM]],
+  ['nodenext', 'nodenext', 'commonjs', [PROGRAM]],
+])(
+  'has types that are right for programs with moduleResolution %s',
+  async (moduleResolution, module, type, programs) => {
+    expect(DOCUMENTED.length).toBeGreaterThan(1);
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, 'node_modules'));
+    symlinkSync(resolve('.'), join(folder, 'node_modules', 'device-agent'));
+    writeFileSync(join(folder, 'package.json'), JSON.stringify({ type }));
+    for (const [at, program] of programs.entries()) writeFileSync(join(folder, `program-${at}.ts`), program);
+    writeFileSync(join(folder, 'undici.d.ts'), UNDICI);
+    const typeRoots = [resolve('node_modules/@types')];
+    const compilerOptions = {
+      strict: true,
+      noEmit: true,
+      target: 'es2022',
+      lib: ['es2022'],
+      types: ['node'],
+      typeRoots,
+    };
+    const config = {
+      compilerOptions: { ...compilerOptions, module, moduleResolution, exactOptionalPropertyTypes: true },
+    };
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
+    const tsc = resolve('node_modules/typescript/bin/tsc');
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error) => error);
+    expect(stdout).toBe('');
+  },
+);
