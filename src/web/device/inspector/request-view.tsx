@@ -30,9 +30,9 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
   return (
     <>
       {detail.path.length > MAX_TITLE && <LongPath path={detail.path} />}
-      <Facts detail={detail} tunnelId={tunnel.id} />
       {detail.error !== null && <p class="reason">{detail.error}</p>}
       <Actions model={model} tunnel={tunnel} detail={detail} revealed={revealed} />
+      <Facts detail={detail} tunnelId={tunnel.id} />
       <RulesView detail={detail} />
       {detail.captured ? (
         <Captured model={model} detail={detail} revealed={revealed} />
