@@ -22,6 +22,7 @@ import {
   type HandshakePlan,
   planHandshake,
 } from './connections/connect-phase.ts';
+import type { WaitingClients } from './connections/waiting-clients.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
 import type { NodePlace } from './relays/other-nodes.ts';
@@ -65,6 +66,7 @@ interface TlsMuxOptions extends TlsRouteParts {
   domainOf: (name: string) => string | null;
   isRefused: RefusesClient;
   relays: Relays | null;
+  waiting: WaitingClients;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: EdgeCounters;
@@ -162,8 +164,20 @@ export class TlsMux {
     if (elsewhere) return this.#passOn(client, elsewhere);
     if (await (only ?? edges).serve(client)) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
+    await this.#waitForDemands(client);
+    if (socket.destroyed) return;
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
+  }
+
+  /** Waits for an agent whose endpoint has demands of the handshake. With others, the requests wait. */
+  async #waitForDemands({ socket, hostName }: HelloClient): Promise<void> {
+    const { endpoints, isRefused, waiting } = this.options;
+    const lost = endpoints.lost.covering('tls', hostName);
+    if (!lost?.needsHandshake || isRefused(socket)) return;
+    if (endpoints.peek('https', hostName) ?? endpoints.peek('tls', hostName)) return;
+    const isBack = await waiting.wait(lost, socket.remoteAddress, (leave) => socket.once('close', leave));
+    if (!isBack) waiting.noteWaited(socket);
   }
 
   /** A connection of another node; else, OpenSSL might find a name in it, and routing and policy would be those of another. */
@@ -245,7 +259,9 @@ export class TlsMux {
     const plan = planHandshake(client, endpoint, internal);
     if (plan === null) return endpoint ? streams.deny(socket, endpoint) : resetConnection(socket);
     // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
-    const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
+    const isKnown =
+      endpoint !== undefined ||
+      (!isService && (domainOf(hostName) !== null || endpoints.lost.covering('tls', hostName) !== undefined));
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
     const { demands } = plan;
     const owner = payerOf(endpoint);
@@ -263,8 +279,9 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { relays, slots, counters, connections, http } = this.options;
+    const { relays, waiting, slots, counters, connections, http } = this.options;
     relays?.secured(socket, secured);
+    if (waiting.hasWaited(socket)) waiting.noteWaited(secured);
     slots.expectProgress(socket);
     counters.connected(secured, 'https');
     connections.opened(secured, plan);
