@@ -109,7 +109,7 @@ const OWNER = 'owner';
 export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
   return {
     ...{ withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, withInternal: owner },
-    ...{ knows: () => true, catchUp: async () => {}, failed: () => {} },
+    ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, expectAt: () => undefined },
     primary: undefined,
   };
 }
