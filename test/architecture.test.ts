@@ -118,7 +118,7 @@ const ARROWS: Record<string, string[]> = {
   ],
   [`${EDGE}/upstreams`]: [`${EDGE}/http`, 'gateway/endpoints', 'agent-protocol', 'traffic-policy'],
   [`${EDGE}/clients`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/metrics'],
-  [`${EDGE}/connections`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/endpoints', 'traffic-policy'],
+  [`${EDGE}/connections`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/endpoints', 'gateway/metrics', 'traffic-policy'],
   [`${EDGE}/tls`]: [`${EDGE}/http`, 'gateway/certificates', 'gateway/endpoints', 'traffic-policy'],
   [`${EDGE}/http`]: ['gateway/endpoints'],
   'gateway/certificates': ['gateway/store', 'gateway/endpoints', 'management', 'settings', '.'],

@@ -54,6 +54,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'renewed authtoken not saved': 'check the disk; the agent fetches it again after a restart',
   'page sessions unreadable; all ended': 'sign in again; check the disk when it repeats',
   'sightings of devices not recorded': 'check the disk',
+  'addresses that are online not recorded': 'check the disk; until then, clients get 404 right after the next start',
+  'addresses that were online cannot be read': 'check the disk; clients get 404 until their agents are back',
   'policies of agents not recorded': 'check the disk, or the authtoken that `credential` names',
   'TLS connection failed': 'report it as a bug when it repeats',
   'agent connection failed': 'report it as a bug when it repeats',

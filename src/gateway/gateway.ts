@@ -19,6 +19,7 @@ import { type GatewayPlace, joinOrigin, signInOrigin } from './devices/gateway-p
 import { AddressDatabases } from './endpoints/address-databases.ts';
 import { gatewayDomains, sessionAddress, signInHost, tcpHost } from './endpoints/domain-names.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
 import type { GatewayOptions, GatewayStart } from './gateway-options.ts';
@@ -52,6 +53,7 @@ export interface Gateway {
   readonly apiUrl: string;
   readonly endpoints: EndpointRegistry;
   readonly sessions: SessionServer;
+  readonly counters: EdgeCounters;
   readonly store: Store;
   /** Issues the authtoken for an agent in this process; it replaces the previous one. */
   issueAuthtoken(): Promise<string>;
@@ -143,6 +145,10 @@ async function startParts(start: GatewayStart) {
   const isLeased = cluster && ((place: string) => cluster.rows.isLeased(place));
   const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased, log });
   await cloudEndpoints.settled();
+  const addresses = new OnlineAddressesFile(join(options.dataDir, 'gateway', 'online-addresses.jsonl'), endpoints, log);
+  await addresses.start();
+  // After the sessions, whose end is what the next gateway has to know of.
+  onStop(() => addresses.stop());
   const edge = await startEdge(start, { policies, restricted });
   if (cluster) onStop(() => cluster.stop());
   const { sessions, sessionPort } = await startSessions(start, { ...edge, policies, restricted, cloudEndpoints });
@@ -168,7 +174,7 @@ async function startParts(start: GatewayStart) {
   const apiUrl = serveOwnServices(start, edge, { ...shown, wakeCertificateRenewal });
   const { httpPort, httpsPort } = edge;
   return {
-    ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions },
+    ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions, counters },
     sessionAddress: place.sessionAddress,
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };

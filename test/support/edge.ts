@@ -20,6 +20,7 @@ import {
   EndpointTraffic,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
+import { LostAddresses } from '../../src/gateway/endpoints/lost-addresses.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
@@ -76,6 +77,8 @@ export class DirectEndpoint implements GatewayEndpoint {
 
 /** Endpoints that tests put online. */
 export class Directory extends EventEmitter {
+  readonly lost = new LostAddresses();
+
   uploadLost(): null {
     return null;
   }
@@ -106,7 +109,7 @@ const OWNER = 'owner';
 export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
   return {
     ...{ withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, withInternal: owner },
-    ...{ knows: () => true, catchUp: async () => {}, failed: () => {} },
+    ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, expectAt: () => undefined },
     primary: undefined,
   };
 }

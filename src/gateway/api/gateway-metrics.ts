@@ -2,7 +2,7 @@ import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import { CONDITION_IDS, type Condition } from '../conditions/conditions.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
-import { CONNECTION_KINDS, type EdgeCounters } from '../metrics/edge-counters.ts';
+import { CONNECTION_KINDS, type EdgeCounters, WAIT_OUTCOMES } from '../metrics/edge-counters.ts';
 import { CERTIFICATE_STATES } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
@@ -68,6 +68,12 @@ export class GatewayMetrics {
     const responses = 'Responses to HTTP requests of clients by status class, without the management API.';
     this.#addCounter('device_agent_gateway_responses_total', responses, ['class'], (counter) => {
       for (const digit of [1, 2, 3, 4, 5]) counter.inc({ class: `${digit}xx` }, counters.responses[digit]);
+    });
+    const waiting = 'Requests and connections that wait for an agent that was lost a moment ago.';
+    this.#addGauge('device_agent_gateway_waiting', waiting, [], (gauge) => gauge.set(counters.waiting));
+    const waits = 'Requests and connections that have waited for a lost agent, by outcome.';
+    this.#addCounter('device_agent_gateway_waits_total', waits, ['outcome'], (counter) => {
+      for (const outcome of WAIT_OUTCOMES) counter.inc({ outcome }, counters.waits[outcome]);
     });
     const refusals = 'HTTP requests of clients refused by a policy.';
     this.#addCounter('device_agent_gateway_policy_refusals_total', refusals, [], (counter) =>

@@ -3,9 +3,15 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
-import { type LabeledUpstream, type LabelHolder, type Labels, matchesSelector } from '../endpoints/endpoint.ts';
+import {
+  type EndpointProtocol,
+  type LabeledUpstream,
+  type LabelHolder,
+  type Labels,
+  matchesSelector,
+} from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
+import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
@@ -14,7 +20,7 @@ import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
 import { Nodes, type Periods } from './nodes.ts';
-import { OnlineRows } from './online-rows.ts';
+import { type OnlineRow, OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
 import { type ElsewhereOptions, RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
 
@@ -76,6 +82,7 @@ export class Cluster {
       change: (row, isThere) => {
         if (isThere) this.nodes.rowApplied(row.node);
         this.#ports?.update(row, isThere);
+        this.#expectAgent(row, isThere);
       },
       own: () => this.leases.syncSoon(),
     });
@@ -85,6 +92,25 @@ export class Cluster {
     this.primary.whileSelf(() => {
       this.#forgetChallenges();
       return async () => {};
+    });
+  }
+
+  /** An endpoint that has gone from another node together with its session has lost its agent, which may come back anywhere. */
+  #expectAgent({ place, node, view, protocol, taken, credential_id: credentialId }: OnlineRow, isThere: boolean): void {
+    const { endpoints } = this.options;
+    if (place === null) return;
+    if (isThere) {
+      if (!taken) endpoints.lost.found(place);
+      return;
+    }
+    const { host, port, internal, sessionId, needsOwnConnection } = view as LiveEndpoint;
+    const address = { protocol: protocol as EndpointProtocol, host, port, internal };
+    // The session's row is gone in the same commit.
+    setImmediate(() => {
+      const isServed = endpoints.holders(address).length > 0 || [...this.rows.at(place)].length > 0;
+      if (isServed || this.rows.withId(sessionId ?? '').some((session) => session.node === node)) return;
+      const needsHandshake = protocol === 'tls' || needsOwnConnection === true;
+      endpoints.lost.note({ place, credentialId, needsHandshake }, 'lost');
     });
   }
 

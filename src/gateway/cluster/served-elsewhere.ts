@@ -3,8 +3,8 @@ import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { NodePlace, OtherNodes } from '../edge/relays/other-nodes.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
-import type { InternalAddress, Labels } from '../endpoints/endpoint.ts';
-import { placeOf, tcpPlace } from '../endpoints/endpoint-address.ts';
+import type { InternalAddress, Labels, LostAddress } from '../endpoints/endpoint.ts';
+import { namePlace, placeOf, tcpPlace } from '../endpoints/endpoint-address.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
@@ -15,7 +15,7 @@ import type { Primary } from './primary.ts';
 export interface ElsewhereOptions {
   rows: OnlineRows;
   nodes: Nodes;
-  endpoints: Pick<EndpointRegistry, 'isAt'>;
+  endpoints: Pick<EndpointRegistry, 'isAt' | 'lost'>;
   primary: Primary;
   /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
   edgeAt: (name: string) => { labels: Labels | null } | undefined;
@@ -36,6 +36,20 @@ export class ServedElsewhere implements OtherNodes {
   knows(port: 'tls' | 'http', host: string): boolean {
     if (this.options.isService(host)) return true;
     return (port === 'http' && this.#find('http', host) !== undefined) || this.#find('tls', host) !== undefined;
+  }
+
+  expectAt(port: 'tls', host: string): LostAddress | undefined {
+    const { endpoints, rows } = this.options;
+    for (const name of coveringNames(host)) {
+      const [row] = rows.atName(port, name);
+      if (row === undefined) continue;
+      const place = namePlace(port, name);
+      const { needsOwnConnection } = row.view as LiveEndpoint;
+      const needsHandshake = row.protocol === 'tls' || needsOwnConnection === true;
+      endpoints.lost.note({ place, credentialId: row.credential_id, needsHandshake }, 'lost');
+      return endpoints.lost.at(place);
+    }
+    return undefined;
   }
 
   failed(id: string): void {

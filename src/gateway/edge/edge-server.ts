@@ -10,10 +10,12 @@ import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challeng
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EndpointDirectory, GatewayEndpoint, RefusesClient } from '../endpoints/endpoint.ts';
+import { nameAt } from '../endpoints/endpoint-address.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
 import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
+import { WaitingClients } from './connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
@@ -64,6 +66,8 @@ export interface EdgeServerOptions {
 }
 
 const MINUTE = 60_000;
+/** Requests and connections that can wait for agents, at most: a gateway with few connections keeps half of them for others. */
+const MAX_WAITING = 4096;
 /** How long clients of other gateways may take when this one stops, in milliseconds. */
 const FINISH_MS = 2_000;
 const CHECK_MS = 50;
@@ -76,6 +80,7 @@ const USUAL_PORT = 443;
 export class EdgeServer {
   readonly #proxy: HttpProxy;
   readonly #routing: Routing;
+  readonly #waiting: WaitingClients;
   readonly #http: Server;
   readonly #https: Server;
   readonly #certificates: CertificateSelection;
@@ -126,8 +131,17 @@ export class EdgeServer {
       another: (endpoint, tried) => options.endpoints.another(endpoint, tried),
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
+      serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
     });
-    this.#routing = new Routing({ ...options, limits, clients: connections, proxy: this.#proxy });
+    this.#waiting = new WaitingClients({
+      lost: options.endpoints.lost,
+      places: Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)),
+      counters,
+    });
+    this.#routing = new Routing({
+      ...{ ...options, limits, clients: connections, proxy: this.#proxy, waiting: this.#waiting },
+      serve: (req, res, scheme) => this.#serve(req, res, scheme),
+    });
     this.#services = new ServiceServer(options.services, limits, options.serviceMessages);
     this.#certificates = new CertificateSelection({
       ...{ ca, domains, domainOf, log },
@@ -154,6 +168,7 @@ export class EdgeServer {
     const { endpoints, host, httpPort, httpsPort } = this.options;
     endpoints.on('retired', this.#onRetired);
     endpoints.on('removed', this.#onRemoved);
+    this.#waiting.start();
     try {
       await this.#certificates.prepare();
       const chosen = {
@@ -173,6 +188,7 @@ export class EdgeServer {
 
   async stop(): Promise<void> {
     const closed = Promise.all([close(this.#http), close(this.#https)]);
+    this.#waiting.stop();
     // Their agents are at other gateways, which go on.
     if (this.options.relays) await this.#finish(this.options.relays);
     this.options.endpoints.off('retired', this.#onRetired);
@@ -274,6 +290,7 @@ export class EdgeServer {
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges.tlsAlpn,
       ...{ endpoints, agents, services, domainOf, isRefused, relays, slots, limits, counters, log },
+      waiting: this.#waiting,
     });
   }
 
@@ -281,7 +298,10 @@ export class EdgeServer {
   #servedAs(name: string): string | null {
     const { endpoints, services, agents } = this.options;
     const isOwn = services.has(name) || name === agents.name || this.#edges.hasName(name);
-    return isOwn ? name : ((endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host ?? null);
+    if (isOwn) return name;
+    const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
+    const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;
+    return online?.host ?? (lost ? nameAt(lost.place) : null);
   }
 
   /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */

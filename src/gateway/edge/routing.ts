@@ -8,14 +8,17 @@ import {
   demandsHandshake,
   type EndpointDirectory,
   type GatewayEndpoint,
+  type LostAddress,
   type RefusesClient,
 } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
+import type { WaitingClients } from './connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import {
   addressRefused,
+  agentAway,
   headersTooLong,
   malformedRequest,
   misdirected,
@@ -41,14 +44,20 @@ interface RoutingOptions {
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
+  waiting: WaitingClients;
+  /** Serves a request that has waited for an agent, or has lost it. */
+  serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void;
 }
 
 export type Scheme = 'http' | 'https';
 
 export class Routing {
+  /** Requests that have been served twice. */
+  readonly #repeated = new WeakSet<ClientRequest>();
+
   constructor(private readonly options: RoutingOptions) {}
 
-  /** @returns where the request goes; null when it has been answered already */
+  /** @returns where the request goes; null when it has been answered already, or waits for its agent */
   route(req: ClientRequest, res: ClientResponse, scheme: Scheme): Admission | null {
     const { headerBytes } = this.options.limits;
     if (req.headBytes > headerBytes) return answerTooLong(req, res, scheme, headerBytes);
@@ -117,12 +126,48 @@ export class Routing {
 
   /** With several gateways, the connection ends: the host may be at another one, or come back there. The next one is passed on. */
   #answerUnserved(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
-    const { relays } = this.options;
+    const { relays, isRefused } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
+    const lost = isRefused(req.socket) ? undefined : this.#lostAt(scheme, host);
+    if (lost && !this.#hasWaited(req)) {
+      void this.#waitFor(lost, req, res, scheme);
+      return;
+    }
     if (relays) res.shouldKeepAlive = false;
     const nodes = relays?.isLast(req.socket) ? undefined : relays?.nodes;
     const elsewhere = scheme === 'https' ? nodes?.withName(host) : nodes?.withHttpName(host);
-    answerError(req, res, elsewhere ? misdirected(host) : unknownHost(host));
+    if (elsewhere) answerError(req, res, misdirected(host));
+    else answerError(req, res, lost ? agentAway(host) : unknownHost(host));
+  }
+
+  /** Clients of plain HTTP are redirected to what is online over TLS only. */
+  #lostAt(scheme: Scheme, host: string): LostAddress | undefined {
+    const { lost } = this.options.endpoints;
+    return (scheme === 'http' ? lost.covering('http', host) : undefined) ?? lost.covering('tls', host);
+  }
+
+  /** Each request waits once. */
+  #hasWaited(req: ClientRequest): boolean {
+    const { waiting } = this.options;
+    return waiting.hasWaited(req) || waiting.hasWaited(req.socket);
+  }
+
+  /** Serves a request again, once, whose agent was lost before it answered. @returns false when nobody serves it, or has to be waited for */
+  serveAgain(req: ClientRequest, res: ClientResponse, { protocol }: GatewayEndpoint): boolean {
+    const scheme = protocol === 'http' ? 'http' : 'https';
+    const host = hostNameOf(req.headers.host ?? '');
+    if (this.#repeated.has(req) || this.#hasWaited(req)) return false;
+    if (!this.options.endpoints.peek(scheme, host) && !this.#lostAt(scheme, host)) return false;
+    this.#repeated.add(req);
+    this.options.serve(req, res, scheme);
+    return true;
+  }
+
+  async #waitFor(lost: LostAddress, req: ClientRequest, res: ClientResponse, scheme: Scheme): Promise<void> {
+    const { waiting, serve } = this.options;
+    waiting.noteWaited(req);
+    await waiting.wait(lost, req.socket.remoteAddress, (leave) => res.once('close', leave));
+    if (!res.destroyed) serve(req, res, scheme);
   }
 
   #reportClosed(feed: RequestFeed, req: ClientRequest, endpoint: GatewayEndpoint): void {

@@ -22,6 +22,7 @@ import {
   type HandshakePlan,
   planHandshake,
 } from './connections/connect-phase.ts';
+import type { WaitingClients } from './connections/waiting-clients.ts';
 import { answerToPlainHttp, resetConnection } from './http/error-response.ts';
 import { hostNameOf } from './http/headers.ts';
 import type { NodePlace } from './relays/other-nodes.ts';
@@ -65,6 +66,7 @@ interface TlsMuxOptions extends TlsRouteParts {
   domainOf: (name: string) => string | null;
   isRefused: RefusesClient;
   relays: Relays | null;
+  waiting: WaitingClients;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
   counters: EdgeCounters;
@@ -159,11 +161,25 @@ export class TlsMux {
     if (inside?.protocol === 'tls' || inside?.protocol === 'tcp') return this.#serveInternal(client, inside);
     const elsewhere = only || !relays ? undefined : await this.#elsewhere(client, relays);
     if (socket.destroyed) return;
-    if (elsewhere) return this.#passOn(client, elsewhere);
-    if (await (only ?? edges).serve(client)) return;
+    if (elsewhere && relays && (await this.#passOn(client, elsewhere, relays))) return;
+    if (socket.destroyed || (await (only ?? edges).serve(client))) return;
     if (only) return void socket.end(UNRECOGNIZED_NAME);
+    const isBack = await this.#waitForDemands(client);
+    const moved = isBack && relays ? await this.#elsewhere(client, relays) : undefined;
+    if (socket.destroyed || (moved && relays && (await this.#passOn(client, moved, relays)))) return;
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
+  }
+
+  /** Waits for an agent whose endpoint has demands of the handshake. With others, the requests wait. */
+  async #waitForDemands({ socket, hostName }: HelloClient): Promise<boolean> {
+    const { endpoints, isRefused, waiting } = this.options;
+    const lost = endpoints.lost.covering('tls', hostName);
+    if (!lost?.needsHandshake || isRefused(socket) || waiting.hasWaited(socket)) return false;
+    if (endpoints.peek('https', hostName) ?? endpoints.peek('tls', hostName)) return false;
+    const isBack = await waiting.wait(lost, socket.remoteAddress, (leave) => socket.once('close', leave));
+    if (!isBack) waiting.noteWaited(socket);
+    return isBack;
   }
 
   /** A connection of another node; else, OpenSSL might find a name in it, and routing and policy would be those of another. */
@@ -184,9 +200,28 @@ export class TlsMux {
     return relays.nodeForTls(socket, hostName);
   }
 
-  #passOn({ socket, handshakeDone }: HelloClient, node: NodePlace): void {
-    handshakeDone();
-    this.options.relays?.send(socket, node, 'tls');
+  /**
+   * Passes a connection on. When its node is lost, the agent comes back at another one, or at this one.
+   * @returns false when this node serves it instead
+   */
+  async #passOn(client: HelloClient, node: NodePlace, relays: Relays): Promise<boolean> {
+    const { socket, hostName, handshakeDone } = client;
+    const { waiting } = this.options;
+    try {
+      await relays.pass(socket, node, 'tls');
+      handshakeDone();
+      return true;
+    } catch {
+      // Logged where it could not be reached.
+      const lost = waiting.hasWaited(socket) ? undefined : relays.nodes.expectAt('tls', hostName);
+      waiting.noteWaited(socket);
+      if (!lost || !(await waiting.wait(lost, socket.remoteAddress, (leave) => socket.once('close', leave)))) {
+        resetConnection(socket);
+        return true;
+      }
+      const next = await this.#elsewhere(client, relays);
+      return next !== undefined && this.#passOn(client, next, relays);
+    }
   }
 
   /** Answers a certificate authority that validates a name by TLS-ALPN-01 (RFC 8737, section 3). */
@@ -245,7 +280,9 @@ export class TlsMux {
     const plan = planHandshake(client, endpoint, internal);
     if (plan === null) return endpoint ? streams.deny(socket, endpoint) : resetConnection(socket);
     // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
-    const isKnown = endpoint !== undefined || (!isService && domainOf(hostName) !== null);
+    const isKnown =
+      endpoint !== undefined ||
+      (!isService && (domainOf(hostName) !== null || endpoints.lost.covering('tls', hostName) !== undefined));
     const protocols = allowsHttp2 && isKnown ? HTTP2_OR_1 : HTTP1;
     const { demands } = plan;
     const owner = payerOf(endpoint);
@@ -263,8 +300,9 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { relays, slots, counters, connections, http } = this.options;
+    const { relays, waiting, slots, counters, connections, http } = this.options;
     relays?.secured(socket, secured);
+    if (waiting.hasWaited(socket)) waiting.noteWaited(secured);
     slots.expectProgress(socket);
     counters.connected(secured, 'https');
     connections.opened(secured, plan);

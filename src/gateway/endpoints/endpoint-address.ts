@@ -84,6 +84,8 @@ export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'pro
 
 export const tcpPlace = (port: number) => `tcp ${port}`;
 export const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
+/** The name in a {@link namePlace}. */
+export const nameAt = (place: string) => place.slice(place.indexOf(' ') + 1);
 
 export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
   return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };

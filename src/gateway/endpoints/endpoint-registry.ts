@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import {
+  demandsHandshake,
   type EndpointAddress,
   type EndpointDirectory,
   type EndpointProtocol,
@@ -7,10 +8,13 @@ import {
   type LabeledUpstream,
   type LabelHolder,
   type Labels,
+  type LostAddress,
   matchesSelector,
   type OnlineEndpoint,
 } from './endpoint.ts';
+import { placeOf } from './endpoint-address.ts';
 import { haveOneOwner } from './endpoint-owner.ts';
+import { type Absence, LostAddresses } from './lost-addresses.ts';
 
 /** Members that take turns; the one that has waited longest is next. */
 class RoundRobin<T> {
@@ -64,6 +68,7 @@ type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineE
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   /** What an agent in this process does then. */
   onUploadLost: ((url: string) => Promise<void>) | null = null;
+  readonly lost = new LostAddresses();
   readonly #all = new Set<OnlineEndpoint>();
   readonly #ids = new Set<string>();
   /** Offline, but some of their connections are still open. */
@@ -168,31 +173,41 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     this.#all.add(endpoint);
     this.#ids.add(endpoint.publicId);
     this.emit('added', endpoint);
+    this.lost.found(placeAt(endpoint));
   }
 
-  /** Takes an endpoint offline: no further connection is routed to it, and others can have its address. */
-  retire(endpoint: OnlineEndpoint): void {
-    if (!this.#takeOut(endpoint)) return;
+  /**
+   * Takes an endpoint offline: no further connection is routed to it, and others can have its address.
+   * @param absence why its agent is expected back; null: it is not
+   */
+  retire(endpoint: OnlineEndpoint, absence: Absence | null = null): void {
+    if (!this.#takeOut(endpoint, absence)) return;
     this.#retired.add(endpoint);
     this.emit('retired', endpoint);
   }
 
-  /** Takes an endpoint offline, and ends what it still carries. */
-  remove(endpoint: OnlineEndpoint): void {
-    if (this.#takeOut(endpoint) || this.#retired.delete(endpoint)) this.emit('removed', endpoint);
+  /** Takes an endpoint offline, and ends what it still carries. @param absence as in {@link retire} */
+  remove(endpoint: OnlineEndpoint, absence: Absence | null = null): void {
+    if (this.#takeOut(endpoint, absence) || this.#retired.delete(endpoint)) this.emit('removed', endpoint);
+  }
+
+  /** The agent of an endpoint that is offline is expected back. */
+  expect(endpoint: OnlineEndpoint, absence: Absence): void {
+    if (this.holders(endpoint).length === 0) this.lost.note(lostAddressOf(endpoint), absence);
   }
 
   uploadLost({ url }: GatewayEndpoint): Promise<void> | null {
     return this.onUploadLost?.(url) ?? null;
   }
 
-  #takeOut(endpoint: OnlineEndpoint): boolean {
+  #takeOut(endpoint: OnlineEndpoint, absence: Absence | null): boolean {
     if (!this.#all.delete(endpoint)) return false;
     this.#ids.delete(endpoint.publicId);
     const [pools, key] = this.#place(endpoint);
     const pool = pools.get(key);
     pool?.remove(endpoint);
     if (pool?.size === 0) pools.delete(key);
+    if (absence !== null) this.expect(endpoint, absence);
     return true;
   }
 
@@ -256,6 +271,18 @@ function nextWildcard(name: string): string {
   const dot = name.indexOf('.', name.startsWith('*.') ? 2 : 0);
   return dot === -1 ? '' : `*${name.slice(dot)}`;
 }
+
+/** What is remembered of an endpoint whose agent is expected back. */
+export function lostAddressOf(endpoint: OnlineEndpoint): Omit<LostAddress, 'until'> {
+  return {
+    place: placeAt(endpoint),
+    credentialId: endpoint.owner.credential.id,
+    needsHandshake: endpoint.protocol === 'tls' || demandsHandshake(endpoint),
+  };
+}
+
+const placeAt = ({ protocol: proto, host, port, internal }: EndpointAddress): string =>
+  placeOf({ proto, host, port, internal });
 
 function internalKey(protocol: EndpointProtocol, host: string, port: number): string {
   return `${protocol}://${host}:${port}`;

@@ -180,6 +180,29 @@ export type InternalLookupFor = (client: Socket) => InternalLookup;
 /** Whether a client's address may not use endpoints. */
 export type RefusesClient = (client: { readonly remoteAddress?: string | undefined }) => boolean;
 
+/** An address whose agent is expected back. */
+export interface LostAddress {
+  /** As `placeOf` says. */
+  readonly place: string;
+  /** Of the authtoken that had bound it. */
+  readonly credentialId: string;
+  /** Whether clients need a handshake that the endpoint decides about: `tls` endpoints, and those with demands of their own. */
+  readonly needsHandshake: boolean;
+  /** When the agent is no longer expected, in milliseconds of `performance.now()`. */
+  readonly until: number;
+}
+
+/** Addresses that have lost their agents a moment ago. */
+export interface ExpectedAgents {
+  /** @returns undefined when no agent is expected there */
+  at(place: string): LostAddress | undefined;
+  /** The most specific name or wildcard that covers a host and has lost its agent. */
+  covering(port: 'http' | 'tls', host: string): LostAddress | undefined;
+  /** `found`: an address is online again. */
+  on(event: 'found', listener: (place: string) => void): unknown;
+  off(event: 'found', listener: (place: string) => void): unknown;
+}
+
 /** The endpoints that are online, as the edge sees them. */
 export interface EndpointDirectory {
   /** The members of a pool take turns. */
@@ -187,6 +210,8 @@ export interface EndpointDirectory {
   /** What `lookup` would return next; does not advance the pool's rotation. */
   peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
   readonly internal: InternalLookup;
+  /** Addresses whose agents are expected back. */
+  readonly lost: ExpectedAgents;
   /** The next member of the endpoint's pool, none of those that were tried; undefined: there is no other one. */
   another(
     endpoint: GatewayEndpoint,

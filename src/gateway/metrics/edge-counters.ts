@@ -5,6 +5,10 @@ import { type RecentCounts, RecentFailures } from '../../lib/time/recent-failure
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
+/** How a client's wait for an agent has ended: the agent is back; it is not, or there was no place; the client has left. */
+export const WAIT_OUTCOMES = ['served', 'unavailable', 'left'] as const;
+export type WaitOutcome = (typeof WAIT_OUTCOMES)[number];
+
 /** A request that an endpoint's policy or an IP restriction has refused. */
 interface RefusedRequest {
   readonly url: string;
@@ -46,6 +50,10 @@ export class EdgeCounters {
   onDenied: (connection: DeniedConnection) => void = () => {};
   /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
+  /** Requests and connections that wait for an agent that is expected back. */
+  waiting = 0;
+  /** Those that have waited, or would have. */
+  readonly waits: Record<WaitOutcome, number> = { served: 0, unavailable: 0, left: 0 };
   readonly connections: Record<ConnectionKind, number> = { http: 0, https: 0, tls: 0, tcp: 0 };
   /** By error code; codes are the gateway's own and few. */
   readonly bindsRefused = new Map<string, number>();

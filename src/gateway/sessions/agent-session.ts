@@ -212,7 +212,7 @@ export class AgentSession implements ListenerOwner {
     }
     this.#ended = true;
     const { streams } = this.gate;
-    this.#listeners.unbindAll(reason);
+    this.#listeners.lose(reason);
     directory.remove(this);
     if (this.#isLogged) log.info({ session: this.id, reason: reason.message, streams }, 'agent session ended');
   }
@@ -340,7 +340,8 @@ export class AgentSession implements ListenerOwner {
   #unbind({ Id: id, Drain: drain }: UnbindRequest): RpcAnswer {
     const reason = new Error('unbound by the agent');
     if (drain) this.#listeners.drain(id, reason);
-    else this.#listeners.unbind(id, reason);
+    // This project's native connector says when it leaves.
+    else this.#listeners.unbind(id, reason, this.keepsAnswers ? null : 'leaving');
     return { body: {} };
   }
 

@@ -24,6 +24,7 @@ import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import type { Absence } from '../endpoints/lost-addresses.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
@@ -185,21 +186,27 @@ export class EndpointBinder {
     return tunnel;
   }
 
-  /** Routes no further connection to an endpoint; others can have its address. */
-  retire(endpoint: BoundEndpoint): void {
-    this.options.endpoints.retire(endpoint);
+  /** Routes no further connection to an endpoint; others can have its address. @param absence why its agent is expected back */
+  retire(endpoint: BoundEndpoint, absence: Absence | null = null): void {
+    this.options.endpoints.retire(endpoint, absence);
     this.#endLease(endpoint);
   }
 
-  unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error): void {
+  /** @param absence why its agent is expected back; null: it is not */
+  unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error, absence: Absence | null): void {
     const { endpoints } = this.options;
     if (listener instanceof LabeledTunnel) {
       endpoints.removeLabeled(listener);
     } else {
-      endpoints.remove(listener);
+      endpoints.remove(listener, absence);
       this.#endLease(listener);
     }
     listener.owner.gate.cut(listener.lane, reason);
+  }
+
+  /** The agent that has unbound an endpoint has left: it may come back. */
+  expect(endpoint: BoundEndpoint): void {
+    this.options.endpoints.expect(endpoint, 'lost');
   }
 
   #endLease(endpoint: BoundEndpoint): void {

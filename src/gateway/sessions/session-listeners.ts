@@ -2,6 +2,7 @@ import type { BindLabeledRequest, BindRequest, PatchRequest, UpstreamState } fro
 import { type RpcAnswer, RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { type Absence, LEAVING_MS } from '../endpoints/lost-addresses.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { BoundEndpoint, LabeledTunnel, ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
@@ -19,6 +20,8 @@ export class SessionListeners {
   /** By the agent's ids. */
   readonly #byId = new Map<string, Listener>();
   #pending = 0;
+  /** What an SDK has unbound lately. */
+  #leaving: readonly { readonly endpoint: BoundEndpoint; readonly at: number }[] = [];
   /** Returns the bytes taken from the authtoken's allowance. */
   readonly #release = new WeakMap<Listener, () => void>();
   /** The same for what the last update took. */
@@ -108,15 +111,15 @@ export class SessionListeners {
     return { body: {} };
   }
 
-  /** Takes an endpoint offline once it carries nothing; from now on, it gets no further connections. */
+  /** Takes an endpoint offline once it carries nothing; from now on, it gets no further connections. Its agent leaves. */
   drain(id: string, reason: Error): void {
     const listener = this.#byId.get(id);
     if (!listener || 'labels' in listener || listener.lane.streams.size === 0) {
-      this.unbind(id, reason);
+      this.unbind(id, reason, 'lost');
       return;
     }
     listener.lane.onEmpty = () => this.unbind(id, reason);
-    this.deps.binder.retire(listener);
+    this.deps.binder.retire(listener, 'lost');
   }
 
   /** Routes no further connections to any listener; those that are under way go on. */
@@ -124,22 +127,36 @@ export class SessionListeners {
     for (const listener of this.#byId.values()) if (!('labels' in listener)) this.deps.binder.retire(listener);
   }
 
-  /** Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once. */
-  unbind(id: string, reason: Error): void {
+  /**
+   * Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once.
+   * @param absence why its agent is expected back; null: it is not
+   */
+  unbind(id: string, reason: Error, absence: Absence | null = null): void {
     const listener = this.#byId.get(id);
     if (!listener) return;
     const { binder, log } = this.deps;
     this.#byId.delete(id);
     this.#release.get(listener)?.();
     this.#releaseUpdate.get(listener)?.();
-    binder.unbind(listener, reason);
-    if (!('labels' in listener)) listener.feed?.end();
+    binder.unbind(listener, reason, absence);
+    if (!('labels' in listener)) {
+      listener.feed?.end();
+      if (absence === 'leaving') this.#noteLeaving(listener);
+    }
     const { publicId } = listener;
     log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
-  unbindAll(reason: Error): void {
-    for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
+  /** The session is lost: its agent is expected back, also for what it has unbound right before. */
+  lose(reason: Error): void {
+    for (const id of [...this.#byId.keys()]) this.unbind(id, reason, 'lost');
+    const since = performance.now() - LEAVING_MS;
+    for (const { endpoint, at } of this.#leaving) if (at > since) this.deps.binder.expect(endpoint);
+  }
+
+  #noteLeaving(endpoint: BoundEndpoint): void {
+    const at = performance.now();
+    this.#leaving = [...this.#leaving.filter((one) => one.at > at - LEAVING_MS), { endpoint, at }];
   }
 
   /** Unknown ids are ignored: the endpoint may have gone offline meanwhile. */

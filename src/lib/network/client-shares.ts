@@ -1,15 +1,18 @@
 import { clientNetwork } from './ip-address.ts';
 
-/** What clients hold of something limited, by the network of their address, the oldest first. */
+/** What clients hold of something limited, by the network of their address, the oldest first; or what others hold, by a key. */
 export class ClientShares<T> {
   readonly #shares = new Map<string, Set<T>>();
+
+  /** @param keyOf what a share is of; left out: the network of an address */
+  constructor(private readonly keyOf: (address: string) => string = clientNetwork) {}
 
   /**
    * @param address of the client; undefined when its connection has ended already
    * @returns the share of its network, as it changes
    */
   add(address: string | undefined, item: T): ReadonlySet<T> {
-    const network = clientNetwork(address ?? '');
+    const network = this.keyOf(address ?? '');
     const share = this.#shares.get(network) ?? new Set();
     this.#shares.set(network, share.add(item));
     return share;
@@ -17,7 +20,7 @@ export class ClientShares<T> {
 
   /** @param address as in {@link add} @returns whether it was there */
   delete(address: string | undefined, item: T): boolean {
-    const network = clientNetwork(address ?? '');
+    const network = this.keyOf(address ?? '');
     const share = this.#shares.get(network);
     const wasThere = share?.delete(item) ?? false;
     if (share?.size === 0) this.#shares.delete(network);
@@ -26,7 +29,7 @@ export class ClientShares<T> {
 
   /** The share of a client's own network; the address is as in {@link add}. */
   of(address: string | undefined): ReadonlySet<T> {
-    return this.#shares.get(clientNetwork(address ?? '')) ?? NONE;
+    return this.#shares.get(this.keyOf(address ?? '')) ?? NONE;
   }
 
   /** The share of the network that holds most. */

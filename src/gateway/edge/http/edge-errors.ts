@@ -28,6 +28,17 @@ export function asError(thrown: unknown): Error {
 export const unknownHost = (host: string): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', `The endpoint ${host} is offline: no agent has it open.`);
 
+/** Seconds after which a client may try again whose agent has not come back so far. */
+const AWAY_RETRY_S = 3;
+
+export const agentAway = (host: string): ApiError =>
+  new ApiError(
+    503,
+    'ERR_GATEWAY_AGENT_AWAY',
+    `The agent of ${host} has lost its connection a moment ago and is not back yet.`,
+    { retryAfter: AWAY_RETRY_S },
+  );
+
 export const endpointRemoved = (): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', 'The endpoint went offline before it could answer.');
 
@@ -62,6 +73,10 @@ export const misdirected = (host: string): ApiError =>
 
 export const internalFailure = (): ApiError =>
   new ApiError(500, 'ERR_NGROK_2300', 'The gateway failed to process the request.');
+
+/** Whether an error of {@link upstreamFailure} can be that of a request whose agent was lost. */
+export const isLoss = ({ code, status }: ApiError): boolean =>
+  (code === 'ERR_NGROK_3007' && status === 502) || (code === 'ERR_NGROK_3200' && status === 404);
 
 /** The error that answers a client when a request failed between the edge and the upstream. */
 export function upstreamFailure(cause: unknown): ApiError {

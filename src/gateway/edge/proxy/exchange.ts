@@ -8,7 +8,14 @@ import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
 import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
-import { asError, ConnectionLost, UNREACHABLE, upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';
+import {
+  asError,
+  ConnectionLost,
+  isLoss,
+  UNREACHABLE,
+  upstreamFailure,
+  upstreamUnreachable,
+} from '../http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { mayHaveBody, responseHeaders } from '../http/headers.ts';
 import { requestHead } from '../upstreams/upstream-connection.ts';
@@ -34,6 +41,8 @@ export interface ExchangeParts {
   onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
   /** Called when the agent cannot connect to the upstream. @returns whether another member of the pool gets the request */
   onUnreachable(request: EdgeRequest): boolean;
+  /** Called in a turn after a request failed that may safely be sent twice. @returns whether it is served again, as its agent was lost */
+  onLost(request: EdgeRequest): boolean;
   upgrade?: string;
 }
 
@@ -245,6 +254,13 @@ export class Exchange implements ExchangeEvents {
   }
 
   #fail(error: ApiError): void {
+    // The session ends after its streams.
+    if (this.#repeatable && this.#head === null && isLoss(error))
+      setImmediate(() => this.parts.onLost(this.parts.request) || this.#answerFailure(error));
+    else this.#answerFailure(error);
+  }
+
+  #answerFailure(error: ApiError): void {
     const { request, counters } = this.parts;
     request.endpoint.traffic.countError();
     if (error.code === UNREACHABLE && this.parts.onUnreachable(request)) return;

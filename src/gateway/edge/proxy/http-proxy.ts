@@ -54,6 +54,8 @@ interface HttpProxyOptions {
   /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
   admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
+  /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
+  serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
 }
 
 /** Takes clients' requests through the policies of their endpoints, and to the upstreams. */
@@ -187,6 +189,7 @@ export class HttpProxy {
       onMalformedResponse,
       onUploadLost,
       onUnreachable,
+      onLost: this.#onLost,
     };
     if (upgrade === null) new Exchange(parts).start();
     else this.#upgrade(parts, upgrade, upgraded);
@@ -212,6 +215,10 @@ export class HttpProxy {
     this.#process(request.forMember(admission));
     return true;
   };
+
+  /** What policies have forwarded ends with the endpoints on its way. */
+  readonly #onLost = ({ req, res, endpoint, outer }: EdgeRequest): boolean =>
+    outer === null && this.#removed.has(endpoint) && !res.destroyed && this.options.serveAgain(req, res, endpoint);
 
   #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
     const { request, counters } = parts;

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { withDeadline } from '../../../lib/time/deadline.ts';
-import type { InternalAddress } from '../../endpoints/endpoint.ts';
+import type { InternalAddress, LostAddress } from '../../endpoints/endpoint.ts';
 
 export interface NodePlace {
   readonly id: string;
@@ -26,6 +26,8 @@ export interface OtherNodes {
   knows(port: 'tls' | 'http', host: string): boolean;
   /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
   catchUp(): Promise<void>;
+  /** Of a name that a node serves which cannot be reached: its agent is expected back, there or elsewhere; undefined: none is. */
+  expectAt(port: 'tls', host: string): LostAddress | undefined;
   /** A node could not be reached: for a while, others come first. */
   failed(id: string): void;
   /** The one that obtains certificates, and answers for them. */

@@ -152,18 +152,23 @@ export class Relays {
   /** @param client nothing of it has been read */
   send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
-    this.#send(client, node, port).catch(() => resetConnection(client));
+    this.pass(client, node, port).catch(() => resetConnection(client));
   }
 
-  async #send(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
+  /** @param client nothing of it has been read, also when this fails @throws when no node that serves it can be reached */
+  async pass(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
     const { tickets } = this.options;
     const from = new ClientConnection(client, 0, null);
     // As long as no node has answered it, any of them can have it.
     const hello: Buffer | null = port === 'tls' ? client.read() : null;
-    const link = await connectTo(node, this.#onFailure, async (link, { id, next }) => {
+    const begin = async (link: Socket, { id, next }: NodePlace) => {
       link.write(tickets.issue(from, id, { port }));
       if (hello) link.write(hello);
       if (hello && next) await answered(link);
+    };
+    const link = await connectTo(node, this.#onFailure, begin).catch((error: unknown) => {
+      if (hello) client.unshift(hello);
+      throw error;
     });
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;

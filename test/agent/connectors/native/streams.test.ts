@@ -252,7 +252,9 @@ describe('closing a session of the native connector', () => {
     const closing = own.close().then(() => {
       closed = true;
     });
-    await expect.poll(async () => (await getPublic(gateway, url)).status).toBe(404);
+    await expect.poll(() => gateway.endpoints.list()).toEqual([]);
+    const late = getPublic(gateway, url);
+    await expect.poll(() => gateway.counters.waiting).toBe(1);
     expect(closed).toBe(false);
     asked[1]?.end('until the end');
     await closing;
@@ -260,6 +262,8 @@ describe('closing a session of the native connector', () => {
       'before',
       'until the end',
     ]);
+    // Its agent could have come back.
+    expect((await late).status).toBe(503);
   });
 
   it('waits for no connection at all when all are idle', async () => {
