@@ -150,6 +150,29 @@ describe('a request forwarded to an internal endpoint', () => {
     expect(await get('continue.localhost', { body: 'kept' })).toMatchObject({ status: 200, body: 'outside: kept' });
   });
 
+  it('waits for that endpoint when its agent was lost a moment ago, unless the policy has an answer', async () => {
+    await serve('halt.localhost', 'outside', policyOf({ on_http_request: [forwardTo('http://lost.internal')] }));
+    const goesOn = policyOf({ on_http_request: [forwardTo('http://lost.internal', { on_error: 'continue' })] });
+    await serve('continue.localhost', 'outside', goesOn);
+    const bind = async () => {
+      const own = await agentSession(gateway).connect();
+      const port = await listen(createServer((_req, res) => void res.end('inside')));
+      (await own.httpEndpoint().scheme('HTTP').domain('lost.internal').listen(false))
+        .forward(`127.0.0.1:${port}`)
+        .catch(() => {});
+    };
+    await bind();
+    expect((await get('halt.localhost')).body).toBe('inside');
+    const [last] = [...gateway.sessions.sessions].slice(-1);
+    last?.end(new Error('cut by the test'));
+    await expect.poll(() => gateway.endpoints.list().length).toBe(2);
+    expect((await get('continue.localhost')).body).toBe('outside');
+    const answer = get('halt.localhost');
+    await expect.poll(() => gateway.counters.waiting).toBe(1);
+    await bind();
+    expect((await answer).body).toBe('inside');
+  });
+
   it('gets 502 when that endpoint’s upstream is unreachable, or continues when that is safe', async () => {
     await serve('dead.internal', null);
     await serve('halt.localhost', 'outside', policyOf({ on_http_request: [forwardTo('http://dead.internal')] }));

@@ -112,8 +112,15 @@ export class EdgeServer {
         yield options.agents.name;
       },
     };
+    this.#waiting = new WaitingClients({
+      lost: options.endpoints.lost,
+      places: Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)),
+      counters,
+    });
     this.#proxy = new HttpProxy({
       internal,
+      endpoints: options.endpoints,
+      waiting: this.#waiting,
       ownNames,
       limits: {
         responseTimeout: options.responseTimeout ?? 5 * MINUTE,
@@ -132,11 +139,6 @@ export class EdgeServer {
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
-    });
-    this.#waiting = new WaitingClients({
-      lost: options.endpoints.lost,
-      places: Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)),
-      counters,
     });
     this.#routing = new Routing({
       ...{ ...options, limits, clients: connections, proxy: this.#proxy, waiting: this.#waiting },

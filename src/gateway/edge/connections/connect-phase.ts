@@ -11,6 +11,7 @@ import type {
   InternalLookup,
   InternalLookupFor,
 } from '../../endpoints/endpoint.ts';
+import { AGENT_AWAY, AWAY_RETRY_S } from '../http/edge-errors.ts';
 import { type HelloClient, meetsClientDemands, mergeDemands } from '../tls/handshakes.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
 
@@ -20,6 +21,11 @@ export const MAX_FORWARDS = 3;
 export const TARGET_OFFLINE: ForwardFailure = {
   code: 'ERR_NGROK_3200',
   message: 'The internal endpoint is offline.',
+};
+
+export const TARGET_AWAY: ForwardFailure = {
+  code: AGENT_AWAY,
+  message: 'The agent of the internal endpoint has lost its connection a moment ago and is not back yet.',
 };
 
 export const TARGET_FAILED: ForwardFailure = {
@@ -33,6 +39,8 @@ export const TOO_MANY_FORWARDS: ForwardFailure = {
 };
 
 export function forwardError(failure: ForwardFailure): PolicyError {
+  if (failure === TARGET_AWAY)
+    return { kind: 'error', status: 503, ...failure, headers: ['retry-after', String(AWAY_RETRY_S)] };
   return { kind: 'error', status: failure === TARGET_OFFLINE ? 404 : 502, ...failure, headers: [] };
 }
 
@@ -40,9 +48,15 @@ const PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, tls: 443
 
 /** @param url validated by the action forward-internal: `scheme://name.internal`, perhaps with a port */
 export function internalTarget(url: string, lookup: InternalLookup): GatewayEndpoint | undefined {
+  const { protocol, host, port } = internalAddress(url);
+  return lookup(protocol, host, port);
+}
+
+/** @param url as in {@link internalTarget} */
+export function internalAddress(url: string): InternalAddress {
   const { protocol, hostname, port } = new URL(url.toLowerCase());
   const scheme = protocol.slice(0, -1) as EndpointProtocol;
-  return lookup(scheme, hostname, Number(port) || (PORTS[scheme] ?? 0));
+  return { protocol: scheme, host: hostname, port: Number(port) || (PORTS[scheme] ?? 0) };
 }
 
 /** Finds internal endpoints here, and else at other gateways. */

@@ -29,15 +29,13 @@ export const unknownHost = (host: string): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', `The endpoint ${host} is offline: no agent has it open.`);
 
 /** Seconds after which a client may try again whose agent has not come back so far. */
-const AWAY_RETRY_S = 3;
+export const AWAY_RETRY_S = 3;
+export const AGENT_AWAY = 'ERR_GATEWAY_AGENT_AWAY';
 
 export const agentAway = (host: string): ApiError =>
-  new ApiError(
-    503,
-    'ERR_GATEWAY_AGENT_AWAY',
-    `The agent of ${host} has lost its connection a moment ago and is not back yet.`,
-    { retryAfter: AWAY_RETRY_S },
-  );
+  new ApiError(503, AGENT_AWAY, `The agent of ${host} has lost its connection a moment ago and is not back yet.`, {
+    retryAfter: AWAY_RETRY_S,
+  });
 
 export const endpointRemoved = (): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', 'The endpoint went offline before it could answer.');

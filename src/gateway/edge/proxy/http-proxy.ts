@@ -4,16 +4,20 @@ import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, EndpointDirectory, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
+import { placeOf } from '../../endpoints/endpoint-address.ts';
 import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import {
   type Admission,
   forwardError,
+  internalAddress,
   internalTarget,
   MAX_FORWARDS,
+  TARGET_AWAY,
   TARGET_OFFLINE,
   TOO_MANY_FORWARDS,
 } from '../connections/connect-phase.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
+import type { WaitingClients } from '../connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse, Upgrade } from '../http/client-message.ts';
 import { endpointRemoved } from '../http/edge-errors.ts';
 import { answerError, resetConnection } from '../http/error-response.ts';
@@ -49,6 +53,8 @@ interface HttpProxyOptions {
   onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
   /** As {@link ExchangeParts} says. */
   onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
+  endpoints: Pick<EndpointDirectory, 'lost'>;
+  waiting: WaitingClients;
   /** Another member of the endpoint's pool, as {@link EndpointDirectory} says. */
   another: EndpointDirectory['another'];
   /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
@@ -107,20 +113,23 @@ export class HttpProxy {
   }
 
   #awaitOutcome(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
+    outcome.then((settled) => this.#applyLate(settled, request)).catch((error: unknown) => this.#fail(request, error));
+  }
+
+  /** Applies an outcome, unless the client has left or the endpoint is offline by now. */
+  #applyLate(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
     const { req, res, endpoint, body } = request;
-    outcome
-      .then((settled) => {
-        if (!res.destroyed && !this.#removed.has(endpoint)) {
-          this.#applyOutcome(settled, request);
-          return;
-        }
-        body?.stop();
-        answerError(req, res, endpointRemoved());
-      })
-      .catch((error: unknown) => {
-        body?.stop();
-        this.options.onFailure(req, res, error);
-      });
+    if (!res.destroyed && !this.#removed.has(endpoint)) {
+      this.#applyOutcome(outcome, request);
+      return;
+    }
+    body?.stop();
+    answerError(req, res, endpointRemoved());
+  }
+
+  #fail({ req, res, body }: EdgeRequest, error: unknown): void {
+    body?.stop();
+    this.options.onFailure(req, res, error);
   }
 
   #applyOutcome(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
@@ -145,7 +154,7 @@ export class HttpProxy {
 
   #forwardInternally(outcome: Forward, request: EdgeRequest): void {
     const target = internalTarget(outcome.url, this.options.internal(request.req.socket));
-    if (!target) this.#resume(outcome, TARGET_OFFLINE, request);
+    if (!target) this.#forwardNowhere(outcome, request);
     else if (request.forwards >= MAX_FORWARDS) this.#resume(outcome, TOO_MANY_FORWARDS, request);
     else {
       const onFailure = (failure: ForwardFailure) => {
@@ -157,6 +166,24 @@ export class HttpProxy {
       request.watch?.forwarded();
       this.#process(request.forwardedTo(target, onFailure));
     }
+  }
+
+  /** Waits for the agent of the target if it is expected back, unless the policy has an answer of its own. */
+  #forwardNowhere(outcome: Forward, request: EdgeRequest): void {
+    const { req, res } = request;
+    const { endpoints, waiting } = this.options;
+    const { protocol: proto, host, port } = internalAddress(outcome.url);
+    const lost =
+      outcome.resume === null ? endpoints.lost.at(placeOf({ proto, host, port, internal: true })) : undefined;
+    if (lost === undefined || waiting.hasWaited(req)) {
+      this.#resume(outcome, lost === undefined ? TARGET_OFFLINE : TARGET_AWAY, request);
+      return;
+    }
+    waiting.noteWaited(req);
+    waiting
+      .wait(lost, req.socket.remoteAddress, (leave) => res.once('close', leave))
+      .then(() => this.#applyLate(outcome, request))
+      .catch((error: unknown) => this.#fail(request, error));
   }
 
   /** Continues as the action says when a request could not be forwarded. */
