@@ -153,6 +153,7 @@ async function startParts(start: GatewayStart) {
   if (cluster) onStop(() => cluster.stop());
   const { sessions, sessionPort } = await startSessions(start, { ...edge, policies, restricted, cloudEndpoints });
   edge.agents.open(sessions);
+  addresses.expectAll();
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
   noteRefused(activity, counters);

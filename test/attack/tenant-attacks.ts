@@ -6,6 +6,7 @@ import { ANSWER, bind, onRequest } from './hostile-endpoint.ts';
 
 const COSTLY = 'costly.localhost';
 const DRIPPING = 'dripping.localhost';
+const LOST = 'lost.localhost';
 const MANY_BINDINGS = `{"Id":"b","Proto":"https","Opts":{},"Extra":{"Bindings":[${'1,'.repeat(520_000)}1]}}`;
 const SMALL_POLICIES = 30;
 
@@ -75,6 +76,16 @@ export const TENANT_ATTACKS: Attack[] = [
     width: 5,
     live: (life) => ask(life, DRIPPING, { reads: false }),
   },
+  {
+    name: 'tenant: a name that is lost all the time',
+    width: 1,
+    async live(life) {
+      const agent = await ProtocolAgent.open(life);
+      await bind(agent, 'https', { Domain: LOST });
+      agent.socket.destroy();
+    },
+  },
+  { name: 'tenant: clients of a name that is lost', width: 60, live: (life) => ask(life, LOST) },
   {
     name: 'tenant: BIND with 520,000 wrong bindings',
     width: 1,

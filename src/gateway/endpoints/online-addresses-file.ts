@@ -39,12 +39,16 @@ export class OnlineAddressesFile {
 
   /** Expects the agents whose addresses were online when the last gateway ended. To be called before agents can come. */
   async start(): Promise<void> {
-    for (const line of await this.#read()) {
-      this.#lines.set(line.place, line);
-      this.endpoints.lost.note(line, 'lost');
-    }
+    for (const line of await this.#read()) this.#lines.set(line.place, line);
+    this.expectAll();
     this.endpoints.on('added', this.#onAdded);
     this.#tidying = setInterval(() => this.#tidy(), TIDY_MS).unref();
+  }
+
+  /** Expects the agents of all addresses that are not online. To be called again when agents can come: starting takes its time. */
+  expectAll(): void {
+    const online = new Set(this.endpoints.list().map((endpoint) => lostAddressOf(endpoint).place));
+    for (const line of this.#lines.values()) if (!online.has(line.place)) this.endpoints.lost.note(line, 'lost');
   }
 
   /** Writes what is online, or has been a moment ago. */
