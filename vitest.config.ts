@@ -92,6 +92,8 @@ export default defineConfig({
     sequence: { shuffle: { tests: true }, sequencer: LongestFirst },
     globalSetup: ['test/support/fresh-build.ts', 'test/support/run-folder.ts'],
     setupFiles: ['test/support/long-uptime.ts', 'test/support/test-sockets.ts'],
+    // Messages name commands as if the package were installed.
+    env: { DEVICE_AGENT_COMMAND: 'device-agent' },
     reporters: ['default', new SkippedReporter()],
     coverage: {
       provider: 'v8',

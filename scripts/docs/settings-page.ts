@@ -1,3 +1,4 @@
+import { GENERIC, PREFIX } from '../../src/settings/settings-file.ts';
 import { SETTING_GROUPS } from '../../src/settings/variables.ts';
 import { GENERATED, table, wrap } from './markdown.ts';
 
@@ -31,7 +32,23 @@ Values come from four sources; the first one that sets a variable wins:
 4. systemd credentials (\`ngrok-authtoken\`)
 
 A secret and its \`…_FILE\` variant are one setting: set only one of them. A wrong value stops the start with exit code 2
-and a message that names the variable. Unrecognised settings in the files are logged.
+and a message that names the variable. Unrecognised settings and malformed lines in the files are logged.
+
+## A .env of another program
+
+The current folder may be a project's. A \`.env\` belongs to this program when it sets nothing but settings of this page, and
+mentions, at least as a comment, one that no other program has. In any other \`.env\`:
+
+- Names that begin with \`AGENT_\`, \`GATEWAY_\`, \`NGROK_\` or \`MANAGEMENT_API_\` count.
+- ${GENERIC.map((name) => `\`${name}\``).join(', ')} do not count. Write them with the prefix \`${PREFIX}\`, such as
+  \`${PREFIX}LOG_LEVEL=debug\`. The log of the agent and \`doctor\` name each such line. The prefix works in every source, and
+  counts more than the plain name there.
+- \`DATA_DIR\` counts all the same if that folder has data of this program already.
+
+The agent logs which settings it has read from \`.env\`. In the folder of a project that you do not trust, look at this line: its
+\`.env\` can lead the agent to another gateway.
+
+## Changes while the agent runs
 
 A running agent reloads \`LOG_LEVEL\`, \`DEFAULT_POLICIES\`, \`AGENT_API_TOKEN\` and \`AGENT_API_TOKEN_FILE\` on SIGHUP. Other
 changes need a restart. [.env.example](../.env.example) lists all settings to copy from.`;

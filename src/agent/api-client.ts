@@ -3,6 +3,7 @@ import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { type ApiErrorBody, EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isLoopbackHost, isUnspecified } from '../lib/network/ip-address.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { apiTokenIfAny } from './api-token.ts';
 
@@ -10,6 +11,9 @@ const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
 /** A live feed sends something every 10 s. */
 const SILENCE_MS = 30_000;
+
+/** No agent answers at the address of the settings; the command line says how to start the one that is meant. */
+export class NoAgent extends OperatorError {}
 
 const TOKEN_ADVICE = 'run this with the DATA_DIR of the agent as a user who can read api-token, or set AGENT_API_TOKEN';
 
@@ -77,7 +81,7 @@ export async function* agentEvents(settings: Settings, path: string, signal: Abo
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof OperatorError) throw error;
-    throw new OperatorError(failed(base, hasBegun, messageOf(error)), EXIT_UNREACHABLE, { cause: error });
+    throw failed(base, hasBegun, error);
   } finally {
     asked.destroy();
   }
@@ -137,18 +141,20 @@ async function ask(base: string, path: string, call: Call): Promise<{ status: nu
     });
     return { status: response.statusCode ?? 0, text: await text(response) };
   } catch (error) {
-    const problem = signal.aborted ? timedOut(base, deadlineMs) : failed(base, response !== null, messageOf(error));
-    throw new OperatorError(problem, EXIT_UNREACHABLE, { cause: error });
+    if (!signal.aborted) throw failed(base, response !== null, error);
+    throw new OperatorError(timedOut(base, deadlineMs), EXIT_UNREACHABLE, { cause: error });
   }
 }
 
 function timedOut(base: string, deadlineMs: number): string {
-  return `no answer from the agent at ${base} within ${deadlineMs / 1000} s; check the result with: device-agent tunnels`;
+  return `no answer from the agent at ${base} within ${deadlineMs / 1000} s; check the result with: ${ownCommand('tunnels')}`;
 }
 
-function failed(base: string, hasBegun: boolean, reason: string): string {
-  if (hasBegun) return `incomplete answer from ${base}: ${reason}; check the result with: device-agent tunnels`;
-  return `no agent answers at ${base}: ${reason}; start it with: device-agent run`;
+function failed(base: string, hasBegun: boolean, cause: unknown): OperatorError {
+  const reason = messageOf(cause);
+  if (!hasBegun) return new NoAgent(`no agent answers at ${base}: ${reason}`, EXIT_UNREACHABLE, { cause });
+  const problem = `incomplete answer from ${base}: ${reason}; check the result with: ${ownCommand('tunnels')}`;
+  return new OperatorError(problem, EXIT_UNREACHABLE, { cause });
 }
 
 function parseAnswer(base: string, status: number, text: string): unknown {

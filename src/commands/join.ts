@@ -13,6 +13,7 @@ import {
   requireCode,
 } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { rootCommand, shellWord } from '../lib/process/own-command.ts';
 import { printable } from '../lib/terminal-text.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { deviceName } from '../management/resources/device.ts';
@@ -23,8 +24,8 @@ import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import { note, print, prompt } from './output.ts';
-import { run } from './run.ts';
-import { agentSettings } from './settings-place.ts';
+import { requireApiPort, run } from './run.ts';
+import { agentSettings, isServiceMeant } from './settings-place.ts';
 
 export interface JoinOptions {
   name?: string;
@@ -52,6 +53,7 @@ export async function join(given: string | null, { name, service }: JoinOptions)
   if (code !== null) process.title = 'device-agent join';
   const host = thisHost();
   const isRoot = process.geteuid?.() === 0;
+  if (service && !isRoot && isServiceMeant(AGENT_SERVICE)) throw joinsWithService(name);
   if (!service || !isRoot || !host.isBooted) return joinHere(code, name, service);
   const files = serviceFiles(host);
   const device = await joinWith(code, name, files);
@@ -79,9 +81,19 @@ async function isActive(host: Host): Promise<boolean> {
   );
 }
 
+/** A second device would use up the code, and could not start beside the first one. The code stays out of messages. */
+function joinsWithService(name: string | undefined): OperatorError {
+  const again = rootCommand(name === undefined ? 'join -' : `join - --name ${shellWord(name)}`);
+  return new OperatorError(
+    `nothing was sent: the agent of this device is the service ${AGENT_SERVICE.name}, which joins with root privileges: ` +
+      `run ${again} and paste the code; for a second device in this folder, add --no-service and set AGENT_PORT`,
+  );
+}
+
 /** In the current folder; the process becomes the agent. */
 async function joinHere(code: string | null, name: string | undefined, wantsService: boolean): Promise<void> {
-  const { dataDir } = loadJoinSettings();
+  const settings = loadJoinSettings();
+  const { dataDir } = settings;
   const files: JoinFiles = {
     installation: joinPath(dataDir, ENROLMENT_FILE),
     settings: joinPath(process.cwd(), '.env'),
@@ -92,6 +104,7 @@ async function joinHere(code: string | null, name: string | undefined, wantsServ
   // An agent that runs here already would not notice the new settings.
   const folder = await openDataFolder(dataDir);
   try {
+    await requireApiPort(settings);
     await joinWith(code, name, files);
   } finally {
     await folder.release();
@@ -156,7 +169,7 @@ async function reportOnline({ domain }: JoinedDevice): Promise<void> {
     if (state.url !== null) return print(printable(`online: ${state.url}`));
     if (systemClock.now() > deadline) {
       throw new OperatorError(
-        `joined, but not online after ${ONLINE_MS / 1000} s: ${state.reason}; device-agent doctor --service diagnoses it (domain ${domain})`,
+        `joined, but not online after ${ONLINE_MS / 1000} s: ${state.reason}; ${rootCommand('doctor')} diagnoses it (domain ${domain})`,
         NOT_READY,
       );
     }

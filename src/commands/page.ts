@@ -3,6 +3,7 @@ import { callAgent } from '../agent/api-client.ts';
 import { apiTokenIfAny } from '../agent/api-token.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { CODE_MINUTES, issueCode } from '../lib/http/one-time-code.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { printableMembers } from '../lib/terminal-text.ts';
 import { jsonText, print } from './output.ts';
 import { agentSettings } from './settings-place.ts';
@@ -51,7 +52,7 @@ async function describe({ local, link, expires_at }: PageAddresses, own: StatusR
   lines.push(`From elsewhere:  ${link}`);
   if (expires_at !== null) lines.push(`The link signs one browser in. It works once, within ${CODE_MINUTES} minutes.`);
   if (own && own.status !== 'online')
-    lines.push(`The domain is not online now (${own.status}); see: device-agent doctor`);
+    lines.push(`The domain is not online now (${own.status}); see: ${ownCommand('doctor')}`);
   if (process.stdout.isTTY) lines.push('', (await import('uqr')).renderANSI(link, { border: 4 }));
   return lines.join('\n');
 }

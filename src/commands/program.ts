@@ -1,10 +1,13 @@
 import { Argument, Command, CommanderError } from 'commander';
+import { OperatorError } from '../lib/errors.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { VERSION } from '../packaged.ts';
+import { AGENT_SERVICE } from '../service/service.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { defaultCommand } from './command-line.ts';
 import { addGatewayCommand } from './gateway/gateway.ts';
 import { print } from './output.ts';
-import { gatewaySettings } from './settings-place.ts';
+import { gatewaySettings, startAdvice } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
 import { addShareCommands } from './shares-commands.ts';
 import { addShortCommands, addTunnelsCommand } from './tunnels/tunnels-commands.ts';
@@ -24,10 +27,18 @@ export async function runProgram(): Promise<void> {
   try {
     await buildProgram().parseAsync();
   } catch (error) {
-    if (!(error instanceof CommanderError)) throw error;
+    if (!(error instanceof CommanderError)) throw await withAdvice(error);
     // Commander has printed the help or the usage error.
     process.exitCode = error.exitCode === 0 ? 0 : 2;
   }
+}
+
+/** Adds to an error that no agent answers how to start the one that was meant. */
+async function withAdvice(error: unknown): Promise<unknown> {
+  const { NoAgent } = await import('../agent/api-client.ts');
+  if (!(error instanceof NoAgent)) return error;
+  const advice = await startAdvice(AGENT_SERVICE);
+  return new OperatorError(`${error.message}; ${advice}`, error.exitCode, { cause: error });
 }
 
 /** Builds the command line. The code of a command is loaded only when that command runs, which saves memory. */
@@ -119,7 +130,7 @@ ${exitCodes.join('\n')}
 
 Settings come from the environment and from .env in the current folder; docs/settings.md lists them.`,
   );
-  pointToHelp(command, 'device-agent');
+  pointToHelp(command, ownCommand(''));
   return command;
 }
 

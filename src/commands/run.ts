@@ -6,12 +6,15 @@ import type { Finding } from '../doctor/finding.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog, type Log, logsTo } from '../lib/log/log.ts';
 import { LogTail } from '../lib/log/log-tail.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { systemClock } from '../lib/time/clock.ts';
+import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { type Settings, SettingsSource } from '../settings/agent-settings.ts';
-import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
-import { logUnknownSettings } from '../settings/parse-settings.ts';
+import { BOOT_FILE, type FirstStartSettings, loadFirstStart } from '../settings/first-start-settings.ts';
+import { logSettings } from '../settings/parse-settings.ts';
 import { note } from './output.ts';
+import { requireNoService } from './settings-place.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-stopped.ts';
 
 /**
@@ -20,6 +23,7 @@ import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-st
  * @throws {OperatorError} when it cannot start
  */
 export async function run(): Promise<void> {
+  requireNoService(AGENT_SERVICE);
   await joinIfNew();
   let source = new SettingsSource();
   const { settings } = source.read();
@@ -27,7 +31,7 @@ export async function run(): Promise<void> {
   const log = await createLog(settings.log.level, settings.log.format, undefined, logTail);
   // The SDK prints a line for each lost session.
   if (settings.connector === 'sdk') silenceNativeOutput();
-  logUnknownSettings(log);
+  logSettings(log, note);
   endOnUnexpectedError(log);
   const commands = (command: AgentCommand) => (command === 'stop' ? ending.stayStopped('gateway') : void restart());
   const start = (next: Settings) => startAgent(next, log, systemClock, { logTail, diagnose, onCommand: commands });
@@ -69,8 +73,8 @@ export async function run(): Promise<void> {
 
 /** Runs the checks of `device-agent doctor`, which are loaded only now. */
 async function diagnose(): Promise<Finding[]> {
-  const { diagnoseHere } = await import('./doctor.ts');
-  return diagnoseHere();
+  const { diagnoseAgent } = await import('./doctor.ts');
+  return diagnoseAgent({ env: process.env, folder: process.cwd(), isService: false });
 }
 
 /** Joins a site when the agent has a code and no authtoken; its code is loaded only then. */
@@ -78,7 +82,19 @@ async function joinIfNew(): Promise<void> {
   const start = loadFirstStart();
   if (start === null || (start.code === null && !existsSync(BOOT_FILE))) return;
   const { joinAtFirstStart } = await import('../agent/join/first-start.ts');
-  await joinAtFirstStart(start, await createLog(start.log.level, start.log.format));
+  const log = await createLog(start.log.level, start.log.format);
+  await joinAtFirstStart(start, log, BOOT_FILE, () => requireApiPort(start));
+}
+
+/**
+ * Call this before a device joins: an agent that cannot start must not use up a code.
+ *
+ * @throws {OperatorError} when the agent's API could not listen
+ */
+export async function requireApiPort({ api }: Pick<FirstStartSettings, 'api'>): Promise<void> {
+  const { apiPort, freePorts } = await import('../doctor/ports.ts');
+  const taken = (await freePorts([apiPort(api)])).find(({ status }) => status === 'failed');
+  if (taken) throw new OperatorError(`nothing was sent: ${taken.detail}; ${taken.advice}`);
 }
 
 const totalOf = ({ tunnels }: AgentStatus): number => Object.values(tunnels).reduce((sum, count) => sum + count, 0);
@@ -104,14 +120,14 @@ const AFTER_LOG_MS = 50;
 /** Says what to do with an agent that has no tunnels: in two lines on a terminal, else as a log line. */
 function showFirstSteps(api: string, log: Log): void {
   if (!process.stdout.isTTY) {
-    log.info({ command: 'device-agent http 8001' }, 'no tunnels yet; start one');
+    log.info({ command: ownCommand('http 8001') }, 'no tunnels yet; start one');
     return;
   }
   // After the log lines before it, which wait for the next turn of the event loop.
   setTimeout(() => {
     note(
-      '\nNo tunnels yet. In another terminal, in this folder, run: device-agent http 8001\n' +
-        `Then open ${api}/ or run: device-agent status (when something fails: device-agent doctor)\n\n`,
+      `\nNo tunnels yet. In another terminal, in this folder, run: ${ownCommand('http 8001')}\n` +
+        `Then open ${api}/ or run: ${ownCommand('status')} (when something fails: ${ownCommand('doctor')})\n\n`,
     );
   }, AFTER_LOG_MS).unref();
 }

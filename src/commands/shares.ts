@@ -1,6 +1,7 @@
 import type { ShareLink } from '../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../agent/api-client.ts';
 import { OperatorError } from '../lib/errors.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { jsonText, note, print } from './output.ts';
 import { agentSettings } from './settings-place.ts';
 import { type ShareOptions, shareRequest, sharesTable, showShare } from './share-links.ts';
@@ -21,13 +22,13 @@ export async function shareTunnel(name: string, options: ShareOptions & { protec
 export async function listShares({ json }: { json?: boolean }): Promise<void> {
   const links = await callAgent<ShareLink[]>(agentSettings('api'), 'GET', '/share_links');
   if (json) return void print(jsonText(links));
-  if (links.length === 0) return void note('No share links. Make one with: device-agent share <tunnel> --for 24h');
+  if (links.length === 0) return void note(`No share links. Make one with: ${ownCommand('share <tunnel> --for 24h')}`);
   print(sharesTable(links));
 }
 
 /** @throws {OperatorError} exit code 4 when there is none with the id */
 export async function revokeShare(id: string): Promise<void> {
-  if (!/^sl_\w+$/.test(id)) throw new OperatorError('no share link has this id: device-agent shares lists them', 4);
+  if (!/^sl_\w+$/.test(id)) throw new OperatorError(`no share link has this id: ${ownCommand('shares')} lists them`, 4);
   await callAgent(agentSettings('api'), 'DELETE', `/share_links/${id}`);
   print(`${id} revoked; it lets nobody in any more`);
 }

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import type { ListedTunnel } from '../agent/api/operations.ts';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
@@ -14,9 +13,8 @@ import {
 } from '../doctor/advice.ts';
 import { diskProblem } from '../doctor/data-folder.ts';
 import { wantsColor } from '../doctor/finding.ts';
-import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { durationText } from '../lib/terminal-text.ts';
-import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { show } from './output.ts';
 import { agentSettings } from './settings-place.ts';
@@ -55,18 +53,8 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
   process.exitCode = problems.length === 0 ? 0 : 1;
 }
 
-async function ask<T>(settings: Settings, path: string): Promise<T> {
-  try {
-    return await callAgent<T>(settings, 'GET', path, { deadlineMs: DEADLINE_MS });
-  } catch (error) {
-    if (!(error instanceof OperatorError) || error.exitCode !== EXIT_UNREACHABLE) throw error;
-    if (!existsSync(unitFileOf(AGENT_SERVICE))) throw error;
-    throw new OperatorError(
-      `${error.message}; the service is installed, see: device-agent service status, device-agent logs`,
-      EXIT_UNREACHABLE,
-      { cause: error },
-    );
-  }
+function ask<T>(settings: Settings, path: string): Promise<T> {
+  return callAgent<T>(settings, 'GET', path, { deadlineMs: DEADLINE_MS });
 }
 
 function unsavedChange({ storage: { last_error } }: StatusReport): Problem | null {
@@ -88,7 +76,7 @@ export function statusProblems(
   return [
     ...(ofOwn ? [ofOwn] : []),
     ...ofTunnels.slice(0, MAX_PROBLEMS),
-    ...(more > 0 ? [{ problem: `and ${more} more tunnels`, remedy: 'list them with: device-agent tunnels' }] : []),
+    ...(more > 0 ? [{ problem: `and ${more} more tunnels`, remedy: `list them with: ${ownCommand('tunnels')}` }] : []),
   ];
 }
 
@@ -153,7 +141,7 @@ function reconnects({ reconnects: count }: StatusReport['session']): string {
 }
 
 function countsOf({ total, ...states }: StatusReport['tunnels']): string {
-  if (total === 0) return 'none; start one with: device-agent http 8001';
+  if (total === 0) return `none; start one with: ${ownCommand('http 8001')}`;
   const present = Object.entries(states).filter(([, count]) => count > 0);
   return `${total}: ${present.map(([state, count]) => `${count} ${state}`).join(', ')}`;
 }

@@ -1,3 +1,5 @@
+import { ownCommand } from '../lib/process/own-command.ts';
+
 /** A domain that a tunnel or the agent's own API needs to bind. */
 export interface Name {
   domain: string;
@@ -9,13 +11,11 @@ export interface Name {
 /** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
 type Failure = { code: string | null; message: string } | null;
 
-const NEW_AUTHTOKEN =
-  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard; on a device that has joined a site, run device-agent join';
+const NEW_AUTHTOKEN = `set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard; on a device that has joined a site, run ${ownCommand('join')}`;
 /** For a device that the gateway has revoked or deleted. */
-const JOIN_AGAIN =
-  'to let this device join again: on the gateway, delete it if it is listed (device-agent gateway devices) and make a code (device-agent gateway invite); then run device-agent join - here';
-export const CHANGE_UPSTREAM = 'change it with device-agent tunnels change <tunnel> --forwards-to <upstream>';
-export const CHANGE_TLS = 'change how the agent connects: device-agent tunnels change <tunnel> --upstream-tls-…';
+const JOIN_AGAIN = `to let this device join again: on the gateway, delete it if it is listed (device-agent gateway devices) and make a code (device-agent gateway invite); then run ${ownCommand('join -')} here`;
+export const CHANGE_UPSTREAM = `change it with ${ownCommand('tunnels change <tunnel> --forwards-to <upstream>')}`;
+export const CHANGE_TLS = `change how the agent connects: ${ownCommand('tunnels change <tunnel> --upstream-tls-…')}`;
 export const RESTART_UPSTREAM = 'restart the upstream: it does not close connections that clients have left';
 /** For one that answers, but not as the tunnel needs it. */
 export const CORRECT_UPSTREAM = `correct the upstream, or forward to another one: ${CHANGE_UPSTREAM}`;

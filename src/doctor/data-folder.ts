@@ -1,9 +1,11 @@
 import { constants } from 'node:fs';
 import { access, lstat, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { foreignData, OTHER_FOLDER } from '../agent/folders/data-folder.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../lib/files/disk-space.ts';
 import { diskAdvice } from '../lib/files/durable-write.ts';
+import { dataIn } from '../lib/files/own-data.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
 const OTHERS_MAY_WRITE = 0o022;
@@ -28,6 +30,7 @@ async function inspect(path: string): Promise<Result | Result[]> {
   if (!found.isDirectory()) return failed(`${path} is not a folder`, 'move it away, or set DATA_DIR to a folder');
   const owner = ownership(path, found);
   if (owner) return owner;
+  if (dataIn(path) === 'foreign') return failed(foreignData(path), OTHER_FOLDER);
   const problems = [
     (found.mode & OTHERS_MAY_WRITE) === 0
       ? null

@@ -13,7 +13,7 @@ import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceState } from '../service/service-state.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
-import { settingMeant } from '../settings/parse-settings.ts';
+import { type LineProblem, settingMeant } from '../settings/parse-settings.ts';
 import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
@@ -35,6 +35,8 @@ export interface Surroundings {
   service?: () => Promise<ServiceState>;
   /** Variables that look like settings but are unrecognised. */
   unknownSettings?: readonly string[];
+  /** Lines of the files with settings that do not count as they seem to. */
+  lineProblems?: readonly LineProblem[];
   /** Factor for all timeouts; 1 by default. */
   patience?: number;
   /** Origin of a server whose clock is right. */
@@ -51,7 +53,7 @@ const REACH_MS = 4_000;
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
   const { nodeVersion, service, patience = 1 } = surroundings;
   const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service, AGENT_SERVICE.name)] : [])];
-  const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
+  const misspelt = doubtsOf(surroundings);
   if (settings instanceof Error) return runChecks([...first, ...settingsProblems(settings, misspelt)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
   return runChecks([...first, ...(await checksFor(settings, misspelt, surroundings))], secrets, patience);
@@ -136,7 +138,15 @@ async function reachBy({ address, dial, ca }: GatewayLink, ms: number): Promise<
   }
 }
 
-export function misspeltSetting(name: string): Result {
+/** What is doubtful about the settings, though they are valid. */
+export function doubtsOf({ unknownSettings = [], lineProblems = [] }: Partial<Surroundings>): Result[] {
+  const lines = lineProblems.map(({ detail, advice, isMistake }) =>
+    isMistake ? failed(detail, advice) : skipped(`${detail}; ${advice}`),
+  );
+  return [...unknownSettings.map(misspeltSetting), ...lines];
+}
+
+function misspeltSetting(name: string): Result {
   const meant = settingMeant(name);
   const advice = meant === null ? 'correct or remove it' : `did you mean ${meant}? Correct or remove it`;
   return failed(`unrecognised setting: ${name}`, `${advice}; docs/settings.md lists all settings`);

@@ -1,3 +1,4 @@
+import { rootCommand } from '../lib/process/own-command.ts';
 import { isSupportedNode, OLDEST_NODE } from '../node-version.ts';
 import type { ServiceState } from '../service/service-state.ts';
 import { type Check, check, failed, ok, type Result } from './finding.ts';
@@ -26,7 +27,7 @@ function judge({ state, lines: [first = state, ...lines] }: ServiceState, servic
 function adviceFor(state: ServiceState['state'], service: string): string | null {
   switch (state) {
     case 'not installed':
-      return `sudo device-agent service install${service.endsWith('-gateway') ? ' --gateway' : ''}`;
+      return rootCommand(`service install${service.endsWith('-gateway') ? ' --gateway' : ''}`);
     case 'stopped':
       return `sudo systemctl enable --now ${service}`;
     case 'failing':

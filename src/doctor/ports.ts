@@ -33,14 +33,13 @@ export async function freePorts(wanted: readonly Port[]): Promise<Result[]> {
   return [ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`)];
 }
 
+/** The port of the agent's API. */
+export function apiPort({ host, port }: Pick<Settings['api'], 'host' | 'port'>): Port {
+  return { what: 'the local API', setting: 'AGENT_PORT', hostSetting: 'AGENT_HOST', host, port };
+}
+
 function portsOf({ api, gateway }: Settings): Port[] {
-  const own = {
-    what: 'the local API',
-    setting: 'AGENT_PORT',
-    hostSetting: 'AGENT_HOST',
-    host: api.host,
-    port: api.port,
-  };
+  const own = apiPort(api);
   if (gateway.kind !== 'embedded') return [own];
   const { httpsPort, httpPort } = gateway;
   const at = { host: '127.0.0.1', hostSetting: 'AGENT_GATEWAY' };

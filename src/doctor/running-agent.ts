@@ -3,6 +3,7 @@ import type { StatusReport } from '../agent/api/status-report.ts';
 import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { rootCommand } from '../lib/process/own-command.ts';
 import { durationText } from '../lib/terminal-text.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
@@ -32,7 +33,6 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
     const status = await callAgent<StatusReport>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
-    // The message advises to start the agent; only its cause is useful here.
     const reason = error instanceof OperatorError && error.cause !== undefined ? error.cause : error;
     return { holdsFolder, address, status: null, problem: `${address}: ${messageOf(reason)}` };
   }
@@ -52,7 +52,7 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
   if (status && holdsFolder === false) {
     return failed(
       `an agent with a different data folder answers at ${address}`,
-      'to check that agent, run this as its user with its settings, or sudo device-agent doctor --service; ' +
+      `to check that agent, run this as its user with its settings, or ${rootCommand('doctor --service')}; ` +
         'otherwise set AGENT_PORT to another port',
     );
   }

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { rootCommand, shellWord } from '../lib/process/own-command.ts';
 import type { ProgramPaths } from './unit.ts';
 
 /** The machine on which a service is installed. */
@@ -31,9 +32,9 @@ export function requireRoot(): void {
   throw new OperatorError(`root privileges required: run ${withSudo()}`);
 }
 
-/** The command line of this process with sudo; with full paths, as sudo may search other folders. */
+/** The command line of this process, for root. */
 export function withSudo(): string {
-  return `sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`;
+  return rootCommand(process.argv.slice(2).map(shellWord).join(' '));
 }
 
 /** systemctl start waits until the service is ready. */

@@ -2,6 +2,7 @@ import { messageOf } from '../lib/errors.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { systemCas, type TrustedCas } from '../lib/network/tls-options.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';
@@ -160,7 +161,7 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     problems.push(
       `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} requires it: ` +
         `set it, or set NGROK_AUTHTOKEN_FILE to a file that contains only the authtoken (${AUTHTOKEN_FILE} for the service); ` +
-        'or join a gateway of your own with device-agent join; ' +
+        `or join a gateway of your own with ${ownCommand('join')}; ` +
         'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }

@@ -1,4 +1,5 @@
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
+import type { Settings } from './agent-settings.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
 import { gatherOwnTexts } from './setting-sources.ts';
@@ -13,6 +14,8 @@ export interface FirstStartSettings {
   /** The wanted name; null: the hostname. */
   name: string | null;
   dataDir: string;
+  /** Where its API will listen. */
+  api: Pick<Settings['api'], 'host' | 'port'>;
   proxies: ProxyRules;
   log: LogSettings;
 }
@@ -41,6 +44,7 @@ const firstStart: Assemble<FirstStartSettings> = (values, path) => ({
   code: values.AGENT_JOIN_CODE,
   name: values.AGENT_NAME,
   dataDir: path(values.DATA_DIR ?? ''),
+  api: { host: values.AGENT_HOST ?? '', port: values.AGENT_PORT ?? 0 },
   proxies: proxyRules(values),
   log: logSettings(values),
 });

@@ -2,10 +2,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parse as parseDotenv } from 'dotenv';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { fromEnvironment, readSettingsFile, type SettingsFile, settingOf, type Texts } from './settings-file.ts';
 import type { VariableName } from './variables.ts';
 
-/** Values by variable name. Empty values are omitted. */
-export type Texts = Readonly<Record<string, string>>;
+export type { Texts } from './settings-file.ts';
 
 /** Names of the credentials in the unit. */
 const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
@@ -36,12 +36,7 @@ export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
 
 /** The sources without what the agent got when it joined; throws as {@link gatherTexts}. */
 export function gatherOwnTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
-  const sources = [
-    credentials(env),
-    readDotenv(resolve(folder, '.env')),
-    fromEnvironment(env),
-    settingsFile(env, folder),
-  ];
+  const sources = [credentials(env), dotenvIn(folder).texts, fromEnvironment(env), settingsFile(env, folder)];
   return sources.reduce(overridden);
 }
 
@@ -70,13 +65,19 @@ function overridden(below: Texts, above: Texts): Texts {
  * @throws {OperatorError} when `.env` is unreadable
  */
 export function isSetHere(names: readonly VariableName[], env: NodeJS.ProcessEnv, folder: string): boolean {
-  const texts = { ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) };
+  const texts = { ...dotenvIn(folder).texts, ...fromEnvironment(env) };
   return names.some((name) => name in texts);
 }
 
 /** Values in files that contain only settings of this program. */
 export function textsOfFiles(env: NodeJS.ProcessEnv, folder: string): Texts {
-  return { ...readDotenv(resolve(folder, '.env')), ...settingsFile(env, folder) };
+  return { ...dotenvIn(folder).texts, ...settingsFile(env, folder) };
+}
+
+/** The files with settings that a program reads here, the weakest first. Those of `SETTINGS_FILE` have been chosen by name. */
+export function filesOfSettings(env: NodeJS.ProcessEnv, folder: string): SettingsFile[] {
+  const { SETTINGS_FILE: named } = env;
+  return [dotenvIn(folder), ...(named ? [readSettingsFile(resolve(folder, named), 'own')] : [])];
 }
 
 /** A secret and its `_FILE` are one setting: either one overrides both of a weaker source. */
@@ -93,12 +94,17 @@ function withoutOverridden(below: Texts, above: Texts): Texts {
 export function withoutSettingsFile(env: NodeJS.ProcessEnv, folder: string): NodeJS.ProcessEnv {
   const { SETTINGS_FILE, ...others } = env;
   const inFile = settingsFile(env, folder);
-  return { ...Object.fromEntries(Object.entries(others).filter(([name]) => !(name in inFile))), SETTINGS_FILE };
+  return {
+    ...Object.fromEntries(Object.entries(others).filter(([name]) => !(settingOf(name) in inFile))),
+    SETTINGS_FILE,
+  };
 }
 
 function settingsFile({ SETTINGS_FILE: file }: NodeJS.ProcessEnv, folder: string): Texts {
-  return file ? readDotenv(resolve(folder, file)) : {};
+  return file ? readSettingsFile(resolve(folder, file), 'own').texts : {};
 }
+
+const dotenvIn = (folder: string): SettingsFile => readSettingsFile(resolve(folder, '.env'), 'any');
 
 /** Reads the folder of systemd's LoadCredential=, which only this service can read. */
 function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Texts {
@@ -113,24 +119,4 @@ export function enrolmentFile(dataDir: string, { CREDENTIALS_DIRECTORY: folder }
   const given = folder ? join(folder, ENROLMENT_CREDENTIAL) : null;
   const isGiven = given !== null && existsSync(given) && readFileSync(given, 'utf8').trim() !== '';
   return isGiven ? given : join(dataDir, ENROLMENT_FILE);
-}
-
-/** Accepts the lower-case names of proxy variables, which many programs use. */
-function fromEnvironment(env: NodeJS.ProcessEnv): Texts {
-  const proxies = ['HTTPS_PROXY', 'HTTP_PROXY', 'ALL_PROXY', 'NO_PROXY'];
-  const lowerCase = Object.fromEntries(proxies.map((name) => [name, env[name.toLowerCase()]]));
-  return { ...withoutEmpty(lowerCase), ...withoutEmpty(env) };
-}
-
-function withoutEmpty(env: NodeJS.ProcessEnv): Texts {
-  return Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])));
-}
-
-function readDotenv(path: string): Texts {
-  try {
-    return fromEnvironment(parseDotenv(readFileSync(path)));
-  } catch (error) {
-    if (hasErrno(error, 'ENOENT')) return {};
-    throw new OperatorError(`cannot read ${path}: ${messageOf(error)}`, 2);
-  }
 }

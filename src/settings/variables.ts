@@ -284,6 +284,11 @@ const MANAGEMENT_CLIENT = {
 
 const COMMON = {
   DATA_DIR: text('Folder for all state', 'a folder', { default: 'data' }),
+  DEVICE_AGENT_COMMAND: text(
+    'How people type this program, for the commands in messages; cannot be set in .env',
+    'a command line',
+    { otherwise: 'found out', example: 'docker compose exec device-agent node dist/cli.js' },
+  ),
   SETTINGS_FILE: file(
     'Another file like .env that overrides the environment; cannot be set in .env',
     '/etc/device-agent/settings.env',

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
-import { serving } from '../support/loopback.ts';
+import { serving, takenPort } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
@@ -188,6 +188,23 @@ it('join without a code takes the new name and authtoken of a device', async () 
   const tokenOf = (env: string) => /^NGROK_AUTHTOKEN=(.*)$/m.exec(env)?.[1];
   const after = readFileSync(join(place, '.env'), 'utf8');
   expect(tokenOf(after)).not.toBe(tokenOf(before));
+});
+
+it.each([
+  ['join', (code: string) => ({ args: ['join', code, '--no-service'], env: {} })],
+  ['the first start', (code: string) => ({ args: ['run'], env: { AGENT_JOIN_CODE: code } })],
+])('%s sends nothing when the port of the agent is in use', async (_what, by) => {
+  const place = folder();
+  const { args, env } = by(await inviteTo(gateway));
+  const port = await takenPort();
+  const outcome = await deviceAgent(args, place, { ...env, AGENT_PORT: String(port) });
+  expect([outcome.code, outcome.stderr]).toEqual([
+    1,
+    expect.stringMatching(new RegExp(`nothing was sent: .*:${port}: the port is in use; .*set AGENT_PORT`)),
+  ]);
+  expect(gateway.store.enrolmentKeys.page(null, 9)).toMatchObject([{ uses: 0 }]);
+  expect(readdirSync(join(place, 'data'))).not.toContain('enrolment.json');
+  expect(existsSync(join(place, '.env'))).toBe(false);
 });
 
 it('join fails with a reason without a code, with a damaged one and with one that is used up', async () => {

@@ -59,6 +59,24 @@ describe('a device that joins with the service', {
     expect(JSON.parse(started.stdout)).toMatchObject({ domain: 'camera.sitea.example.com' });
   });
 
+  it('join by a user refuses to make a second device, and leaves the code and the home folder alone', async () => {
+    const uses = async () => JSON.parse((await machine.deviceAgent('gateway', 'invites', '--json')).stdout);
+    const before = await uses();
+    const join = (...args: string[]) =>
+      machine.runIn('/home/pi', 'pi', SystemdMachine.NODE, SystemdMachine.CLI, 'join', code, ...args);
+    const plain = await join('--name', 'cabinet-7');
+    expect([plain.code, plain.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^device-agent: nothing was sent: .*run sudo \S+ \S+ join - --name cabinet-7 and paste/),
+    ]);
+    expect(plain.stderr).not.toContain(code);
+    const second = await join('--no-service');
+    expect([second.code, second.stderr]).toEqual([1, expect.stringMatching(/nothing was sent: .*4040.* AGENT_PORT/)]);
+    expect(await uses()).toEqual(before);
+    expect((await machine.run('ls', '-A', '/home/pi')).stdout).not.toContain('.env');
+    expect((await machine.run('ls', '/home/pi/data/enrolment.json')).code).not.toBe(0);
+  });
+
   it('join without a code keeps the device, and takes the new name that it got on the gateway', async () => {
     await machine.deviceAgent('gateway', 'devices', 'rename', 'cabinet-7', 'cabinet-8');
     const again = await machine.deviceAgent('join');

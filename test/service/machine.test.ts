@@ -126,6 +126,66 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     expect((await machine.run('ls', '/data')).code).not.toBe(0);
   });
 
+  it.each([
+    ['root', '/root'],
+    ['pi', '/home/pi'],
+  ] as const)(
+    'beside the stopped service, the commands of %s speak of it and start no second agent',
+    async (user, home) => {
+      await machine.deviceAgent('service', 'install');
+      const run = (...args: string[]) => machine.runIn(home, user, SystemdMachine.NODE, SystemdMachine.CLI, ...args);
+      const diagnosed = await run('doctor');
+      expect(diagnosed).toMatchObject(
+        user === 'root'
+          ? {
+              code: 1,
+              stdout: expect.stringMatching(/Service +device-agent: stopped[\s\S]*NGROK_AUTHTOKEN is not set/),
+            }
+          : { code: 1, stderr: expect.stringMatching(/only root can use .* run sudo \S+ \S+ doctor;/) },
+      );
+      await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
+      for (const args of [['http', '8001'], ['tunnels'], ['status'], ['watch'], ['health']]) {
+        const { code, stderr } = await run(...args);
+        const said =
+          user === 'root'
+            ? /the service device-agent is stopped; start it with: sudo systemctl start device-agent \(node .* doctor /
+            : /is the service device-agent, whose state only root can see here: run sudo .* doctor\n$/; // without D-Bus
+        expect([code, stderr], args.join(' ')).toEqual([3, expect.stringMatching(said)]);
+        expect(stderr).not.toMatch(/(?:cli\.js|device-agent) run\b/);
+      }
+      for (const args of [[], ['run']]) {
+        const { code, stderr } = await run(...args);
+        expect([code, stderr]).toEqual([
+          1,
+          expect.stringMatching(/service device-agent: start it with sudo systemctl/),
+        ]);
+      }
+      expect((await machine.run('ls', `${home}/data`)).code).not.toBe(0);
+    },
+  );
+
+  it('in the folder of a project, commands of root and of a user reach the service, and read no setting of the project', async () => {
+    await running();
+    const shop = '/home/pi/shop';
+    const files = { '.env': 'PORT=3000\nLOG_LEVEL=verbose\nDATA_DIR=./storage\n', 'storage/tunnels.json': '["A3"]' };
+    for (const [name, text] of Object.entries(files)) await machine.write(`${shop}/${name}`, text);
+    await machine.run('chown', '-R', '1000:1000', shop);
+    const run = (user: 'root' | 'pi', ...args: string[]) =>
+      machine.runIn(shop, user, SystemdMachine.NODE, SystemdMachine.CLI, ...args);
+    expect(await run('pi', 'http', '8001', '-d', 'shop.localhost')).toMatchObject({ code: 0 });
+    for (const user of ['root', 'pi'] as const) {
+      expect((await run(user, 'tunnels')).stdout).toContain('https://shop.localhost');
+    }
+    expect((await run('root', 'tunnels', 'export')).stdout).toContain('shop.localhost');
+    await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nAGENT_PORT=4141\n');
+    await machine.run('systemctl', 'restart', 'device-agent');
+    expect((await run('root', 'tunnels')).stdout).toContain('https://shop.localhost');
+    const { code, stderr } = await run('pi', 'tunnels');
+    expect([code, stderr]).toEqual([3, expect.stringMatching(/is the service device-agent, .* run sudo .* doctor\n$/)]);
+    const left = await machine.run('sh', '-c', `cd ${shop} && find . -type f | sort && cat storage/*`);
+    expect(left.stdout).toBe('./.env\n./storage/tunnels.json\n["A3"]');
+  });
+
   it('notifies the watchdog, which restarts it when it hangs', async () => {
     await running();
     await machine.write(DROP_IN, `${IMPATIENT}WatchdogSec=6\n`);
@@ -176,7 +236,7 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     const install = () => machine.deviceAgent('service', 'install', '--gateway');
     const { stdout: next } = await install();
     expect(next).toMatch(
-      /not started yet: set GATEWAY_DOMAIN.*\n.*settings\.env\n {2}sudo .* service install --gateway\n$/,
+      /not started yet: set GATEWAY_DOMAIN.*\n.*settings\.env\n {2}node .* service install --gateway\n$/,
     );
     expect((await machine.run('systemctl', 'is-enabled', 'device-agent-gateway')).stdout).toBe('disabled\n');
     const init = () => machine.deviceAgent('gateway', 'init', '--domain', 'gateway.lan', '--json');

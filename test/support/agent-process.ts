@@ -9,7 +9,11 @@ import { CHOSEN_CONNECTOR } from './connectors.ts';
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 
 /** What programs need of the environment; all else would change what they do. */
-const INHERITED = { PATH: process.env.PATH, TMPDIR: process.env.TMPDIR };
+const INHERITED = {
+  PATH: process.env.PATH,
+  TMPDIR: process.env.TMPDIR,
+  DEVICE_AGENT_COMMAND: process.env.DEVICE_AGENT_COMMAND,
+};
 
 /** Processes that have not ended yet. */
 const running = new Set<AgentProcess>();

@@ -120,10 +120,17 @@ export class SystemdMachine {
   run(...command: string[]): Promise<Outcome> {
     const args = ['-t', String(this.pid), '-m', '-p', '-u', '-i', '-n', '-C', '-r', '-w', '--', ...command];
     return new Promise((resolve) => {
-      execFile('nsenter', args, { timeout: 120_000 }, (error, stdout, stderr) => {
+      // Of this process's environment, the machine gets nothing else.
+      execFile('nsenter', args, { timeout: 120_000, env: { PATH: process.env.PATH } }, (error, stdout, stderr) => {
         resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
       });
     });
+  }
+
+  /** Runs a command in a folder, as root or as the user of the home folder. */
+  runIn(folder: string, user: 'root' | 'pi', ...command: string[]): Promise<Outcome> {
+    const as = user === 'root' ? [] : ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups'];
+    return this.run('sh', '-c', 'cd "$0" && exec "$@"', folder, ...as, ...command);
   }
 
   /** Runs the program's command line as root. */

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Router } from 'express';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { accessOf, takesShareLinks, withShareLinks } from '../../traffic-policy/access.ts';
 import { PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { optionsOf } from '../connectors/connector.ts';
@@ -60,7 +61,7 @@ async function protectedFor(
     throw new AgentError(
       'ERR_AGENT_NO_SHARE_LINKS',
       `the policy of ${view.url} takes no share links: add the action gateway-share-links to it, or have the agent add ` +
-        'it with "protect": true (device-agent share --protect)',
+        `it with "protect": true (${ownCommand('share --protect')})`,
     );
   }
   await tunnels.changes.change(view, { policy: PolicyInput.parse(withShareLinks(policy)) });

@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, rename, rm, stat } from 'node:fs/promises';
+import { readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join, relative } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { createFolder, diskAdvice } from '../../lib/files/durable-write.ts';
+import { dataIn, someNames } from '../../lib/files/own-data.ts';
+import { printable } from '../../lib/terminal-text.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { MAX_SOCKET_PATH, openPrivateFolder, runtimePath } from './runtime-folder.ts';
 
@@ -34,14 +36,18 @@ const ROUND_MS = 20;
  * A folder that is full or has become read-only, as on failing cards, is used all the same, so that the tunnels keep
  * running. Its lock is then in the temporary folder, which still separates the agents of one machine.
  *
- * @throws {OperatorError} when another process holds the folder, or it cannot be used
+ * @throws {OperatorError} when another process holds the folder, it has files of another program, or it cannot be used
  */
 export async function openDataFolder(path: string): Promise<DataFolder> {
   const own = join(path, LOCK_FOLDER);
   const substitute = `${runtimePath(path)}-${LOCK_FOLDER}`;
+  if (dataIn(path) === 'foreign') {
+    throw new OperatorError(`data folder not used: ${foreignData(path)}; ${OTHER_FOLDER}`, 2);
+  }
   try {
     try {
       await createFolder(own, 0o700);
+      await hideFromGit(path);
       return { unwritable: null, release: await lock(path, own, substitute) };
     } catch (error) {
       const unwritable = await whyUnwritable(error, path, own);
@@ -53,6 +59,21 @@ export async function openDataFolder(path: string): Promise<DataFolder> {
     if (error instanceof OperatorError) throw error;
     throw new OperatorError(await explain(path, error), 1, { cause: error });
   }
+}
+
+/** What to do about a folder with {@link foreignData}. */
+export const OTHER_FOLDER = 'set DATA_DIR, or DEVICE_AGENT_DATA_DIR in .env, to a new or empty folder';
+
+/** Why a folder is not used: files in it could be taken for ours, and replaced. */
+export function foreignData(path: string): string {
+  return `${path} has files of another program (${printable(someNames(path))})`;
+}
+
+/** In the folder of a project, git would otherwise take the keys. A disk that takes no more files says so elsewhere. */
+async function hideFromGit(path: string): Promise<void> {
+  await writeFile(join(path, '.gitignore'), '*\n', { flag: 'wx', mode: 0o600 }).catch((error: unknown) => {
+    if (!hasErrno(error, 'EEXIST') && diskAdvice(error) === null) throw error;
+  });
 }
 
 /** @returns the advice for a folder that was writable before and is not now; null for other errors */

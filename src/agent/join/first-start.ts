@@ -14,9 +14,15 @@ import { type EnrolOptions, type JoinFiles, joinSite } from './join-site.ts';
  * Joins a site at the first start of an agent that has a code but no authtoken, and of a copy of its card in another
  * machine. Waits for the network and for an approval as long as it takes.
  *
+ * @param before called when it is going to join, before anything is sent
  * @throws {OperatorError} when the gateway refuses the device, or the file of its enrolment is damaged and it has no settings
  */
-export async function joinAtFirstStart(start: FirstStartSettings, log: Log, bootFile = BOOT_FILE): Promise<void> {
+export async function joinAtFirstStart(
+  start: FirstStartSettings,
+  log: Log,
+  bootFile = BOOT_FILE,
+  before: () => Promise<void> = async () => {},
+): Promise<void> {
   const code = start.code ?? codeOf(bootFile, log);
   if (code === null) return;
   const files = filesIn(start.dataDir);
@@ -31,6 +37,7 @@ export async function joinAtFirstStart(start: FirstStartSettings, log: Log, boot
   // Two processes that start at once must not both make a key.
   const folder = await openDataFolder(start.dataDir);
   try {
+    await before();
     await join(code, start, log);
   } finally {
     await folder.release();

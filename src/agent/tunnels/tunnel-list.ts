@@ -1,3 +1,4 @@
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { Endpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
@@ -141,7 +142,7 @@ export class TunnelNames<T extends Addressed> {
     if (!first)
       throw new AgentError(
         'ERR_AGENT_TUNNEL_NOT_FOUND',
-        `no such tunnel: ${part}; GET /tunnels lists them, and so does device-agent tunnels list`,
+        `no such tunnel: ${part}; GET /tunnels lists them, and so does ${ownCommand('tunnels list')}`,
       );
     if (others.length === 0) return first;
     const urls = matches.map(({ url }) => url);

@@ -1,5 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector } from '../connectors/connector.ts';
 import type { TunnelState } from './tunnel.ts';
@@ -84,7 +85,7 @@ function offerToMove(tunnels: Iterable<TunnelView>, log: Log): void {
     ({ tunnel, status }) => NAME_REFUSED.includes(status.lastError?.code ?? '') && isTrialName(tunnel.domain),
   );
   if (refused.length === 0) return;
-  const command = "device-agent tunnels move --to '*.<domain of the site>'";
+  const command = ownCommand("tunnels move --to '*.<domain of the site>'");
   log.warn({ count: refused.length, command }, 'the gateway refuses names below localhost; move these tunnels');
 }
 

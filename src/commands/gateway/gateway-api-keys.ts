@@ -2,6 +2,7 @@ import type { ApiKeyRow } from '../../gateway/store/accounts.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { jsonText, note, print, table } from '../output.ts';
 
 const PAGE = 1000;
@@ -23,7 +24,7 @@ export function listApiKeys(store: Store, { json }: { json?: boolean }): void {
   const keys = allApiKeys(store).map(({ secret_hash: _hash, ...shown }) => shown);
   if (json) return void print(jsonText(keys));
   if (keys.length === 0) {
-    note('No API keys. Create one with: device-agent gateway api-key create --description laptop');
+    note(`No API keys. Create one with: ${ownCommand('gateway api-key create --description laptop')}`);
     return;
   }
   const rows = keys.map((key) => [key.id, key.created_at, key.owner_id ?? '', key.description ?? '']);
@@ -38,7 +39,7 @@ export function listApiKeys(store: Store, { json }: { json?: boolean }): void {
 export async function revokeApiKey(store: Store, id: string): Promise<void> {
   const wasThere = await store.database.write(() => store.apiKeys.delete(id));
   if (!wasThere) {
-    throw new OperatorError('no API key has this id: device-agent gateway api-key list shows the ids', 4);
+    throw new OperatorError(`no API key has this id: ${ownCommand('gateway api-key list')} shows the ids`, 4);
   }
   print(`${id} revoked`);
 }

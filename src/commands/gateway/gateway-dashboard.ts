@@ -5,6 +5,7 @@ import { issueDashboardCode } from '../../gateway/store/dashboard-code.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { CODE_MINUTES } from '../../lib/http/one-time-code.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
@@ -45,7 +46,7 @@ function codeOf(store: Store, { domain }: GatewayServerSettings, email: string):
     const now = new PeopleProvider(store, signInHost(domain.toLowerCase())).signInTime(id);
     return issueDashboardCode(store.box, now, id);
   }
-  const allow = `device-agent gateway people dashboard ${email} allow`;
+  const allow = ownCommand(`gateway people dashboard ${email} allow`);
   throw new OperatorError(`${email} may not use the dashboard; if they should, run: ${allow}`, 2);
 }
 

@@ -1,4 +1,5 @@
 import { OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ManagementClient } from '../../management/client.ts';
 import type { Device } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -24,7 +25,7 @@ export async function listDevices(settings: GatewayServerSettings, { json }: { j
   });
   if (json) return void print(jsonText(devices));
   if (devices.length === 0) {
-    note("No devices. Invite some with: device-agent gateway invite --site '*.site-a.example.com'");
+    note(`No devices. Invite some with: ${ownCommand("gateway invite --site '*.site-a.example.com'")}`);
     return;
   }
   const rows = devices.map((device) => [
@@ -72,7 +73,7 @@ export async function releaseName(settings: GatewayServerSettings, wanted: strin
     const label = name.toLowerCase().replace(`.${site}`, '');
     if (!plain_names.includes(label)) {
       throw new OperatorError(
-        `${wanted} does not hold ${label}.${site}: device-agent gateway devices lists the names`,
+        `${wanted} does not hold ${label}.${site}: ${ownCommand('gateway devices')} lists the names`,
         4,
       );
     }
@@ -94,7 +95,7 @@ async function find(client: ManagementClient, wanted: string): Promise<Device> {
     throw new OperatorError(`several devices are named ${wanted}: use the id of one: ${ids}`, 2);
   }
   if (device) return device;
-  throw new OperatorError(`no device is named ${wanted}: device-agent gateway devices lists them`, 4);
+  throw new OperatorError(`no device is named ${wanted}: ${ownCommand('gateway devices')} lists them`, 4);
 }
 
 /** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */
@@ -118,7 +119,7 @@ export async function freeKeptName(settings: GatewayServerSettings, hostname: st
     const isFreed = await store.database.write(() => store.siteNames.freeKept(hostname.toLowerCase()));
     if (!isFreed) {
       throw new OperatorError(
-        `${hostname} is not kept from devices: device-agent gateway names lists those that are`,
+        `${hostname} is not kept from devices: ${ownCommand('gateway names')} lists those that are`,
         4,
       );
     }

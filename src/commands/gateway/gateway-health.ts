@@ -6,8 +6,9 @@ import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
+import { GATEWAY_SERVICE } from '../../service/service.ts';
 import { print } from '../output.ts';
-import { gatewaySettings } from '../settings-place.ts';
+import { gatewaySettings, startAdvice } from '../settings-place.ts';
 
 const DEADLINE_MS = 5000;
 
@@ -33,7 +34,7 @@ export async function gatewayHealth(): Promise<void> {
     answer.destroy();
   } catch (error) {
     throw new OperatorError(
-      `gateway unreachable at ${hostPort(place.host, place.port)}: ${messageOf(error)}`,
+      `gateway unreachable at ${hostPort(place.host, place.port)}: ${messageOf(error)}; ${await startAdvice(GATEWAY_SERVICE)}`,
       EXIT_UNREACHABLE,
     );
   }

@@ -1,6 +1,7 @@
 import { join, relative } from 'node:path';
 import { type Finding, renderReport, wantsColor } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
+import { ownCommand, rootCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { apiUrlOf } from './gateway-dashboard.ts';
 
@@ -84,22 +85,21 @@ function firewall({ httpsPort, httpPort, sessionPort, tcpPorts, challengeDns, ho
 function describeKey({ apiKey }: InitResult): string[] {
   if (apiKey === null) return ['No API key yet: the gateway has not been started.'];
   if (apiKey === 'exists')
-    return ['API key: exists already; device-agent gateway api-key list shows all, create makes another.'];
+    return [`API key: exists already; ${ownCommand('gateway api-key list')} shows all, create makes another.`];
   return [`API key ${apiKey.id}, shown only once:`, '', `  ${apiKey.token}`];
 }
 
 function nextSteps({ settings, service, apiKey }: InitResult): { command: string; why: string }[] {
   const { domain } = settings;
   const isTrial = service === null;
-  const sudo = isTrial ? '' : 'sudo ';
+  const command = isTrial ? ownCommand : rootCommand;
   const steps = [];
-  if (isTrial) steps.push({ command: 'device-agent gateway', why: 'starts it in this folder; Ctrl-C stops it' });
+  if (isTrial) steps.push({ command: ownCommand('gateway'), why: 'starts it in this folder; Ctrl-C stops it' });
   else if (apiKey === null) steps.push({ command: 'sudo systemctl start device-agent-gateway', why: 'starts it' });
-  if (apiKey === null) steps.push({ command: `${sudo}device-agent gateway init`, why: 'makes the first API key' });
-  if (!isTrial)
-    steps.push({ command: 'sudo device-agent gateway doctor', why: 'checks DNS, ports and certificates again' });
+  if (apiKey === null) steps.push({ command: command('gateway init'), why: 'makes the first API key' });
+  if (!isTrial) steps.push({ command: rootCommand('gateway doctor'), why: 'checks DNS, ports and certificates again' });
   steps.push({
-    command: `${sudo}device-agent gateway invite --site '*.sitea.${siteZone(domain)}'`,
+    command: command(`gateway invite --site '*.sitea.${siteZone(domain)}'`),
     why: isTrial ? 'in another terminal: prints the line for devices' : 'prints the line for devices of a site',
   });
   return steps;

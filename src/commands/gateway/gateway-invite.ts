@@ -8,6 +8,7 @@ import { type Store, timestamp } from '../../gateway/store/store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts';
 import { EnrolmentKeyCreate } from '../../management/resources/enrolment.ts';
@@ -94,7 +95,7 @@ async function describe(
     '',
     'On each device:',
     `  ${command}`,
-    ...(key.needs_approval ? ['Then, here:', '  device-agent gateway devices approve <name>'] : []),
+    ...(key.needs_approval ? ['Then, here:', `  ${ownCommand('gateway devices approve <name>')}`] : []),
     ...dns,
   ].join('\n');
 }
@@ -124,7 +125,7 @@ export async function listInvites(settings: GatewayServerSettings, { json }: { j
       return void print(jsonText(shown));
     }
     if (keys.length === 0) {
-      note("No codes. Make one with: device-agent gateway invite --site '*.site-a.example.com'");
+      note(`No codes. Make one with: ${ownCommand("gateway invite --site '*.site-a.example.com'")}`);
       return;
     }
     const rows = keys.map((key) => [
@@ -162,7 +163,7 @@ export async function revokeInvite(settings: GatewayServerSettings, id: string):
       if (key) store.enrolmentKeys.update({ ...key, revoked_at: key.revoked_at ?? store.now() });
       return key !== null;
     });
-    if (!isKnown) throw new OperatorError('no code has this id: device-agent gateway invites shows the ids', 4);
+    if (!isKnown) throw new OperatorError(`no code has this id: ${ownCommand('gateway invites')} shows the ids`, 4);
     print(`${id} revoked`);
   });
 }

@@ -6,6 +6,7 @@ import type { AuditRow } from '../../gateway/store/audit-log.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printableJson } from '../../lib/json-text.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { AuditEvent } from '../../management/resources/audit-event.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -76,7 +77,7 @@ export async function undoChange(
 }
 
 function unknownChange(): OperatorError {
-  return new OperatorError('no change has this id: device-agent gateway log --json lists them', 4);
+  return new OperatorError(`no change has this id: ${ownCommand('gateway log --json')} lists them`, 4);
 }
 
 /** Members that have changed, and how; safe for a terminal. */

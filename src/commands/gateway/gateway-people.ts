@@ -14,6 +14,7 @@ import type { PersonRow } from '../../gateway/store/people.ts';
 import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import type { Endpoint } from '../../management/resources/endpoint.ts';
 import { PersonCreate, PersonUpdate } from '../../management/resources/person.ts';
@@ -65,7 +66,7 @@ export function listPeople(store: Store, { json }: { json?: boolean }): void {
   }));
   if (json) return void print(jsonText(people));
   if (people.length === 0) {
-    note('No people. Add one with: device-agent gateway people add person@example.com');
+    note(`No people. Add one with: ${ownCommand('gateway people add person@example.com')}`);
     return;
   }
   const lines = people.map(({ email, name, groups, dashboard, password_set_at, passkeys, created_at }) => [
@@ -157,7 +158,10 @@ function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonR
     return addPerson(store, person);
   } catch (error) {
     if (!isConstraint(error, 'UNIQUE')) throw error;
-    throw new OperatorError(`${person.email} is there already; for a new link: device-agent gateway people link`, 2);
+    throw new OperatorError(
+      `${person.email} is there already; for a new link: ${ownCommand('gateway people link')}`,
+      2,
+    );
   }
 }
 
@@ -169,7 +173,7 @@ function changePerson<T>(store: Store, email: string, change: (row: PersonRow) =
 export function personWith({ people }: Store, email: string): PersonRow {
   const row = people.byEmail(email);
   if (row !== null) return row;
-  throw new OperatorError('no person has this email: device-agent gateway people list shows all', 4);
+  throw new OperatorError(`no person has this email: ${ownCommand('gateway people list')} shows all`, 4);
 }
 
 function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {

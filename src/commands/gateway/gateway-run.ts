@@ -3,18 +3,23 @@ import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../../gateway/gateway.ts';
 import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { startError } from '../../lib/process/start-error.ts';
+import { GATEWAY_SERVICE } from '../../service/service.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { logUnknownSettings } from '../../settings/parse-settings.ts';
+import { logSettings } from '../../settings/parse-settings.ts';
+import { note } from '../output.ts';
+import { requireNoService } from '../settings-place.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
 import { settingsForBackup } from './settings-text.ts';
 
 /** Runs a standalone gateway until SIGTERM or SIGINT. */
 export async function runGateway(): Promise<void> {
+  requireNoService(GATEWAY_SERVICE);
   const settings = loadGatewayServerSettings();
   const log = await createLog(settings.log.level, settings.log.format);
-  logUnknownSettings(log);
+  logSettings(log, note);
   endOnUnexpectedError(log);
   const folder = await openDataFolder(settings.dataDir);
   try {
@@ -60,5 +65,5 @@ function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Lo
   const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
   log.info(addresses, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
-  log.info({ command: 'device-agent gateway api-key create --description laptop' }, 'no API key yet; create one');
+  log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }

@@ -10,6 +10,7 @@ import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
 import { becomeGatewayOwner, withStore } from '../settings-place.ts';
@@ -152,11 +153,14 @@ function ownId(settings: GatewayServerSettings): string {
   } finally {
     database.close();
   }
-  throw new OperatorError('this gateway shares no database: give the id that "device-agent gateway nodes" shows', 2);
+  throw new OperatorError(
+    `this gateway shares no database: give the id that "${ownCommand('gateway nodes')}" shows`,
+    2,
+  );
 }
 
 function unknownNode(): OperatorError {
-  return new OperatorError('no gateway has this id: device-agent gateway nodes shows the ids', 4);
+  return new OperatorError(`no gateway has this id: ${ownCommand('gateway nodes')} shows the ids`, 4);
 }
 
 /** @throws {OperatorError} exit code 4 when there is no such gateway */

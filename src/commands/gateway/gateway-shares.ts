@@ -1,4 +1,5 @@
 import { OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ShareLink } from '../../management/resources/share-link.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
@@ -27,14 +28,15 @@ export async function listShares(settings: GatewayServerSettings, { json }: { js
     return links;
   });
   if (json) return void print(jsonText(all));
-  if (all.length === 0) return void note('No share links. Make one with: device-agent gateway share <url> --for 24h');
+  if (all.length === 0)
+    return void note(`No share links. Make one with: ${ownCommand('gateway share <url> --for 24h')}`);
   print(sharesTable(all));
 }
 
 /** @throws {OperatorError} exit code 4 when there is none with the id */
 export async function revokeShare(settings: GatewayServerSettings, id: string): Promise<void> {
   if (!/^sl_\w+$/.test(id))
-    throw new OperatorError('no share link has this id: device-agent gateway shares lists them', 4);
+    throw new OperatorError(`no share link has this id: ${ownCommand('gateway shares')} lists them`, 4);
   await withGateway(settings, (client) => client.shareLinks.delete(id));
   print(`${id} revoked; it lets nobody in any more`);
 }

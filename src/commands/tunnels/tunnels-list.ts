@@ -3,6 +3,7 @@ import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent } from '../../agent/api-client.ts';
 import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { durationText } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, redraw, renderTable, show, widthOf } from '../output.ts';
@@ -39,7 +40,7 @@ const COLUMNS = [
   { title: 'REQUESTS' },
   { title: 'LAST' },
 ];
-const EMPTY = 'No tunnels. Start one with: device-agent tunnels start 8001 --domain HOSTNAME';
+const EMPTY = `No tunnels. Start one with: ${ownCommand('tunnels start 8001 --domain HOSTNAME')}`;
 
 /** Prints the tunnels; with `watch`, every two seconds until it is stopped. */
 export async function listTunnels({ json, watch }: ListOptions): Promise<void> {

@@ -4,6 +4,7 @@ import type { RequestDetail } from '../../agent/api/inspection/inspection-report
 import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
@@ -59,7 +60,7 @@ async function findTunnel(settings: Settings, name: string | undefined): Promise
   if (name !== undefined) return callAgent<ListedTunnel>(settings, 'GET', tunnelPath(name));
   const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels?protocol=http');
   const [only, ...others] = tunnels;
-  if (!only) throw new OperatorError('no http tunnel: start one with: device-agent http 8001', NO_TUNNEL);
+  if (!only) throw new OperatorError(`no http tunnel: start one with: ${ownCommand('http 8001')}`, NO_TUNNEL);
   if (others.length === 0) return only;
   const names = tunnels.slice(0, MAX_NAMED).map(({ url_part }) => url_part);
   const more = tunnels.length - names.length;

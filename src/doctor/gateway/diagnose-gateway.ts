@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { NO_PROXIES } from '../../lib/network/proxy-rules.ts';
 import type { ServiceState } from '../../service/service-state.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import type { LineProblem } from '../../settings/parse-settings.ts';
 import { clockCheck } from '../clock.ts';
 import { dataFolderCheck } from '../data-folder.ts';
-import { misspeltSetting, settingsProblems } from '../diagnose.ts';
+import { doubtsOf, settingsProblems } from '../diagnose.ts';
 import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
 import { conditionResults } from './gateway-conditions.ts';
@@ -27,6 +28,8 @@ export interface GatewaySurroundings {
   service?: () => Promise<ServiceState>;
   /** Variables that look like settings but are unrecognised. */
   unknownSettings?: readonly string[];
+  /** Lines of the files with settings that do not count as they seem to. */
+  lineProblems?: readonly LineProblem[];
   /** Another host that tries the public ports, as ssh names it; null: none. */
   from?: string | null;
   ask?: AskHost;
@@ -45,7 +48,7 @@ export async function diagnoseGateway(
   surroundings: GatewaySurroundings = {},
 ): Promise<Finding[]> {
   const { service, patience = 1 } = surroundings;
-  const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
+  const misspelt = doubtsOf(surroundings);
   const first = [nodeVersionCheck(), ...(service ? [serviceCheck(service, 'device-agent-gateway')] : [])];
   const rest =
     settings instanceof Error

@@ -8,6 +8,7 @@ import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
 import { movedAway, type Node, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { DatabaseAway } from '../../gateway/store/sql/database-problems.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -83,7 +84,7 @@ async function nodeResult(
       ),
     ];
   } catch (error) {
-    const advice = `check that it runs and the network; if it is lost: device-agent gateway nodes remove ${id}`;
+    const advice = `check that it runs and the network; if it is lost: ${ownCommand(`gateway nodes remove ${id}`)}`;
     return [failed(`the gateway ${address} cannot be reached: ${messageOf(error)}`, advice)];
   } finally {
     socket.destroy();
@@ -96,7 +97,7 @@ async function copyResults(settings: GatewayServerSettings, postgres: Postgres):
   const database = openGatewayDatabase(settings);
   try {
     if (!database.isReplica)
-      return [failed('DATA_DIR has a database of its own', 'move it: device-agent gateway migrate')];
+      return [failed('DATA_DIR has a database of its own', `move it: ${ownCommand('gateway migrate')}`)];
     requireSameKey(database, new SecretsBox(parseKey(settings.encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY')));
     const isSame = await isSameSoon(database.replicaParts(), postgres);
     return [

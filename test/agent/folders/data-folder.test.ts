@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { build } from 'rolldown';
 import { expect, it, onTestFinished } from 'vitest';
@@ -15,6 +15,33 @@ it('the data folder is created with mode 0700 and can be locked again after rele
   await first.release();
   await (await openDataFolder(path)).release();
   expect(await readdir(join(path, 'lock'))).toEqual([]);
+});
+
+it('a folder with files of another program is refused by name, and stays as it is', async () => {
+  const path = temporaryFolder();
+  await writeFile(join(path, 'tunnels.json'), '{"tunnels": ["A3", "A7"]}');
+  await writeFile(join(path, 'orders.csv'), '');
+  await expect(openDataFolder(path)).rejects.toThrow(
+    /^data folder not used: .* has files of another program \(orders\.csv, tunnels\.json\); set DATA_DIR/,
+  );
+  expect(await readdir(path)).toEqual(['orders.csv', 'tunnels.json']);
+});
+
+it('a folder with hidden files or lost+found only is used, and so is one with tunnels of ours', async () => {
+  for (const name of ['.gitkeep', 'lost+found', 'tunnels.json']) {
+    const path = temporaryFolder();
+    await writeFile(join(path, name), '{"version":1,\n"tunnels":[]}');
+    await (await openDataFolder(path)).release();
+  }
+});
+
+it('git takes nothing of the data folder, also of one that an older version has made', async () => {
+  const path = join(temporaryFolder(), 'data');
+  for (let start = 0; start < 2; start++) {
+    await (await openDataFolder(path)).release();
+    expect(await readFile(join(path, '.gitignore'), 'utf8')).toBe('*\n');
+    await rm(join(path, '.gitignore'));
+  }
 });
 
 it('a second agent cannot lock the data folder, and its error says what to do', async () => {

@@ -2,6 +2,7 @@ import type { Request, RequestHandler, Response, Router } from 'express';
 import { type BrowserSessions, forgetSession, keepSession, sessionIn } from '../../../lib/http/browser-sessions.ts';
 import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
+import { ownCommand } from '../../../lib/process/own-command.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { admit, type TokenGate } from '../bearer-auth.ts';
 import { type Handlers, serve } from '../routes.ts';
@@ -26,7 +27,7 @@ export function signInRouter({ gate, sessions, codes }: PageSignInOptions): Rout
     signIn: async ({ req, res, body: given }) => {
       if ('token' in given) gate.checkToken(req, given.token);
       else if (codes.use(gate.token(), given.code) === null) {
-        throw gate.wrong(req, 'link used or expired: create a new one with: device-agent page');
+        throw gate.wrong(req, `link used or expired: create a new one with: ${ownCommand('page')}`);
       }
       // A session that somebody else may know ends here.
       await sessions.end(sessionIn(req) ?? '');
