@@ -109,10 +109,15 @@ export class NodeHealth {
   };
 
   async #askUntilAnswered(node: NodePlace): Promise<void> {
-    const { id } = node;
-    const { nodes } = this.options;
-    while (!this.#isStopped && nodes.serves(id) && !(await this.#asked(node)))
+    const { id, host, port } = node;
+    const { nodes, log } = this.options;
+    while (!this.#isStopped && nodes.serves(id)) {
+      if (await this.#asked(node)) {
+        log.info({ node: id, address: hostPort(host, port) }, 'other gateway answers again');
+        break;
+      }
       await delay(AGAIN_MS, undefined, { ref: false });
+    }
     this.#watched.delete(id);
     this.#silentSince.delete(id);
     nodes.answered(id);
