@@ -24,7 +24,7 @@ const AGAIN_MS = 1_000;
 /** Milliseconds of silence after which all connections to a node end. Until then, those that wait for nothing may go on. */
 const LOST_MS = 10_000;
 const SWEEP_MS = 100;
-/** A node that stood still for so many milliseconds itself does not blame the one that it has asked. */
+/** A node that stood still for so many milliseconds itself asks once more before it blames the other one. */
 const PAUSE_MS = 400;
 
 /** A connection to a node. */
@@ -123,14 +123,14 @@ export class NodeHealth {
     nodes.answered(id);
   }
 
-  async #ask(node: NodePlace): Promise<boolean> {
+  async #ask(node: NodePlace, isAgain = false): Promise<boolean> {
     const began = performance.now();
     this.#askedAt.set(node.id, began);
     try {
       await withDeadline(this.options.ask(node), 'the answer of the gateway', ASK_MS);
       return true;
     } catch (error) {
-      if (this.#standstill.since(began)) return true;
+      if (this.#standstill.since(began) && !isAgain) return this.#ask(node, true);
       const isSilent = error instanceof DeadlineExceeded;
       // One that refuses connections may be ending, and finishes what it serves.
       if (isSilent && !this.#silentSince.has(node.id)) this.#silentSince.set(node.id, began);
