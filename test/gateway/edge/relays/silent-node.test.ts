@@ -127,6 +127,14 @@ it('requests that come while a node is stopped get their answers from another on
   expect(requests).toEqual(['POST two', 'POST two', 'POST two', 'POST one']);
 });
 
+it('requests for a node behind a link that passes one way are done elsewhere, and only there', async () => {
+  const { ask, link, requests } = await threeNodes();
+  // From the node.
+  link.delay(10_000);
+  expect(await Promise.all(WAYS.map((way) => ask(way, 'POST')))).toEqual(['two', 'two', 'two']);
+  expect(requests).toEqual(['POST two', 'POST two', 'POST two']);
+});
+
 it('of requests on a connection to a node that stops, only those are repeated that do no harm', async () => {
   const { ask, link, order, places } = await threeNodes();
   expect(await ask('inner', 'POST')).toBe('one');
