@@ -32,7 +32,7 @@ const UNIT = [
 /** Of these folders, what starts programs, waits for deadlines or sends megabytes. */
 const SLOWER = [
   'test/gateway/edge/clients/{client-progress,http1/http1-client,http2/http2-floods}.test.ts',
-  'test/gateway/edge/{tls-mux,proxy/http-proxy,upstreams/http2-upstream}.test.ts',
+  'test/gateway/edge/{tls-mux,relays/silent-node,proxy/http-proxy,upstreams/http2-upstream}.test.ts',
   'test/management/{client-gateway,provision}.test.ts',
   'test/traffic-policy/hostile-text.test.ts',
 ];

@@ -82,9 +82,20 @@ export class ClusterProcesses {
     return this.gateways.findIndex(({ httpsPort }) => address === `127.0.0.1:${httpsPort}`);
   }
 
-  /** A device whose tunnel answers `seen`; it reaches the gateways by the load balancer. */
-  async startDevice(domain: string, connector?: ConnectorKind): Promise<AgentProcess> {
-    const upstream = await startHttpService((_request, res) => void res.end('seen'));
+  /**
+   * A device whose tunnel answers `seen`; it reaches the gateways by the load balancer.
+   *
+   * @param onRequest called with the target of each request
+   */
+  async startDevice(
+    domain: string,
+    connector?: ConnectorKind,
+    onRequest: (target: string) => void = () => {},
+  ): Promise<AgentProcess> {
+    const upstream = await startHttpService((req, res) => {
+      onRequest(req.url ?? '');
+      res.end('seen');
+    });
     onTestFinished(() => upstream.close());
     const folder = temporaryFolder();
     const { port } = new URL(upstream.url);

@@ -109,7 +109,8 @@ const OWNER = 'owner';
 export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
   return {
     ...{ withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, withInternal: owner },
-    ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, expectAt: () => undefined },
+    ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, answered: () => {}, serves: () => true },
+    expectAt: () => undefined,
     primary: undefined,
   };
 }

@@ -2,11 +2,16 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
+import { withDeadline, withOwnSignal, withSignal } from '../../lib/time/deadline.ts';
 import type { GatewayLink, GatewayNode, GatewaySession } from './gateway-link.ts';
 
 /** Until it can be had: gateways may not reach each other's addresses from outside, and devices pay for what they send. */
 const RETRY = { baseMs: 4_000, maxMs: 300_000 };
+/** For a while after a loss: its gateway may be back in seconds, and the list may still name one that was lost, too. */
+const RETRY_SOON = { baseMs: 1_000, maxMs: 4_000 };
+const SOON_MS = 60_000;
+/** How long a gateway may take while there is another one to try: one that is stopped accepts connections, and is silent. */
+const TURN_MS = 5_000;
 const ASK_DEADLINE_MS = 10_000;
 /** How long both sessions may be at one gateway, so that the newer one has all endpoints when the other moves on. */
 const SETTLE_MS = 10_000;
@@ -61,16 +66,20 @@ export class SecondSession {
     const { clock } = this.options;
     const { signal } = this.#stopping;
     let failures = 0;
+    let lostAt = Number.NEGATIVE_INFINITY;
     try {
       for (;;) {
         signal.throwIfAborted();
         const first = await this.#firstOnline(signal);
-        const began = clock.now();
         const session = await this.#open(first, failures === 0, signal);
+        const began = clock.now();
         if (session !== null) await this.#use(session, signal);
-        const wasUseful = session !== null && clock.now() - began >= RETRY.baseMs;
+        const now = clock.now();
+        const wasUseful = session !== null && now - began >= RETRY.baseMs;
+        if (wasUseful) lostAt = now;
         failures = wasUseful ? 0 : failures + 1;
-        await clock.sleep(backoffDelay(failures, RETRY, clock.random), signal);
+        const policy = now - lostAt < SOON_MS ? RETRY_SOON : RETRY;
+        await clock.sleep(backoffDelay(failures, policy, clock.random), signal);
       }
     } catch (error) {
       if (!signal.aborted) throw error;
@@ -105,18 +114,26 @@ export class SecondSession {
     }
     // From any on, so that a fleet does not go to one.
     const start = Math.floor(clock.random() * nodes.length);
-    for (const node of [...nodes.slice(start), ...nodes.slice(0, start)]) {
-      const session = await this.#connect(node, logs, signal);
+    const inTurn = [...nodes.slice(start), ...nodes.slice(0, start)];
+    for (const node of inTurn) {
+      const session = await this.#connect(node, { logs, isLast: node === inTurn.at(-1) }, signal);
       if (session !== null) return session;
     }
     return null;
   }
 
-  async #connect(node: GatewayNode, logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
-    const { connectTo, log } = this.options;
+  async #connect(
+    node: GatewayNode,
+    { logs, isLast }: { logs: boolean; isLast: boolean },
+    signal: AbortSignal,
+  ): Promise<GatewaySession | null> {
+    const { connectTo, clock, log } = this.options;
     const { address: gateway } = node;
+    const connect = (until: AbortSignal) => connectTo(node, until);
     try {
-      const session = await connectTo(node, signal);
+      const session = await (isLast
+        ? connect(signal)
+        : withSignal(connect, 'starting a session', TURN_MS, signal, clock));
       this.#gateway = gateway;
       log.info({ gateway }, 'second session online');
       return session;

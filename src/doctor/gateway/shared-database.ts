@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import { NO_HEALTH } from '../../gateway/edge/relays/node-health.ts';
 import { RelayTickets } from '../../gateway/edge/relays/relay-tickets.ts';
 import { RemoteEndpoints } from '../../gateway/edge/relays/remote-endpoints.ts';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
@@ -56,7 +57,7 @@ function asker({ encryptionKey, domain }: GatewayServerSettings, now: () => numb
     // That it accepts the ticket says who it is.
     authority: '',
     isOurs: () => true,
-    onFailure: none,
+    health: NO_HEALTH,
     forget: none,
   });
   return (node, question) => remote.ask(node, question);

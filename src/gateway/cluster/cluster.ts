@@ -190,7 +190,7 @@ export class Cluster {
     return {
       id: nodes.self,
       serverName,
-      others: () => nodes.others().map(({ address }) => address),
+      others: () => nodes.others().flatMap(({ id, address }) => (nodes.isUnreachable(id) ? [] : address)),
       hasOther: ({ id, credential }: { id: string; credential: { id: string } }) => {
         const open = new Set(nodes.others().map((node) => node.id));
         return [...rows.sessionsOf(credential.id)].some(({ node, view }) => view.id === id && open.has(node));

@@ -21,9 +21,6 @@ export interface Periods {
 
 export const PERIODS: Periods = { renewMs: 2_000, silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
 
-/** For how long others are tried before a node that could not be reached. */
-const UNREACHABLE_MS = 5_000;
-
 /** What operators see of a node. */
 export function shownState({ silentSeconds, draining }: Node): LiveGateway['state'] {
   if (silentSeconds * 1000 >= PERIODS.silentMs) return 'silent';
@@ -42,8 +39,8 @@ export class Nodes {
    * restored elsewhere, these may be the gateways of the original.
    */
   readonly #unheard = new Map<string, number>();
-  /** When nodes could not be reached the last time. */
-  readonly #failedAt = new Map<string, number>();
+  /** Nodes that could not be reached, and have not answered since then. */
+  readonly #failed = new Set<string>();
   /** When this node last renewed its entry, and since when without a pause; in milliseconds of the clock. */
   #renewedAt: number;
   #steadySince: number;
@@ -81,7 +78,7 @@ export class Nodes {
     this.#renewedAt = askedAt;
     this.#gone = new Set([...named].filter((id) => !this.#known.has(id)));
     this.#active.clear();
-    for (const id of this.#failedAt.keys()) if (!this.#known.has(id)) this.#failedAt.delete(id);
+    for (const id of this.#failed) if (!this.#known.has(id)) this.#failed.delete(id);
   }
 
   /** @returns whether the clock by which others are silent was set */
@@ -120,13 +117,16 @@ export class Nodes {
   }
 
   failed(id: string): void {
-    this.#failedAt.set(id, this.now());
+    this.#failed.add(id);
   }
 
-  /** Whether a node could not be reached a moment ago, or has missed telling that it is there. */
+  answered(id: string): void {
+    this.#failed.delete(id);
+  }
+
+  /** Whether a node could not be reached, or has missed telling that it is there. */
   isUnreachable(id: string): boolean {
-    if ((this.#known.get(id)?.silentSeconds ?? 0) * 1000 > this.periods.silentMs / 2) return true;
-    return this.now() - (this.#failedAt.get(id) ?? Number.NEGATIVE_INFINITY) < UNREACHABLE_MS;
+    return this.#failed.has(id) || (this.#known.get(id)?.silentSeconds ?? 0) * 1000 > this.periods.silentMs / 2;
   }
 
   #isHeard(id: string): boolean {

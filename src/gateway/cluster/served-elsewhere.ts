@@ -56,6 +56,14 @@ export class ServedElsewhere implements OtherNodes {
     this.options.nodes.failed(id);
   }
 
+  answered(id: string): void {
+    this.options.nodes.answered(id);
+  }
+
+  serves(id: string): boolean {
+    return this.options.nodes.place(id) !== undefined;
+  }
+
   catchUp(): Promise<void> {
     return this.options.catchUp();
   }

@@ -18,7 +18,7 @@ import { ClientConnections, internalLookup } from './connections/connect-phase.t
 import { WaitingClients } from './connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
-import { answerError } from './http/error-response.ts';
+import { answerError, resetConnection } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
 import type { NodePlace } from './relays/other-nodes.ts';
@@ -199,6 +199,7 @@ export class EdgeServer {
     this.#edges.closePorts();
     this.#services.close();
     for (const socket of this.#connections) socket.destroy();
+    this.options.relays?.stop();
     await closed;
   }
 
@@ -317,6 +318,10 @@ export class EdgeServer {
 
   /** Catches everything: a bug costs one request, never the process. */
   #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
+    if (this.options.relays?.isVoid(req.socket)) {
+      resetConnection(req.socket);
+      return;
+    }
     try {
       const admission = this.#routing.route(req, res, scheme);
       if (admission) this.#proxy.handle(req, res, admission);

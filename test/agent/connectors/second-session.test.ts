@@ -26,16 +26,16 @@ class Session implements GatewaySession {
   }
 }
 
-function secondSession(connectTo: (node: GatewayNode) => Promise<GatewaySession>) {
+function secondSession(connectTo: (node: GatewayNode, signal: AbortSignal) => Promise<GatewaySession>) {
   const clock = new SteeredClock();
   clock.chance = () => 0;
   const { log, lines } = recordingLog();
   const events: string[] = [];
   const asked: string[] = [];
   const second = new SecondSession({
-    connectTo: (node) => {
+    connectTo: (node, signal) => {
       asked.push(node.address);
-      return connectTo(node);
+      return connectTo(node, signal);
     },
     joined: ({ node }) => events.push(`joined ${node?.id}`),
     left: ({ node }) => events.push(`left ${node?.id}`),
@@ -81,4 +81,38 @@ it('stays where it is when there is no third gateway', async () => {
   await clock.advance(10_000);
   await vi.waitFor(() => expect(clock.sleeping).toBe(1));
   expect([here.patience, events]).toEqual([[], ['joined two']]);
+});
+
+it('looks for another session every few seconds after it was lost, and seldom after a minute', async () => {
+  let there: Session | null = new Session('two', []);
+  const { second, clock, events, asked } = secondSession(async () => {
+    if (there === null) throw new Error('refused');
+    return there;
+  });
+  clock.chance = () => 0.999;
+  second.follow(new Session('one', ['two:443']));
+  await vi.waitFor(() => expect(events).toEqual(['joined two']));
+  await clock.advance(10_000);
+  // Both gateways were lost, and the first one is back.
+  const lost = there;
+  there = null;
+  lost.end('lost');
+  await vi.waitFor(() => expect(events).toEqual(['joined two', 'left two']));
+  await clock.advance(30_000);
+  expect(clock.delays.filter((ms) => ms > 4_000)).toEqual([]);
+  expect(asked.length).toBeGreaterThan(7);
+  await clock.advance(60_000);
+  expect(clock.delays.some((ms) => ms > 30_000)).toBe(true);
+});
+
+it('a gateway that accepts connections and is silent does not keep it from another one', async () => {
+  const { second, clock, events } = secondSession(({ address }, signal) =>
+    address === 'stopped:443'
+      ? new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      : Promise.resolve(new Session('two', [])),
+  );
+  second.follow(new Session('one', ['stopped:443', 'two:443']));
+  await vi.waitFor(() => expect(clock.sleeping).toBe(1));
+  await clock.advance(5_000);
+  await vi.waitFor(() => expect(events).toEqual(['joined two']));
 });

@@ -166,7 +166,7 @@ it.each<Network>(['refusing', 'black hole'])(
   },
 );
 
-it('probes an unreachable gateway about every two seconds, with at most eight probes at a time', async () => {
+it('probes an unreachable gateway about every two seconds, with at most eleven at a time', async () => {
   const { clock, world, supervisor } = await supervised();
   clock.chance = Math.random;
   world.network = 'black hole';
@@ -174,7 +174,7 @@ it('probes an unreachable gateway about every two seconds, with at most eight pr
   await clock.advance(HOUR);
   expect(world.probes).toBeGreaterThan(HOUR / 3000);
   expect(world.probes).toBeLessThan(HOUR / 1900);
-  expect(world.mostProbing).toBeLessThanOrEqual(8);
+  expect(world.mostProbing).toBeLessThanOrEqual(11);
   expect(world.attempts).toBe(0);
   await supervisor.stop();
   expect(world.probing).toBe(0);

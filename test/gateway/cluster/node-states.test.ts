@@ -83,3 +83,13 @@ it('nodes agree on the time by the clock of the database', () => {
   pass(10_000);
   expect(nodes.sharedTime).toBe(EPOCH + 10_000);
 });
+
+it('a node that could not be reached comes after others until it has answered', () => {
+  const { nodes, pass } = twoNodes();
+  pass(2_000);
+  nodes.failed('other');
+  pass(60_000);
+  expect(nodes.isUnreachable('other')).toBe(true);
+  nodes.answered('other');
+  expect(nodes.isUnreachable('other')).toBe(false);
+});

@@ -1,4 +1,6 @@
 import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { type RequestOptions, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 import type { PublicClient } from '../../faults/public-client.ts';
@@ -117,6 +119,59 @@ it('gateways are upgraded to a version that adds to the database, one after anot
   }
   const doctor = await cluster.command('doctor', '--json');
   expect(doctor.stdout).toContain('is the same');
+});
+
+it('a gateway that is stopped keeps no client of the others waiting, and repeats nothing when it wakes', {
+  timeout: 240_000,
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const cluster = await ClusterProcesses.start(3);
+  const requests: string[] = [];
+  await cluster.startDevice(NAME, 'native', (target) => requests.push(target));
+  await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100, withinMs: 90_000 });
+  const serving = await cluster.serving();
+  const outside = cluster.gateways.find((_, at) => !serving.includes(at));
+  const stopped = cluster.gateways[serving[0] ?? -1];
+  if (!outside || !stopped) throw new Error('not two of three gateways have a session');
+  let asked = 0;
+  /** Posts by each way to the gateway without a session. @returns how long the slowest took, in milliseconds */
+  const post = async () => {
+    const began = performance.now();
+    const over = (request: typeof requestHttp, to: RequestOptions) => {
+      asked += 1;
+      const more = {
+        host: '127.0.0.1',
+        method: 'POST',
+        path: `/${asked}`,
+        headers: { host: NAME },
+        agent: false,
+      } as const;
+      return new Promise<number | undefined>((resolve, reject) => {
+        const req = request({ ...to, ...more }, (res) => resolve(res.resume().statusCode));
+        req.on('error', reject).end();
+      });
+    };
+    const secured = (servername: string) =>
+      over(requestHttps, { port: outside.httpsPort, servername, rejectUnauthorized: false } as RequestOptions);
+    const statuses = await Promise.all([
+      over(requestHttp, { port: outside.httpPort }),
+      secured(NAME),
+      // Decrypted before it is passed on.
+      secured('other.localhost'),
+    ]);
+    expect(statuses).toEqual([308, 200, 200]);
+    return performance.now() - began;
+  };
+  for (let times = 0; times < 5; times++) await post();
+  stopped.process.child.kill('SIGSTOP');
+  const since = outside.process.lines.length;
+  const first = await Promise.all(Array.from({ length: 5 }, post));
+  expect(Math.max(...first)).toBeLessThan(3_000);
+  for (let times = 0; times < 20; times++) expect(await post()).toBeLessThan(1_000);
+  stopped.process.child.kill('SIGCONT');
+  await outside.process.logged('other gateway answers again', since);
+  for (let times = 0; times < 5; times++) await post();
+  expect(requests.toSorted()).toEqual([...new Set(requests)].toSorted());
 });
 
 /** A device gets one tunnel after another. */

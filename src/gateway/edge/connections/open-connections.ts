@@ -41,25 +41,33 @@ const HALF_CLOSED_MS = 5 * 60_000;
 /** The same once the client's connection has closed. Meanwhile, the upstream reads what the client has sent. */
 const LEFT_MS = 30_000;
 
-/** Pipes in both directions: an end ends the other side, an error or reset resets it; an upstream that never ends is cut. */
-export function pipeBoth(client: Duplex, upstream: Duplex): void {
-  pipe(client, upstream);
-  pipe(upstream, client);
+/**
+ * Pipes in both directions: an end ends the other side, an error or reset resets it; an upstream that never ends is cut.
+ *
+ * @returns leaves both sides as they are
+ */
+export function pipeBoth(client: Duplex, upstream: Duplex): () => void {
+  const stops = [pipe(client, upstream), pipe(upstream, client)];
   client.once('end', () => {
     if (upstream.readableEnded) return;
     const timer = endLater(upstream, HALF_CLOSED_MS);
     upstream.on('data', () => timer.refresh());
   });
   client.once('close', () => upstream.readableEnded || endLater(upstream, LEFT_MS));
+  return () => {
+    for (const stop of stops) stop();
+  };
 }
 
-function pipe(from: Duplex, to: Duplex): void {
+function pipe(from: Duplex, to: Duplex): () => void {
   from.pipe(to);
   const reset = () => (to instanceof Socket ? resetConnection(to) : to.destroy());
-  from.on('error', reset);
-  from.on('close', () => {
+  const closed = () => {
     if (!from.readableEnded || !from.writableFinished) reset();
-  });
+  };
+  from.on('error', reset);
+  from.on('close', closed);
+  return () => from.unpipe(to).off('error', reset).off('close', closed);
 }
 
 function endLater(upstream: Duplex, ms: number): NodeJS.Timeout {

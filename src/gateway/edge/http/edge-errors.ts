@@ -13,6 +13,14 @@ export class ConnectionLost extends Error {
   }
 }
 
+/** Another gateway accepts connections, or did, and does not answer: it is stopped, or the network to or from it fails. */
+export class GatewaySilent extends Error {
+  constructor() {
+    super('the gateway does not answer');
+    this.name = 'GatewaySilent';
+  }
+}
+
 export class ResponseTimeout extends Error {
   /** @param limitMs after which it was overdue */
   constructor(readonly limitMs: number) {
@@ -50,6 +58,17 @@ export const UNREACHABLE = 'ERR_NGROK_8012';
 export const upstreamUnreachable = (summary: string | null = null): ApiError =>
   new ApiError(502, UNREACHABLE, `The agent is online, but its upstream ${summary ?? 'is unreachable'}.`);
 
+export const gatewaySilent = (cause: GatewaySilent): ApiError =>
+  new ApiError(
+    504,
+    'ERR_NGROK_3007',
+    'The gateway that serves this does not answer; what was asked may have been done.',
+    {
+      retryAfter: 1,
+      cause,
+    },
+  );
+
 export const malformedRequest = (why: string): ApiError => new ApiError(400, 'ERR_NGROK_3004', `Bad request: ${why}.`);
 
 export const headersTooLong = (): ApiError => new ApiError(431, 'ERR_NGROK_3004', 'Bad request: headers too long.');
@@ -86,6 +105,8 @@ export function upstreamFailure(cause: unknown): ApiError {
       cause,
     });
   }
+  const reason = cause instanceof ConnectionLost ? cause.cause : cause;
+  if (reason instanceof GatewaySilent) return gatewaySilent(reason);
   if (cause instanceof ResponseTimeout) {
     const { limitMs } = cause;
     const message = `The upstream did not begin to answer within ${limitMs / 1000} s, which is the response_timeout of this tunnel.`;

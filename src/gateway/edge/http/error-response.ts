@@ -49,6 +49,27 @@ export function answerError(
   res.end(body);
 }
 
+/** An error of the edge as the last message of an HTTP/1.1 connection whose requests are not read. */
+export function errorMessage(error: ApiError): Buffer {
+  const { status } = error;
+  const lines = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'connection: close'];
+  let body: Buffer = Buffer.alloc(0);
+  answerError(
+    WITHOUT_REQUEST,
+    {
+      ...{ headersSent: false, destroyed: false, shouldKeepAlive: false },
+      writeHead(_status, headers) {
+        for (let at = 0; at < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}`);
+      },
+      end(last) {
+        body = last;
+      },
+    },
+    error,
+  );
+  return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`), body]);
+}
+
 /** Closes after a final response to `Expect: 100-continue`: the client may or may not send its body (RFC 9110, 10.1.1). */
 export function closeUnlessBodyRead(req: AnsweredRequest, res: Pick<ClientResponse, 'shouldKeepAlive'>): void {
   if (req.headers.expect !== undefined && !req.complete) res.shouldKeepAlive = false;

@@ -11,6 +11,7 @@ import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import {
   asError,
   ConnectionLost,
+  GatewaySilent,
   isLoss,
   UNREACHABLE,
   upstreamFailure,
@@ -347,6 +348,8 @@ export class Exchange implements ExchangeEvents {
   #mayResend(error: Error): boolean {
     const connection = this.#connection;
     if (!(error instanceof ConnectionLost) || connection?.unanswered !== true || this.#over) return false;
+    // Nothing is repeated that the other gateway may have done, unless that does no harm.
+    if (error.cause instanceof GatewaySilent) return !this.#resent && this.#repeatable;
     if (connection.reused) return !this.#resent && this.#repeatable;
     return !(error.cause instanceof StreamsExhausted) && this.#mayTryOthers();
   }

@@ -28,8 +28,11 @@ export interface OtherNodes {
   catchUp(): Promise<void>;
   /** Of a name that a node serves which cannot be reached: its agent is expected back, there or elsewhere; undefined: none is. */
   expectAt(port: 'tls', host: string): LostAddress | undefined;
-  /** A node could not be reached: for a while, others come first. */
+  /** A node could not be reached: until it has answered, others come first. */
   failed(id: string): void;
+  answered(id: string): void;
+  /** Whether a node serves anything, as the database says. */
+  serves(id: string): boolean;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
 }
@@ -41,31 +44,52 @@ const KEEP_ALIVE_MS = 10_000;
 /** A node does not answer as one of this cluster does. */
 export type OnFailure = (node: NodePlace, error: unknown) => void;
 
+/** A node that serves something, and what to do without it. */
+export interface Leg {
+  readonly node: NodePlace;
+  /** Another node that serves the same; undefined: none does. */
+  readonly spare: NodePlace | undefined;
+  /** Whether no other one is left to try. */
+  readonly isLast: boolean;
+}
+
 /**
- * Connects to a node, or to the next one that serves the same; `begin` says what for. `onFailure` is called for each that
- * fails.
+ * Connects to a node, or to the next one that serves the same; `begin` makes of the connection what is returned. `onFailure`
+ * is called for each that fails.
  * @throws the system's error of the last one, {@link DeadlineExceeded}, or what `begin` throws
  */
-export async function connectTo(
+export async function connectTo<T>(
   node: NodePlace,
   onFailure: OnFailure,
-  begin: (link: Socket, node: NodePlace) => void | Promise<void>,
-): Promise<Socket> {
+  begin: (link: Socket, leg: Leg) => Promise<T>,
+): Promise<T> {
   const { next } = node;
+  try {
+    return await connectLeg({ node, spare: next, isLast: next === undefined }, onFailure, begin);
+  } catch (error) {
+    if (next === undefined) throw error;
+    return connectLeg({ node: next, spare: node, isLast: true }, onFailure, begin);
+  }
+}
+
+async function connectLeg<T>(
+  leg: Leg,
+  onFailure: OnFailure,
+  begin: (link: Socket, leg: Leg) => Promise<T>,
+): Promise<T> {
   let link: Socket | undefined;
   try {
-    link = await opened(node);
-    await begin(link, node);
-    return link;
+    link = await openedTo(leg.node);
+    return await begin(link, leg);
   } catch (error) {
     link?.destroy();
-    onFailure(node, error);
-    if (next) return connectTo(next, onFailure, begin);
+    onFailure(leg.node, error);
     throw error;
   }
 }
 
-async function opened({ host, port }: NodePlace): Promise<Socket> {
+/** A connection to a node. @throws the system's error, or {@link DeadlineExceeded} */
+export async function openedTo({ host, port }: NodePlace): Promise<Socket> {
   const link = connect({
     host,
     port,

@@ -8,8 +8,8 @@ import {
 } from '../../../lib/network/proxy-protocol.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 
-/** What a node asks another one about itself: the figures of the dashboard, or Prometheus text. */
-export type NodeQuestion = 'counted' | 'metrics';
+/** What a node asks another one about itself: the figures of the dashboard, Prometheus text, or whether it answers at all. */
+export type NodeQuestion = 'counted' | 'metrics' | 'alive';
 
 /**
  * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or
@@ -24,12 +24,14 @@ interface Ticket {
   nonce: string;
   port: RelayedPort;
   isLast: boolean;
+  /** Whether the node says that it has taken the connection, before anything else. Earlier versions do not. */
+  confirms?: boolean | undefined;
   /** Left out: a connection and its requests are for what they name. */
   internal?: InternalAddress | undefined;
 }
 
 /** What a connection is for, besides who its client is. */
-export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'internal'>;
+export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'confirms' | 'internal'>;
 
 /** Milliseconds for which a ticket is valid. */
 const VALID_MS = 15_000;
@@ -73,13 +75,13 @@ export class RelayTickets {
     if (parts === null || header.ends === null) return null;
     const expected = this.#sign(parts.signed);
     if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
-    const { to, at, nonce, port, isLast, internal } = JSON.parse(parts.value.toString()) as Ticket;
+    const { to, at, nonce, port, isLast, confirms, internal } = JSON.parse(parts.value.toString()) as Ticket;
     const age = this.now() - at;
     // What was used before a restart is not remembered.
     const isOlderThanThis = age - SKEW_MS > this.uptime() - this.#began;
     if (to !== this.self || Math.abs(age) > VALID_MS || isOlderThanThis || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
-    return { port, isLast, internal };
+    return { port, isLast, confirms, internal };
   }
 
   #sign(bytes: Buffer): Buffer {

@@ -1,20 +1,18 @@
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import { Repeats } from '../../../lib/log/repeats.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
-import { hostPort } from '../../../lib/network/ip-address.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { trackBuffer } from '../../../lib/process/minor-gc.ts';
-import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { InternalAddress } from '../../endpoints/endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
-import { resetConnection } from '../http/error-response.ts';
+import { GatewaySilent, gatewaySilent } from '../http/edge-errors.ts';
+import { errorMessage, resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
-import { connectTo, type NodePlace, type OnFailure, type OtherNodes } from './other-nodes.ts';
+import { CONFIRMATION, confirmedLink } from './confirmed-link.ts';
+import { NodeHealth, type NodeLink } from './node-health.ts';
+import { connectTo, type Leg, type NodePlace, type OtherNodes } from './other-nodes.ts';
 import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
@@ -31,14 +29,14 @@ interface RelayedConnections {
 const MAX_HEAD = 16_384;
 /** Connections whose first request is being read, each with that many bytes. Further ones are served here. */
 const MAX_READING = 1024;
-/** Milliseconds in which a node begins to answer a ClientHello, if another one serves the name, too. */
-const ANSWER_MS = 2_000;
 /** Milliseconds without a byte after which a connection whose last bytes were an answer is taken for idle. */
 const IDLE_MS = 500;
+/** Milliseconds for which an answer is expected after whatever has followed a client's last bytes. */
+const EXPECTED_MS = 10_000;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
-export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | 'onFailure'> {
+export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | 'health'> {
   nodes: OtherNodes;
   log: Log;
 }
@@ -49,24 +47,25 @@ export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | '
  * wrong about each other do not make a circle.
  */
 export class Relays {
-  readonly #failures = new Repeats();
-  readonly #onFailure: OnFailure = ({ id, host, port }, error) => {
-    this.nodes.failed(id);
-    const times = this.#failures.timesDue(id);
-    const facts = { node: id, address: hostPort(host, port), times, reason: messageOf(error) };
-    if (times !== null) this.options.log.warn(facts, 'other gateway does not answer');
-  };
+  readonly #health: NodeHealth;
   #reading = 0;
   readonly #relayed = new WeakMap<Socket, RelayedFor>();
   readonly accept: Partial<RelayedConnections> = {};
 
-  /** Connections that are passed on: when their last answer came, and how much had been sent before. */
-  readonly #links = new Map<Socket, { client: Socket; written: number; at: number }>();
+  /** Connections that are passed on. */
+  readonly #links = new Set<PassedOn>();
   readonly #remote: RemoteEndpoints;
 
   constructor(private readonly options: RelaysOptions) {
+    const { nodes, log } = options;
+    this.#health = new NodeHealth({ nodes, ask: (node) => this.#remote.findAlive(node), log });
     const forget = (endpoint: RemoteEndpoint) => this.accept.forget?.(endpoint);
-    this.#remote = new RemoteEndpoints({ ...options, forget, onFailure: this.#onFailure });
+    this.#remote = new RemoteEndpoints({ ...options, forget, health: this.#health });
+  }
+
+  /** Asks no node any more. */
+  stop(): void {
+    this.#health.stop();
   }
 
   get nodes(): OtherNodes {
@@ -93,10 +92,19 @@ export class Relays {
     return this.#relayed.get(client)?.port === 'stream';
   }
 
+  /**
+   * Whether a request of a connection may have waited here for so long that the node which has passed it on has given it up. It
+   * must not be done any more.
+   */
+  isVoid(client: Socket): boolean {
+    return this.isRelayed(client) && this.#health.isVoid;
+  }
+
   /** What answers the question of another node; undefined: the connection is one of a client. */
   answerTo(client: Socket): (() => Promise<string>) | undefined {
     const port = this.#relayed.get(client)?.port;
     const { answer } = this.accept;
+    if (port === 'alive') return async () => '';
     return answer && (port === 'counted' || port === 'metrics') ? () => answer(port) : undefined;
   }
 
@@ -152,7 +160,7 @@ export class Relays {
   /** @param client nothing of it has been read */
   send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
-    this.pass(client, node, port).catch(() => resetConnection(client));
+    this.pass(client, node, port).catch(() => refuse(client, port));
   }
 
   /** @param client nothing of it has been read, also when this fails @throws when no node that serves it can be reached */
@@ -160,42 +168,31 @@ export class Relays {
     const { tickets } = this.options;
     const from = new ClientConnection(client, 0, null);
     // As long as no node has answered it, any of them can have it.
-    const hello: Buffer | null = port === 'tls' ? client.read() : null;
-    const begin = async (link: Socket, { id, next }: NodePlace) => {
-      link.write(tickets.issue(from, id, { port }));
-      if (hello) link.write(hello);
-      if (hello && next) await answered(link);
+    const early: Buffer | null = port === 'tls' ? client.read() : null;
+    const health = this.#health;
+    const begin = async (link: Socket, leg: Leg) => {
+      const header = (confirms: boolean) => tickets.issue(from, leg.node.id, { port, confirms });
+      return { link: await confirmedLink(link, leg, { health, header, early }), leg };
     };
-    const link = await connectTo(node, this.#onFailure, begin).catch((error: unknown) => {
-      if (hello) client.unshift(hello);
+    const { link, leg } = await connectTo(node, health.failed, begin).catch((error: unknown) => {
+      if (early) client.unshift(early);
       throw error;
     });
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    this.#track(client, link);
-    pipeBoth(client, link);
-  }
-
-  #track(client: Socket, link: Socket): void {
-    const state = { client, written: -1, at: 0 };
-    this.#links.set(link, state);
-    link.once('close', () => this.#links.delete(link));
-    client.on('data', ({ length }: Buffer) => trackBuffer(length));
-    link.on('data', ({ length }: Buffer) => {
-      trackBuffer(length);
-      state.written = link.bytesWritten;
-      state.at = performance.now();
+    const passedOn = new PassedOn({ client, link, port, leg });
+    this.#links.add(passedOn);
+    const unwatch = health.watch(passedOn);
+    link.once('close', () => {
+      this.#links.delete(passedOn);
+      unwatch();
     });
   }
 
   /** Ends passed-on connections on which nothing waits for an answer. @returns how many are left */
   closeIdle(): number {
     const now = performance.now();
-    for (const [link, { client, written, at }] of this.#links) {
-      if (link.bytesWritten !== written || now - at < IDLE_MS) continue;
-      client.end();
-      link.end();
-    }
+    for (const passedOn of this.#links) passedOn.endIfIdle(now);
     return this.#links.size;
   }
 
@@ -216,6 +213,7 @@ export class Relays {
     if (header.ends) setAddresses(socket, header.ends);
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
+    if (ticket.confirms) socket.write(Buffer.from([CONFIRMATION]));
     if (typeof port === 'string' && port !== 'http') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.accept.http?.(socket);
@@ -224,10 +222,69 @@ export class Relays {
   }
 }
 
-/** @throws {Error} when a node ends the connection instead, or does not begin to answer in time */
-async function answered(link: Socket): Promise<void> {
-  await withDeadline(once(link, 'readable'), 'the answer to a ClientHello', ANSWER_MS);
-  if (link.readableLength === 0) throw new Error('the gateway has ended the connection');
+/** A client's connection and the one to the node that serves it. */
+class PassedOn implements NodeLink {
+  readonly node: NodePlace;
+  readonly spare: NodePlace | undefined;
+  readonly #client: Socket;
+  readonly #link: Socket;
+  readonly #port: RelayedPort;
+  readonly #unpipe: () => void;
+  /** When the first bytes were sent that nothing has followed; null: something has. */
+  #unansweredSince: number | null = null;
+  #sentAt = Number.NEGATIVE_INFINITY;
+  #answeredAt: number | null = null;
+
+  constructor({ client, link, port, leg }: { client: Socket; link: Socket; port: RelayedPort; leg: Leg }) {
+    this.node = leg.node;
+    this.spare = leg.spare;
+    this.#client = client;
+    this.#link = link;
+    this.#port = port;
+    // A ClientHello is on its way.
+    if (port === 'tls') this.#sent();
+    client.on('data', ({ length }: Buffer) => {
+      trackBuffer(length);
+      this.#sent();
+    });
+    link.on('data', ({ length }: Buffer) => {
+      trackBuffer(length);
+      this.#unansweredSince = null;
+      this.#answeredAt = performance.now();
+    });
+    this.#unpipe = pipeBoth(client, link);
+  }
+
+  #sent(): void {
+    this.#sentAt = performance.now();
+    this.#unansweredSince ??= this.#sentAt;
+  }
+
+  /** What followed may be no answer: nodes send tickets of TLS when they please, and settings of HTTP/2. */
+  get unansweredSince(): number | null {
+    if (this.#unansweredSince !== null) return this.#unansweredSince;
+    return performance.now() - this.#sentAt < EXPECTED_MS ? this.#answeredAt : null;
+  }
+
+  giveUp(): void {
+    this.#unpipe();
+    // What is still on its way must not arrive later.
+    this.#link.resetAndDestroy();
+    refuse(this.#client, this.#answeredAt === null ? this.#port : null);
+  }
+
+  /** Ends it when the last bytes were an answer, and some time ago. */
+  endIfIdle(now: number): void {
+    if (this.#unansweredSince !== null || this.#answeredAt === null || now - this.#answeredAt < IDLE_MS) return;
+    this.#client.end();
+    this.#link.end();
+  }
+}
+
+/** Ends a client's connection that no node serves. @param port null: an answer has begun */
+function refuse(client: Socket, port: RelayedPort | null): void {
+  if (port === 'http' && !client.destroyed) client.end(errorMessage(gatewaySilent(new GatewaySilent())));
+  else resetConnection(client);
 }
 
 /** Target and host of an HTTP/1.1 request; undefined: they have not arrived yet; null: no request, or it names no host */

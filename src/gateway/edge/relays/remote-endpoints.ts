@@ -27,8 +27,10 @@ import {
   type GatewayEndpoint,
   type InternalAddress,
 } from '../../endpoints/endpoint.ts';
-import { LinkChannel } from './link-channel.ts';
-import { CONNECT_MS, connectTo, type NodePlace, type OnFailure, type OtherNodes } from './other-nodes.ts';
+import { confirmedLink } from './confirmed-link.ts';
+import { LinkChannel, type OpenedLink } from './link-channel.ts';
+import type { LinkHealth } from './node-health.ts';
+import { CONNECT_MS, connectTo, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
 import type { NodeQuestion, RelayedFor, RelayTickets } from './relay-tickets.ts';
 
 /**
@@ -55,7 +57,8 @@ export class RemoteEndpoint implements GatewayEndpoint {
   constructor(
     readonly protocol: EndpointProtocol,
     readonly host: string,
-    private readonly open: (client: ClientInfo) => Promise<Duplex>,
+    private readonly open: (client: ClientInfo) => Promise<OpenedLink>,
+    private readonly health: LinkHealth,
     readonly writesForwarded: boolean,
   ) {
     this.url = `${protocol}://${host}`;
@@ -64,7 +67,7 @@ export class RemoteEndpoint implements GatewayEndpoint {
   }
 
   openChannel(client: ClientInfo): ByteChannel {
-    return new LinkChannel(this.open(client));
+    return new LinkChannel(this.open(client), this.health);
   }
 
   openStream(client: ClientInfo): Duplex {
@@ -82,6 +85,21 @@ function endsOf({ localAddress, localPort, remoteAddress, remotePort }: Socket):
     serverIp: remoteAddress ?? '',
     serverPort: remotePort ?? 0,
   };
+}
+
+/** @throws when the client has no addresses */
+function endsOfClient({ proxyHeader }: ClientInfo): ConnectionEnds {
+  const ends = parseProxyHeader(proxyHeader ?? Buffer.alloc(0))?.ends;
+  if (!ends) throw new Error('a client without addresses');
+  return ends;
+}
+
+function openedLink(stream: Duplex, socket: Socket, leg: Leg): OpenedLink {
+  const reset = () => {
+    socket.resetAndDestroy();
+    stream.destroy();
+  };
+  return { stream, leg, reset };
 }
 
 const MIB = 1_048_576;
@@ -108,7 +126,7 @@ export interface RemoteEndpointsOptions {
   authority: string;
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
-  onFailure: OnFailure;
+  health: LinkHealth;
   /** Bytes for connections to other nodes; omitted: a share of the memory. */
   linkMemory?: number;
   forget: (endpoint: RemoteEndpoint) => void;
@@ -126,48 +144,61 @@ export class RemoteEndpoints {
   }
 
   at(scheme: 'http' | 'https', host: string): RemoteEndpoint | undefined {
-    const node = this.options.nodes.withShared(scheme, host);
+    const { nodes } = this.options;
+    const find = () => nodes.withShared(scheme, host);
+    const node = find();
     if (node === undefined) return undefined;
     const open = (from: ClientInfo) =>
-      this.#limited(from, () =>
-        scheme === 'https'
-          ? this.#openSecured(from, node, { port: 'tls' }, host)
-          : this.#open(from, node, { port: 'http' }),
-      );
-    return this.#endpoint(`${node.id} ${scheme}://${host}`, () => new RemoteEndpoint(scheme, host, open, true));
+      this.#limited(from, () => {
+        // By now, it may be elsewhere.
+        const there = find() ?? node;
+        return scheme === 'https'
+          ? this.#openSecured(from, there, { port: 'tls' }, host)
+          : this.#open(from, there, { port: 'http' });
+      });
+    const { health } = this.options;
+    return this.#endpoint(`${node.id} ${scheme}://${host}`, () => new RemoteEndpoint(scheme, host, open, health, true));
   }
 
   internal(address: InternalAddress): RemoteEndpoint | undefined {
-    const { nodes, commonName } = this.options;
-    const node = nodes.withInternal(address);
+    const { nodes, commonName, health } = this.options;
+    const find = () => nodes.withInternal(address);
+    const node = find();
     if (node === undefined) return undefined;
     const { protocol, host, port } = address;
     const use = { port: isHttp(protocol) ? ('tls' as const) : ('stream' as const), internal: address };
     const open = (from: ClientInfo) =>
-      this.#limited(from, () =>
-        from.passthrough
-          ? this.#open(from, node, { port: 'tls', internal: address })
-          : this.#openSecured(from, node, use, commonName),
-      );
+      this.#limited(from, () => {
+        const there = find() ?? node;
+        return from.passthrough
+          ? this.#open(from, there, { port: 'tls', internal: address })
+          : this.#openSecured(from, there, use, commonName);
+      });
     const key = `${node.id} internal ${protocol}://${host}:${port}`;
-    return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, false));
+    return this.#endpoint(key, () => new RemoteEndpoint(protocol, host, open, health, false));
+  }
+
+  /** Resolves when a node has proved to be there. @throws when it does not */
+  async findAlive(node: NodePlace): Promise<void> {
+    const link = await openedTo(node);
+    try {
+      link.write(this.options.tickets.issue(endsOf(link), node.id, { port: 'alive', isLast: true }));
+      await this.#secure(link, this.options.commonName);
+    } finally {
+      link.destroy();
+    }
   }
 
   /** @throws when the node does not answer in time */
   async ask(node: NodePlace, question: NodeQuestion): Promise<string> {
-    const { onFailure, tickets, commonName } = this.options;
-    const link = await connectTo(node, onFailure, (link, { id }) => {
-      link.write(tickets.issue(endsOf(link), id, { port: question, isLast: true }));
-    });
-    try {
-      const answer = async () => {
-        const secured = await this.#secure(link, commonName);
-        return withDeadline(text(secured), `the answer to ${question}`, CONNECT_MS);
-      };
-      return await this.#orFailed(node, answer());
-    } finally {
+    const { health, tickets, commonName } = this.options;
+    return connectTo(node, health.failed, async (link) => {
+      link.write(tickets.issue(endsOf(link), node.id, { port: question, isLast: true }));
+      const secured = await this.#secure(link, commonName);
+      const answer = await withDeadline(text(secured), `the answer to ${question}`, CONNECT_MS);
       link.destroy();
-    }
+      return answer;
+    });
   }
 
   /**
@@ -176,13 +207,13 @@ export class RemoteEndpoints {
    *
    * @throws {ApiError} 503
    */
-  #limited({ address }: ClientInfo, open: () => Promise<Duplex>): Promise<Duplex> {
+  #limited({ address }: ClientInfo, open: () => Promise<OpenedLink>): Promise<OpenedLink> {
     const share = this.#memory.shareOf(clientNetwork(hostOf(address)));
     if (!share.leavesRoom(LINK_BYTES)) throw tooManyLinks();
     share.reserve(LINK_BYTES);
     const release = () => share.release(LINK_BYTES);
     const opening = open();
-    opening.then((link) => (link.closed ? release() : link.once('close', release)), release);
+    opening.then(({ stream }) => (stream.closed ? release() : stream.once('close', release)), release);
     return opening;
   }
 
@@ -203,26 +234,22 @@ export class RemoteEndpoints {
   }
 
   /** @param name that the certificate of the node has to be for */
-  async #openSecured(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<Duplex> {
-    return this.#orFailed(node, this.#secure(await this.#open(from, node, use), name));
+  async #openSecured(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>, name: string): Promise<OpenedLink> {
+    const { health, tickets } = this.options;
+    const ends = endsOfClient(from);
+    return connectTo(node, health.failed, async (link, leg) => {
+      link.write(tickets.issue(ends, leg.node.id, { ...use, isLast: true }));
+      return openedLink(await this.#secure(link, name), link, leg);
+    });
   }
 
-  /** @throws what the answer does, after it was noted that the node has failed */
-  async #orFailed<T>(node: NodePlace, answer: Promise<T>): Promise<T> {
-    try {
-      return await answer;
-    } catch (error) {
-      this.options.onFailure(node, error);
-      throw error;
-    }
-  }
-
-  async #open(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>): Promise<Socket> {
-    const ends = parseProxyHeader(from.proxyHeader ?? Buffer.alloc(0))?.ends;
-    if (!ends) throw new Error('a client without addresses');
-    const { onFailure, tickets } = this.options;
-    return connectTo(node, onFailure, (link, { id }) => {
-      link.write(tickets.issue(ends, id, { ...use, isLast: true }));
+  async #open(from: ClientInfo, node: NodePlace, use: Partial<RelayedFor>): Promise<OpenedLink> {
+    const { health, tickets } = this.options;
+    const ends = endsOfClient(from);
+    return connectTo(node, health.failed, async (link, leg) => {
+      const header = (confirms: boolean) => tickets.issue(ends, leg.node.id, { ...use, isLast: true, confirms });
+      const confirmed = await confirmedLink(link, leg, { health, header, early: null });
+      return openedLink(confirmed, confirmed, leg);
     });
   }
 

@@ -4,6 +4,8 @@ import { text } from 'node:stream/consumers';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
+import { CONFIRMATION } from '../../../../src/gateway/edge/relays/confirmed-link.ts';
+import { NO_HEALTH } from '../../../../src/gateway/edge/relays/node-health.ts';
 import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
@@ -123,12 +125,15 @@ it('a stranger who has seen the header of a node cannot use it', async () => {
 
 it('a client network has some connections to other nodes, and leaves as many for others', async () => {
   const held: Socket[] = [];
-  const node = createServer((socket) => void held.push(socket.on('error', () => {}).resume()));
+  const node = createServer((socket) => {
+    held.push(socket.on('error', () => {}).resume());
+    socket.write(Buffer.from([CONFIRMATION]));
+  });
   const place = { id: 'other', host: '127.0.0.1', port: await listening(node) };
   onTestFinished(() => void node.close());
   const endpoints = new RemoteEndpoints({
     ...{ tickets: new RelayTickets('key', 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
-    ...{ authority: '', isOurs: () => false, onFailure: () => {}, forget: () => {} },
+    ...{ authority: '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
     linkMemory: 512 * 1024,
   });
   const open = (ip: string) => {
