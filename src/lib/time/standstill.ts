@@ -1,8 +1,10 @@
 const TICK_MS = 200;
+/** Of the process, also while a test sets the time forward. */
+const now = performance.now.bind(performance);
 
 /** Notices when this process stands still: it is stopped, its machine is suspended, or its event loop is blocked. */
 export class Standstill {
-  #tickAt = performance.now();
+  #tickAt = now();
   /** When the last long one ended. */
   #endedAt = Number.NEGATIVE_INFINITY;
   readonly #timer: NodeJS.Timeout;
@@ -18,7 +20,7 @@ export class Standstill {
 
   /** For so many milliseconds, it has stood still until now: what waits in its sockets may be that old. */
   get lastedMs(): number {
-    return performance.now() - this.#tickAt - TICK_MS;
+    return now() - this.#tickAt - TICK_MS;
   }
 
   /** Whether it has stood still for long after a moment, in milliseconds of `performance.now()`. */
@@ -28,14 +30,14 @@ export class Standstill {
 
   #tick(): void {
     if (this.lastedMs < this.longMs) {
-      this.#tickAt = performance.now();
+      this.#tickAt = now();
       return;
     }
-    this.#endedAt = performance.now();
+    this.#endedAt = now();
     // Timers come first in a turn: it counts until the sockets have been read, which may take a turn for new connections.
     setImmediate(() =>
       setImmediate(() => {
-        this.#tickAt = performance.now();
+        this.#tickAt = now();
       }),
     );
   }
