@@ -27,7 +27,10 @@ const SERVICES = new Map([
 
 async function runCommand([name = 'run', ...rest]: string[]): Promise<void> {
   const service = rest.length === 0 ? SERVICES.get(name) : undefined;
-  if (service) return service();
+  if (service) {
+    await (await import('./commands/until-stopped.ts')).pauseAfterFailedStarts();
+    return service();
+  }
   const { runProgram } = await import('./commands/program.ts');
   await runProgram();
 }

@@ -1,5 +1,6 @@
 import type { Log } from '../lib/log/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
+import { pauseAfterFailures, stoppedInOrder } from '../service/start-pause.ts';
 import { loadServiceManager, STAY_STOPPED } from '../settings/common-settings.ts';
 
 /** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
@@ -11,13 +12,17 @@ const STOP_DEADLINE_MS = 4500;
  *
  * @returns does so without a signal, and has a service stay stopped
  */
-export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): { stayStopped(by: string): void } {
+export function runUntilStopped(
+  running: { stop(): Promise<void> },
+  log: Log,
+  deadlineMs = STOP_DEADLINE_MS,
+): { stayStopped(by: string): void } {
   let stopping = false;
   const onSignal = (signal: NodeJS.Signals) => {
     if (stopping) process.exit(130);
     stopping = true;
     log.info({ signal }, 'stopping');
-    void end(running, log, 0);
+    void end(running, log, 0, deadlineMs);
   };
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
@@ -25,9 +30,19 @@ export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): {
     if (stopping) return;
     stopping = true;
     log.info({ by }, 'stopping');
-    void end(running, log, loadServiceManager() === null ? 0 : STAY_STOPPED);
+    void end(running, log, loadServiceManager() === null ? 0 : STAY_STOPPED, deadlineMs);
   };
   return { stayStopped };
+}
+
+/** Has a service wait that has failed repeatedly. A stop meanwhile is one in order. */
+export async function pauseAfterFailedStarts(): Promise<void> {
+  const folder = loadServiceManager()?.stateFolder ?? null;
+  if (folder === null) return;
+  const stop = () => void stoppedInOrder(folder).then(() => process.exit(0));
+  process.once('SIGTERM', stop);
+  await pauseAfterFailures(folder, (line) => process.stderr.write(`device-agent: ${line}\n`));
+  process.off('SIGTERM', stop);
 }
 
 /** Logs uncaught errors and ends the process, so that a supervisor restarts it. */
@@ -38,17 +53,19 @@ export function endOnUnexpectedError(log: Log): void {
   });
 }
 
-async function end(running: { stop(): Promise<void> }, log: Log, exitCode: number): Promise<void> {
+async function end(running: { stop(): Promise<void> }, log: Log, exitCode: number, deadlineMs: number): Promise<void> {
   setTimeout(() => {
     log.warn('shutdown timed out; exiting');
     process.exit(exitCode);
-  }, STOP_DEADLINE_MS).unref();
+  }, deadlineMs).unref();
   try {
     await running.stop();
   } catch (error) {
     log.error({ err: error }, 'shutdown failed');
     process.exit(1);
   }
+  const folder = loadServiceManager()?.stateFolder ?? null;
+  if (folder !== null) await stoppedInOrder(folder);
   log.info('stopped');
   // The SDK's threads may outlive its sessions.
   process.exit(exitCode);

@@ -1,5 +1,6 @@
 import type { Log } from '../lib/log/log.ts';
 import type { Cidr } from '../lib/network/ip-address.ts';
+import type { HeldSocket } from '../lib/network/listen.ts';
 import type { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
@@ -32,6 +33,8 @@ export interface GatewayOptions {
   httpsPort: number;
   /** An additional port for agents only; null: agents use the HTTPS port under the name `connect.<domain>`. */
   sessionPort: number | null;
+  /** Sockets that a service manager holds, for the ports above; omitted: none. */
+  heldSockets?: readonly HeldSocket[];
   /** Ports for tcp endpoints; omitted: tcp endpoints are disabled. */
   tcpPorts?: PortRange | null;
   /** Encrypts private keys at rest, 32 bytes in base64; omitted: a key file in the data folder. */

@@ -22,6 +22,7 @@ import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
+import { finishClients } from './finish-clients.ts';
 import type { GatewayOptions, GatewayStart } from './gateway-options.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -57,6 +58,8 @@ export interface Gateway {
   readonly store: Store;
   /** Issues the authtoken for an agent in this process; it replaces the previous one. */
   issueAuthtoken(): Promise<string>;
+  /** Lets clients finish what they have under way, see {@link finishClients}; `close` comes next. */
+  finish(): Promise<void>;
   /** Stops everything and closes all clients' connections and sessions. */
   close(): Promise<void>;
 }
@@ -151,7 +154,12 @@ async function startParts(start: GatewayStart) {
   onStop(() => addresses.stop());
   const edge = await startEdge(start, { policies, restricted });
   if (cluster) onStop(() => cluster.stop());
-  const { sessions, sessionPort } = await startSessions(start, { ...edge, policies, restricted, cloudEndpoints });
+  const { sessions, sessionPort, tcpListeners } = await startSessions(start, {
+    ...edge,
+    policies,
+    restricted,
+    cloudEndpoints,
+  });
   edge.agents.open(sessions);
   addresses.expectAll();
   noteSessions(activity, sessions);
@@ -177,6 +185,7 @@ async function startParts(start: GatewayStart) {
   return {
     ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions, counters },
     sessionAddress: place.sessionAddress,
+    finish: () => finishClients(edge.clients, tcpListeners, sessions),
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };
 }

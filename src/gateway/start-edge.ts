@@ -27,11 +27,12 @@ export interface Edge {
   services: Map<string, RequestListener>;
   serviceMessages: ExpressMessages;
   edgeIndex: TlsEdgeIndex;
+  clients: Pick<EdgeServer, 'clients' | 'finish' | 'stopListening'>;
   /** Passes connections on to other gateways; null: this one is the only one. */
   relays: Relays | null;
 }
 
-interface EdgeParts extends Omit<Edge, 'httpPort' | 'httpsPort'> {
+interface EdgeParts extends Omit<Edge, 'httpPort' | 'httpsPort' | 'clients'> {
   policies: EndpointPolicies;
   restricted: RestrictedAddresses;
   domainCertificates: DomainCertificates;
@@ -53,7 +54,7 @@ export async function startEdge(
   const ports = await server.start();
   onStop(() => server.stop());
   Object.assign(addresses.ports, { http: ports.httpPort, https: ports.httpsPort });
-  return { ...parts, ...ports, edgeIndex };
+  return { ...parts, ...ports, edgeIndex, clients: server };
 }
 
 interface RelayParts extends Pick<EdgeParts, 'edgeIndex' | 'domainCertificates'> {
@@ -87,7 +88,7 @@ function createServer(
   { options, ca, store, domains, shares, balancers, endpoints, cluster, counters, challenges, log }: GatewayStart,
   { policies, restricted, edgeIndex, domainCertificates, ...services }: EdgeParts,
 ): EdgeServer {
-  const { host, httpPort, httpsPort, edgeLimits } = options;
+  const { host, httpPort, httpsPort, heldSockets: held = [], edgeLimits } = options;
   const withLabels = (labels: Labels) => {
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
@@ -106,6 +107,7 @@ function createServer(
     host,
     httpPort,
     httpsPort,
+    held,
     ...edgeServerLimits(edgeLimits, shares),
     onRefusedAnswer: options.onRefusedAnswer,
     balancers,

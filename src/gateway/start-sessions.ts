@@ -40,6 +40,7 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
   });
   const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const leases = cluster?.leases ?? null;
+  const tcp = openTcpPorts(start, parts);
   const watch = options.recordsPolicies === false ? null : new PolicyWatch(store, log);
   if (watch) start.onStop(() => watch.stop());
   const sessions = new SessionServer({
@@ -51,7 +52,7 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
       ids,
       policies,
       addresses,
-      tcpPorts: openTcpPorts(start, parts),
+      tcpPorts: tcp?.ports ?? null,
       leases,
       onPolicy: (endpoint, source) => {
         const { url, pooled, owner } = endpoint;
@@ -63,6 +64,7 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
+    held: options.heldSockets ?? [],
     unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
     leases,
     node: cluster?.sessionNode(connectHost(baseDomain)),
@@ -73,14 +75,14 @@ export async function startSessions(start: GatewayStart, parts: SessionParts) {
   });
   const sessionPort = await sessions.start();
   start.onStop(() => sessions.stop());
-  return { sessions, sessionPort };
+  return { sessions, sessionPort, tcpListeners: tcp?.opener ?? null };
 }
 
 /** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
   { options, endpoints, store, shares, balancers, counters, cluster, log, onStop }: GatewayStart,
   { restricted, relays, cloudEndpoints }: SessionParts,
-): TcpPortAllocator | null {
+): { opener: TcpListeners; ports: TcpPortAllocator } | null {
   const { tcpPorts: range = null, edgeLimits: limits, host } = options;
   if (range === null) {
     cloudEndpoints.openPorts(null);
@@ -104,5 +106,6 @@ function openTcpPorts(
   cluster?.openPorts(opener);
   const stopOpening = cloudEndpoints.openPorts(opener);
   onStop(async () => stopOpening());
-  return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
+  const ports = new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
+  return { opener, ports };
 }

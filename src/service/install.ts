@@ -1,9 +1,19 @@
-import { chmod, chown, readFile, stat } from 'node:fs/promises';
+import { chmod, chown, readFile, rm, stat } from 'node:fs/promises';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { createFolder, writeDurably } from '../lib/files/durable-write.ts';
 import { type Host, withSudo } from './host.ts';
-import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
-import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';
+import {
+  configFolderOf,
+  type Service,
+  serviceEnvironment,
+  settingsFileOf,
+  socketFileOf,
+  socketOf,
+  stateFolderOf,
+  unitFileOf,
+  userFileOf,
+} from './service.ts';
+import { isEdited, type ProgramPaths, socketText, unitText, userText } from './unit.ts';
 
 /** Prints a line about a completed step or a next step. */
 export type Tell = (line: string) => void;
@@ -16,15 +26,17 @@ export type Tell = (line: string) => void;
  */
 export async function installService(service: Service, paths: ProgramPaths, host: Host, tell: Tell): Promise<void> {
   const { name } = service;
-  const unit = unitText(service, paths, await systemdVersion(host));
-  await requireOwnUnit(service, host);
+  const unit = unitText(service, paths);
+  for (const file of [unitFileOf(service), socketFileOf(service)]) await requireOwnUnit(file, host);
   await createUser(service, host);
   await createSettings(service, host, tell);
   const changed = await writeIfChanged(host, unitFileOf(service), unit);
   tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
-  if (host.isBooted) await host.run('systemctl', 'daemon-reload');
   const { needs } = service;
-  if (needs && !needs.line.test((await readIfAny(host, settingsFileOf(service))) ?? '')) {
+  const lacks = needs && !needs.line.test((await readIfAny(host, settingsFileOf(service))) ?? '');
+  const socketsChanged = !lacks && (await writeSockets(service, host, tell));
+  if (host.isBooted) await host.run('systemctl', 'daemon-reload');
+  if (lacks) {
     tell(`${name} is not started yet: ${needs.advice}:`);
     tell(`  sudo nano ${settingsFileOf(service)}`);
     return tell(`  ${withSudo()}`);
@@ -37,7 +49,9 @@ export async function installService(service: Service, paths: ProgramPaths, host
   } else if (!host.isBooted) {
     tell(`${name} starts at boot; systemd is not running now`);
   } else {
-    await host.run('systemctl', changed ? 'restart' : 'start', name);
+    // systemd opens sockets only while their service does not run.
+    if (socketsChanged) await host.run('systemctl', 'stop', name, socketOf(name));
+    await host.run('systemctl', changed && !socketsChanged ? 'restart' : 'start', name);
     tell(`${name} is running and starts at boot`);
   }
 }
@@ -50,16 +64,27 @@ export async function readIfAny(host: Host, path: string): Promise<string | null
   });
 }
 
-async function systemdVersion(host: Host): Promise<number> {
-  return Number(/^systemd (\d+)/.exec(await host.run('systemctl', '--version'))?.[1]);
+/** @returns whether systemd has to open other sockets than before */
+async function writeSockets(service: Service, host: Host, tell: Tell): Promise<boolean> {
+  if (service.sockets === null) return false;
+  const file = socketFileOf(service);
+  const addresses = service.sockets(serviceEnvironment(service, host), host.root + stateFolderOf(service));
+  if (addresses.length === 0) {
+    const wasThere = (await readIfAny(host, file)) !== null;
+    if (wasThere && host.isBooted) await host.run('systemctl', 'stop', service.name, socketOf(service.name));
+    await rm(`${host.root}${file}`, { force: true });
+    return false;
+  }
+  const changed = await writeIfChanged(host, file, socketText(service, addresses));
+  tell(`${file}: ${changed ? 'written' : 'up to date'}`);
+  return changed;
 }
 
-async function requireOwnUnit(service: Service, host: Host): Promise<void> {
-  const unit = unitFileOf(service);
+async function requireOwnUnit(unit: string, host: Host): Promise<void> {
   const found = await readIfAny(host, unit);
   if (found === null || !isEdited(found)) return;
   throw new OperatorError(
-    `${unit} was edited and is left unchanged: move your changes to a drop-in (systemctl edit ${service.name}), ` +
+    `${unit} was edited and is left unchanged: move your changes to a drop-in (systemctl edit ${unit.slice(unit.lastIndexOf('/') + 1)}), ` +
       'remove the file, and install again',
   );
 }

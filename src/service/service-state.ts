@@ -45,7 +45,7 @@ export async function serviceState(service: Service, paths: ProgramPaths, host: 
   // During a retry, Result can still be `success`.
   const how = of('Result') === 'success' ? '' : ` (${of('Result')}, exit code ${of('ExecMainStatus')})`;
   const end = state === 'failing' ? `${how}: journalctl -u ${service.name}` : '';
-  const outdated = !isEdited(unit) && !sameProgram(unit, service, paths);
+  const outdated = !isEdited(unit) && unit !== unitText(service, paths);
   return {
     state,
     lines: [
@@ -74,11 +74,4 @@ function stateOf(of: (name: string) => string): ServiceState['state'] {
     default:
       return 'stopped';
   }
-}
-
-/** Compares units, except for lines that depend on the version of systemd. */
-function sameProgram(unit: string, service: Service, paths: ProgramPaths): boolean {
-  const lines = (text: string) =>
-    text.split('\n').filter((line) => !/^(# checksum|RestartS|RestartMaxDelay)/.test(line));
-  return lines(unit).join('\n') === lines(unitText(service, paths)).join('\n');
 }

@@ -2,7 +2,15 @@ import { readFileSync } from 'node:fs';
 import { hasErrno } from '../lib/errors.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { STAY_STOPPED } from '../settings/common-settings.ts';
+import { gatewayListeners, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { ENROLMENT_CREDENTIAL, ENROLMENT_FILE } from '../settings/setting-sources.ts';
+
+/** Where a service listens. */
+export interface Address {
+  /** IP address. */
+  readonly host: string;
+  readonly port: number;
+}
 
 /** A systemd service of this program, with a user and folders of the same name. */
 export interface Service {
@@ -13,6 +21,8 @@ export interface Service {
   command: string;
   /** Options of Node; V8 supports changes to them only at process start. */
   nodeOptions: readonly string[];
+  /** The sockets that systemd holds for it, by the environment of the service; null: none. */
+  sockets: ((env: NodeJS.ProcessEnv, folder: string) => readonly Address[]) | null;
   /** Whether it reloads its settings on SIGHUP. */
   reloads: boolean;
   /** The exit code after which it stays stopped; null: it always restarts. */
@@ -38,6 +48,7 @@ export const AGENT_SERVICE: Service = {
   command: 'run',
   // V8's defaults of 16 MiB and four threads take 5 and 0.6 MiB more memory, and serve no more requests (measured).
   nodeOptions: ['--max-semi-space-size=1', '--v8-pool-size=1'],
+  sockets: null,
   reloads: true,
   staysStopped: STAY_STOPPED,
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
@@ -69,6 +80,7 @@ export const GATEWAY_SERVICE: Service = {
   // The first halves the processor time of bulk transfers, see lib/minor-gc.ts. Without the other, V8 has four threads that collect
   // garbage, however few cores there are: on one core under attack, clients then wait a quarter longer.
   nodeOptions: ['--expose-gc', '--v8-pool-size=1'],
+  sockets: (env, folder) => gatewayListeners(loadGatewayServerSettings(env, folder)).filter(({ port }) => port !== 0),
   reloads: false,
   staysStopped: null,
   environment: [],
@@ -91,6 +103,8 @@ export const GATEWAY_SERVICE: Service = {
 };
 
 export const unitFileOf = ({ name }: Service): string => `/etc/systemd/system/${name}.service`;
+export const socketOf = (name: string): string => `${name}.socket`;
+export const socketFileOf = ({ name }: Service): string => `/etc/systemd/system/${socketOf(name)}`;
 export const configFolderOf = ({ name }: Service): string => `/etc/${name}`;
 export const settingsFileOf = (service: Service): string => `${configFolderOf(service)}/settings.env`;
 export const stateFolderOf = ({ name }: Service): string => `/var/lib/${name}`;

@@ -2,7 +2,15 @@ import { rename, rm } from 'node:fs/promises';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { Host } from './host.ts';
 import { readIfAny, type Tell } from './install.ts';
-import { configFolderOf, type Service, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
+import {
+  configFolderOf,
+  type Service,
+  socketFileOf,
+  socketOf,
+  stateFolderOf,
+  unitFileOf,
+  userFileOf,
+} from './service.ts';
 import { isEdited } from './unit.ts';
 
 /**
@@ -20,6 +28,11 @@ export async function uninstallService(service: Service, purge: boolean, host: H
   } else {
     await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
     await removeUnit(`${host.root}${unit}`, text, tell);
+    const sockets = await readIfAny(host, socketFileOf(service));
+    if (sockets !== null) {
+      if (host.isBooted) await host.run('systemctl', 'stop', socketOf(name));
+      await removeUnit(`${host.root}${socketFileOf(service)}`, sockets, tell);
+    }
     if (host.isBooted) await host.run('systemctl', 'daemon-reload');
     tell(`${name} removed`);
   }
@@ -36,7 +49,7 @@ async function removeUnit(file: string, text: string, tell: Tell): Promise<void>
 }
 
 async function purgeFiles(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
-  for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
+  for (const folder of [...folders, `${unitFileOf(service)}.d`, `${socketFileOf(service)}.d`]) {
     await rm(`${host.root}${folder}`, { recursive: true, force: true });
   }
   tell('settings and data deleted');

@@ -103,6 +103,19 @@ export function loadGatewayServerSettings(
   return { ...parseSettings(gatewayServerSettings, texts, folder), texts, settingsFile };
 }
 
+/** Where a gateway listens for clients and agents all the time. Ports of tcp endpoints and TLS edges come and go. */
+export function gatewayListeners(settings: Pick<ParsedSettings, 'host' | 'httpsPort' | 'httpPort' | 'sessionPort'>) {
+  const { host, httpsPort, httpPort, sessionPort } = settings;
+  const at = { hostSetting: 'GATEWAY_HOST', host };
+  return [
+    { ...at, what: 'https', setting: 'GATEWAY_HTTPS_PORT', port: httpsPort },
+    { ...at, what: 'http', setting: 'GATEWAY_HTTP_PORT', port: httpPort },
+    ...(sessionPort === null
+      ? []
+      : [{ ...at, what: 'the port for agents', setting: 'GATEWAY_SESSION_PORT', port: sessionPort }]),
+  ];
+}
+
 const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems) => {
   const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
   const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;

@@ -293,7 +293,28 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
       'the restored gateway serves',
     );
     expect((await machine.run('cat', '/var/lib/device-agent-gateway/gateway/ca.pem')).stdout).toBe(ca.stdout);
+    const socket = (name: string) => machine.property('device-agent-gateway.socket', name);
+    const opened = await socket('ActiveEnterTimestampMonotonic');
+    const before = await gateway('MainPID');
+    await machine.run('systemctl', 'restart', 'device-agent-gateway');
+    await machine.run('kill', '-9', await gateway('MainPID'));
+    await eventually(
+      async () => (await gateway('SubState')) === 'running' && (await gateway('NRestarts')) === '1',
+      'another process after the crash',
+    );
+    expect(await gateway('MainPID')).not.toBe(before);
+    expect([await socket('ActiveState'), await socket('ActiveEnterTimestampMonotonic')]).toEqual(['active', opened]);
+    const edited = 's/^GATEWAY_HTTPS_PORT=443$/GATEWAY_HTTPS_PORT=8443/';
+    await machine.run('sed', '-i', edited, '/etc/device-agent-gateway/settings.env');
+    await machine.run('systemctl', 'restart', 'device-agent-gateway');
+    expect(await machine.journal('device-agent-gateway')).toMatch(
+      /systemd holds a socket at 0\.0\.0\.0:443, but the settings name 0\.0\.0\.0:8443 \(GATEWAY_HTTPS_PORT\).*run sudo device-agent service install --gateway/,
+    );
+    expect((await install()).stdout).toMatch(/device-agent-gateway\.socket: written\n.*is running/);
+    expect(await socket('Listen')).toMatch(/^0\.0\.0\.0:8443 .*\n?0\.0\.0\.0:80 /);
+    await eventually(async () => (await gateway('StatusText')).startsWith('serving on port 8443'), 'the other port');
     await machine.run('systemctl', 'stop', 'device-agent-gateway');
+    await eventually(async () => (await socket('ActiveState')) === 'inactive', 'the sockets are closed');
     const over = await machine.deviceAgent('gateway', 'restore', '/tmp/backup.tar.gz');
     expect(over).toMatchObject({
       code: 0,

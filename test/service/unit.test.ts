@@ -9,7 +9,7 @@ import {
   settingsFileOf,
   stateFolderOf,
 } from '../../src/service/service.ts';
-import { isEdited, unitText, userText } from '../../src/service/unit.ts';
+import { isEdited, socketText, unitText, userText } from '../../src/service/unit.ts';
 import { CLI } from '../support/agent-process.ts';
 import { programMissing, unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -58,9 +58,32 @@ it('a unit does not wait for the network, and always restarts', () => {
   expect(unit).toMatch(/^Restart=always$/m);
 });
 
-it('a unit restarts with growing delays where systemd supports it', () => {
-  expect(unitText(AGENT_SERVICE, HERE, 253)).toMatch(/^RestartSec=10\n(?!RestartSteps)/m);
-  expect(unitText(AGENT_SERVICE, HERE, 254)).toMatch(/^RestartSec=2\nRestartSteps=5\nRestartMaxDelaySec=60$/m);
+it('the sockets of the gateway equal the file in packaging/, and pass systemd-analyze verify', async () => {
+  const addresses = [443, 80].map((port) => ({ host: '0.0.0.0', port }));
+  const text = socketText(GATEWAY_SERVICE, addresses);
+  await expect(text).toMatchFileSnapshot('../../packaging/device-agent-gateway.socket');
+  if (NO_SYSTEMD !== null) return;
+  const folder = temporaryFolder();
+  const files = {
+    'device-agent-gateway.socket': text,
+    'device-agent-gateway.service': unitText(GATEWAY_SERVICE, HERE),
+  };
+  for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content);
+  const paths = Object.keys(files).map((name) => join(folder, name));
+  const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', ...paths], { encoding: 'utf8' });
+  expect([status, `${stdout}${stderr}`]).toEqual([0, '']);
+});
+
+it('the sockets of the gateway are those of its settings; a port of 0 has none', () => {
+  const sockets = (env: object) => GATEWAY_SERVICE.sockets?.({ ...env }, temporaryFolder());
+  const at = (host: string, ...ports: number[]) => ports.map((port) => expect.objectContaining({ host, port }));
+  expect(sockets({ GATEWAY_HTTPS_PORT: '443', GATEWAY_HTTP_PORT: '80', GATEWAY_HOST: '0.0.0.0' })).toEqual(
+    at('0.0.0.0', 443, 80),
+  );
+  expect(sockets({ GATEWAY_HTTPS_PORT: '443', GATEWAY_HTTP_PORT: '0', GATEWAY_SESSION_PORT: '4443' })).toEqual(
+    at('127.0.0.1', 443, 4443),
+  );
+  expect(socketText(GATEWAY_SERVICE, [{ host: '::', port: 443 }])).toMatch(/^ListenStream=\[::\]:443$/m);
 });
 
 it('a unit exposes only the program when that is in a home directory', () => {
@@ -82,8 +105,8 @@ it('unitText rejects a path that systemd would read differently', () => {
 });
 
 it('isEdited is true only for a unit that no version has written', () => {
-  const unit = unitText(AGENT_SERVICE, HERE, 255);
+  const unit = unitText(AGENT_SERVICE, HERE);
   expect(isEdited(unit)).toBe(false);
-  expect(isEdited(unit.replace('RestartSec=2', 'RestartSec=1'))).toBe(true);
+  expect(isEdited(unit.replace('RestartSec=500ms', 'RestartSec=1'))).toBe(true);
   expect(isEdited('[Service]\nExecStart=/bin/true\n')).toBe(true);
 });

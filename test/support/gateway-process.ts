@@ -5,6 +5,10 @@ import type { Store } from '../../src/gateway/store/store.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePorts } from './free-ports.ts';
+import { socketHolder } from './socket-holder.ts';
+
+/** As in the unit. */
+const HELD_RESTART_MS = 500;
 
 /** A gateway in its own process, as operators start it; its ports stay the same after restarts. */
 export class GatewayProcess {
@@ -34,6 +38,7 @@ export class GatewayProcess {
    * @param options.launcher prefix of the command line
    * @param options.prepare writes to the database before the start
    * @param options.ports replace free ones, by their settings
+   * @param options.held whether its sockets stay open while its process is replaced, as with systemd
    * @param options.authtoken one of its shared database; left out: it has a database of its own, and gets one
    */
   static async start(
@@ -43,16 +48,20 @@ export class GatewayProcess {
       launcher = [],
       prepare = () => {},
       ports = {},
+      held = false,
       authtoken,
     }: {
       launcher?: string[];
       prepare?: (store: Store) => void;
       ports?: Record<string, string>;
+      held?: boolean;
       authtoken?: string;
     } = {},
   ): Promise<GatewayProcess> {
     const token = authtoken ?? (await GatewayProcess.#prepare(folder, prepare));
-    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first, ports);
+    const { first } = await freePorts(3);
+    const holder = held ? socketHolder([first, first + 1, first + 2], HELD_RESTART_MS) : launcher;
+    const gateway = new GatewayProcess(folder, token, env, holder, first, ports);
     await gateway.restart();
     return gateway;
   }
@@ -104,13 +113,27 @@ export class GatewayProcess {
     await this.#running.logged('gateway listening');
   }
 
+  /** Ends the process of a gateway whose sockets are held, and waits for the next one. */
+  async replace(signal: NodeJS.Signals): Promise<void> {
+    const from = this.process.lines.length;
+    process.kill(this.#heldPid, signal);
+    await this.process.logged('gateway listening', from);
+  }
+
+  get #heldPid(): number {
+    return Number(this.process.lines.findLast(({ msg }) => msg === 'process started')?.pid);
+  }
+
   /** Stops it as systemd does. */
   stop(): Promise<void> {
     return this.kill('SIGTERM');
   }
 
   async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+    const pid = this.#running && this.#heldPid;
     await this.#running?.end(signal);
+    // The holder has ended with the signal; the program is its child.
+    if (pid) process.kill(pid, signal);
     this.#running = null;
   }
 }

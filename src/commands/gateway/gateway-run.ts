@@ -1,36 +1,52 @@
 import { join } from 'node:path';
 import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../../gateway/gateway.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
+import { hostPort } from '../../lib/network/ip-address.ts';
+import { type HeldSocket, heldSockets, isAt } from '../../lib/network/listen.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import { GATEWAY_SERVICE } from '../../service/service.ts';
 import type { SupervisedProgram } from '../../service/service-report.ts';
-import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { takeListenFds } from '../../settings/common-settings.ts';
+import {
+  type GatewayServerSettings,
+  gatewayListeners,
+  loadGatewayServerSettings,
+} from '../../settings/gateway-settings.ts';
 import { logSettings } from '../../settings/parse-settings.ts';
 import { note } from '../output.ts';
 import { requireNoService } from '../settings-place.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
 import { settingsForBackup } from './settings-text.ts';
 
+const INSTALL = 'sudo device-agent service install --gateway';
+/** Milliseconds before a slow stop ends the process: clients have 6.5 s, and containers 10 s. */
+const STOP_DEADLINE_MS = 9_500;
+
 /** Runs a standalone gateway until SIGTERM or SIGINT. */
 export async function runGateway(): Promise<void> {
   requireNoService(GATEWAY_SERVICE);
   const settings = loadGatewayServerSettings();
+  const held = heldSockets(takeListenFds());
+  requireNamed(held, gatewayListeners(settings));
   const log = await createLog(settings.log.level, settings.log.format);
   logSettings(log, note);
+  logNotHeld(held, gatewayListeners(settings), log);
   endOnUnexpectedError(log);
   const folder = await openDataFolder(settings.dataDir);
   try {
-    const gateway = await start(settings, log);
+    const gateway = await start(settings, held, log);
     announce(gateway, settings, log);
     const report = await serviceReport(programOf(gateway), log);
     const stop = async () => {
-      await Promise.all([report?.stop(), gateway.close()]);
+      await Promise.all([report?.stop(), gateway.finish()]);
+      await gateway.close();
       await folder.release();
     };
-    runUntilStopped({ stop }, log);
+    runUntilStopped({ stop }, log, STOP_DEADLINE_MS);
     await report?.start();
   } catch (error) {
     await folder.release();
@@ -38,7 +54,23 @@ export async function runGateway(): Promise<void> {
   }
 }
 
-async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway> {
+/** @throws {OperatorError} for a socket of systemd that no setting names: its clients would wait forever */
+function requireNamed(held: readonly HeldSocket[], listeners: ReturnType<typeof gatewayListeners>): void {
+  const stray = held.find((socket) => !listeners.some((each) => isAt(socket, each)));
+  if (stray === undefined) return;
+  const named = listeners.map(({ setting, host, port }) => `${hostPort(host, port)} (${setting})`).join(', ');
+  throw new OperatorError(
+    `systemd holds a socket at ${hostPort(stray.host, stray.port)}, but the settings name ${named}: run ${INSTALL}, which updates the socket unit`,
+  );
+}
+
+/** Such a port is closed while the process is replaced. */
+function logNotHeld(held: readonly HeldSocket[], listeners: ReturnType<typeof gatewayListeners>, log: Log): void {
+  const settings = listeners.filter((each) => !held.some((socket) => isAt(socket, each))).map(({ setting }) => setting);
+  if (held.length > 0 && settings.length > 0) log.warn({ settings, command: INSTALL }, 'port not held by systemd');
+}
+
+async function start(settings: GatewayServerSettings, held: readonly HeldSocket[], log: Log): Promise<Gateway> {
   const folder = join(settings.dataDir, 'gateway');
   try {
     await createFolder(folder, 0o755);
@@ -47,7 +79,13 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
       else log.fatal({ reason }, 'shared database not served by this gateway; exiting');
       process.exit(1);
     };
-    return await startGateway({ ...settings, settings: settingsForBackup(settings), log, onRemoved });
+    return await startGateway({
+      ...settings,
+      heldSockets: held,
+      settings: settingsForBackup(settings),
+      log,
+      onRemoved,
+    });
   } catch (error) {
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
     throw startError(error, { what: 'the gateway', portSettings, folder });

@@ -5,7 +5,7 @@ import { apiHost, connectHost } from '../../gateway/endpoints/domain-names.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { type Cidr, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
-import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { type GatewayServerSettings, gatewayListeners } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 import { freePorts, type Port } from '../ports.ts';
 import { needsDns } from './gateway-records.ts';
@@ -14,14 +14,9 @@ const REACH_MS = 4000;
 
 /** The ports that a gateway listens on all the time. */
 export function gatewayPorts(settings: GatewayServerSettings): Port[] {
-  const { host, httpsPort, httpPort, sessionPort, challengeDns } = settings;
-  const at = { hostSetting: 'GATEWAY_HOST', host };
+  const { challengeDns } = settings;
   return [
-    { ...at, what: 'https', setting: 'GATEWAY_HTTPS_PORT', port: httpsPort },
-    { ...at, what: 'http', setting: 'GATEWAY_HTTP_PORT', port: httpPort },
-    ...(sessionPort === null
-      ? []
-      : [{ ...at, what: 'the port for agents', setting: 'GATEWAY_SESSION_PORT', port: sessionPort }]),
+    ...gatewayListeners(settings),
     ...(challengeDns === null
       ? []
       : [

@@ -1,8 +1,8 @@
 import type { RequestListener } from 'node:http';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
+import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import { type HeldSocket, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
@@ -57,6 +57,8 @@ export interface EdgeServerOptions {
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
+  /** Sockets that a service manager holds; left out: none. */
+  held?: readonly HeldSocket[];
   /** Called instead of telling the agent that a response of its upstream was refused. */
   onRefusedAnswer?: ((forwardsTo: string, reason: string) => void) | undefined;
   balancers: LoadBalancers | null;
@@ -68,9 +70,6 @@ export interface EdgeServerOptions {
 const MINUTE = 60_000;
 /** Requests and connections that can wait for agents, at most: a gateway with few connections keeps half of them for others. */
 const MAX_WAITING = 4096;
-/** How long clients of other gateways may take when this one stops, in milliseconds. */
-const FINISH_MS = 2_000;
-const CHECK_MS = 50;
 /** Name in the certificate for clients that request an unknown name. */
 const DEFAULT_NAME = 'localhost';
 /** Hostports name the public TLS port by its usual number, too: connections may be redirected from there. */
@@ -90,6 +89,7 @@ export class EdgeServer {
   readonly #edges: TlsEdgeRouter;
   #tlsPorts: readonly number[] = [USUAL_PORT];
   readonly #clients: HttpClients[] = [];
+  readonly #slots: ConnectionSlots[] = [];
   readonly #connections = new Set<Socket>();
   readonly #malformed = new Repeats();
   /** An agent may have thousands of endpoints. */
@@ -167,15 +167,15 @@ export class EdgeServer {
   }
 
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
-    const { endpoints, host, httpPort, httpsPort } = this.options;
+    const { endpoints, host, httpPort, httpsPort, held = [] } = this.options;
     endpoints.on('retired', this.#onRetired);
     endpoints.on('removed', this.#onRemoved);
     this.#waiting.start();
     try {
       await this.#certificates.prepare();
       const chosen = {
-        httpPort: await listen(this.#http, host, httpPort),
-        httpsPort: await listen(this.#https, host, httpsPort),
+        httpPort: await listen(this.#http, { host, port: httpPort }, held),
+        httpsPort: await listen(this.#https, { host, port: httpsPort }, held),
       };
       this.#tlsPorts = [chosen.httpsPort, USUAL_PORT];
       this.#edges.openPorts(host, this.#tlsPorts, (socket, route) =>
@@ -188,11 +188,29 @@ export class EdgeServer {
     }
   }
 
+  /** The connections of clients that are open. */
+  *clients(): Iterable<Socket> {
+    yield* this.#mux.pending();
+    for (const slots of this.#slots) yield* slots.clients();
+  }
+
+  /** Ends idle connections of clients, and lets the others finish what is under way. Call it repeatedly. */
+  finish(): void {
+    for (const port of this.#clients) port.finish();
+    this.#services.closeIdle();
+    this.options.relays?.closeIdle();
+  }
+
+  /** Accepts no further connections; those that are open go on. */
+  stopListening(): void {
+    this.#http.close();
+    this.#https.close();
+    this.#edges.closePorts();
+  }
+
   async stop(): Promise<void> {
     const closed = Promise.all([close(this.#http), close(this.#https)]);
     this.#waiting.stop();
-    // Their agents are at other gateways, which go on.
-    if (this.options.relays) await this.#finish(this.options.relays);
     this.options.endpoints.off('retired', this.#onRetired);
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
@@ -201,16 +219,6 @@ export class EdgeServer {
     for (const socket of this.#connections) socket.destroy();
     this.options.relays?.stop();
     await closed;
-  }
-
-  /** Lets clients finish what other gateways serve. What is idle ends at once. */
-  async #finish(relays: Relays): Promise<void> {
-    const end = performance.now() + FINISH_MS;
-    const isOver = () => {
-      const clients = this.#clients.map((port) => port.finish());
-      return relays.closeIdle() + clients.reduce((one, other) => one + other) === 0;
-    };
-    while (!isOver() && performance.now() < end) await delay(CHECK_MS);
   }
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
@@ -229,6 +237,7 @@ export class EdgeServer {
 
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {
     const { limits, counters } = http;
+    const { relays } = this.options;
     const clients = new HttpClients({ ...http, handler: { onRequest: (req, res) => this.#serve(req, res, 'http') } });
     this.#clients.push(clients);
     const slots = new ConnectionSlots({
@@ -236,12 +245,12 @@ export class EdgeServer {
       closeIdle: (choice) => closeLongestIdle(choice, clients),
       progressTimeout: limits.progressTimeout,
     });
+    this.#slots.push(slots);
     const serve = (socket: Socket) => {
       counters.connected(socket, 'http');
       connections.opened(socket);
       clients.accept(socket);
     };
-    const { relays } = this.options;
     const accept = (socket: Socket) => {
       if (!slots.take(socket)) return;
       slots.expectProgress(socket);
@@ -284,6 +293,7 @@ export class EdgeServer {
       onFull: () => this.#services.closeIdle(),
       progressTimeout: http.limits.progressTimeout,
     });
+    this.#slots.push(slots);
     const isHidden = (host: string, name: string) => this.#isHidden(host, name);
     return new TlsMux({
       ...parts,
@@ -340,16 +350,6 @@ export class EdgeServer {
     this.options.log.error({ err: error }, 'request failed unexpectedly');
     answerError(req, res, internalFailure());
   }
-}
-
-function listen(server: Server, host: string, port: number): Promise<number> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject);
-      resolve((server.address() as AddressInfo).port);
-    });
-  });
 }
 
 function close(server: Server): Promise<void> {

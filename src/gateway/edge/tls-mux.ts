@@ -108,6 +108,11 @@ export class TlsMux {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
   }
 
+  /** Connections of which nobody knows yet whose they are. */
+  *pending(): Iterable<Socket> {
+    for (const { socket } of this.#pending) yield socket;
+  }
+
   /** @param only the edges of a further port; left out: the connection came to the shared port */
   accept(socket: Socket, only?: TlsEdgeRoute): void {
     const { limits, slots } = this.options;

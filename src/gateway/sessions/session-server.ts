@@ -1,7 +1,8 @@
 import { EventEmitter, once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { type HeldSocket, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
@@ -43,6 +44,8 @@ export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'bi
   host: string;
   /** Port of a listener for agents; 0 for any free port, null for none: connections then come through `accept`. */
   port: number | null;
+  /** Sockets that a service manager holds; omitted: none. */
+  held?: readonly HeldSocket[];
   unauthenticated?: number;
   limits?: Partial<AgentLimits> | undefined;
   leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
@@ -113,14 +116,13 @@ export class SessionServer
 
   /** Starts the listener for agents, if a port is configured; returns the port. @throws the system's error */
   async start(): Promise<number | null> {
-    const { host, port, log } = this.options;
+    const { host, port, held = [], log } = this.options;
     if (port === null) return null;
     await this.#renew();
-    this.#server.listen(port, host);
-    await once(this.#server, 'listening');
+    const chosen = await listen(this.#server, { host, port }, held);
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
     this.#server.on('error', (error) => log.error({ err: error }, 'agent listener failed'));
-    return (this.#server.address() as AddressInfo).port;
+    return chosen;
   }
 
   accept(socket: TLSSocket): void {
@@ -170,6 +172,18 @@ export class SessionServer
     if (this.options.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
     else session.end(reason);
     setTimeout(() => this.#shed(rest), SHED_MS).unref();
+  }
+
+  /** Ends the sessions of agents that have another one at another gateway, once their clients have what they have under way. */
+  handOver(): void {
+    const { node } = this.options;
+    const reason = new Error('the gateway is stopping');
+    for (const session of this.#sessions) if (node?.hasOther(session)) session.drain(reason, DRAIN_MS);
+  }
+
+  /** Accepts no further agents; sessions go on. */
+  stopListening(): void {
+    this.#server.close();
   }
 
   /** Stops listening and ends every session, within 2 s. */

@@ -33,7 +33,7 @@ const FIRST_BYTES_MS = 500;
  * take a while for their round trips, whatever it has sent. Of those that are equally far, the oldest is dropped. Of those that
  * wait for this program, the newest is: the oldest are served next, and if they were dropped, a busy program would serve nobody.
  */
-export class PendingConnections<T extends PendingConnection> {
+export class PendingConnections<T extends PendingConnection> implements Iterable<T> {
   /** Oldest first, with the share of its network. */
   readonly #all = new Map<T, { readonly share: ReadonlySet<T>; readonly since: number }>();
   readonly #shares = new ClientShares<T>();
@@ -55,6 +55,10 @@ export class PendingConnections<T extends PendingConnection> {
     if (surplus === null) return;
     this.delete(surplus);
     this.drop(surplus);
+  }
+
+  [Symbol.iterator](): Iterator<T> {
+    return this.#all.keys();
   }
 
   delete(connection: T): void {

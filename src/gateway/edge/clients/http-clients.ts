@@ -53,11 +53,9 @@ export class HttpClients implements Iterable<Http1Client | Http2Client> {
     });
   }
 
-  /** Ends idle connections, and lets the others finish what is under way. Call it repeatedly. @returns how many are left */
-  finish(): number {
-    const clients = [...this];
-    for (const client of clients) client.finish();
-    return clients.length;
+  /** Ends idle connections, and lets the others finish what is under way. Call it repeatedly. */
+  finish(): void {
+    for (const client of this) client.finish();
   }
 
   [Symbol.iterator](): Iterator<Http1Client | Http2Client> {

@@ -189,11 +189,10 @@ export class Relays {
     });
   }
 
-  /** Ends passed-on connections on which nothing waits for an answer. @returns how many are left */
-  closeIdle(): number {
+  /** Ends passed-on connections on which nothing waits for an answer. */
+  closeIdle(): void {
     const now = performance.now();
     for (const passedOn of this.#links) passedOn.endIfIdle(now);
-    return this.#links.size;
   }
 
   /**

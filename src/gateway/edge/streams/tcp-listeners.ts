@@ -106,11 +106,20 @@ export class TcpListeners implements PortOpener {
     else resetConnection(client);
   }
 
-  stop(): void {
+  clients(): Iterable<Socket> {
+    return this.#clients;
+  }
+
+  /** Accepts no further connections; those that are open go on. */
+  stopListening(): void {
     this.#isStopped = true;
-    this.options.endpoints.off('removed', this.#onRemoved);
     for (const { server } of this.#ports.values()) server.close();
     this.#ports.clear();
+  }
+
+  stop(): void {
+    this.stopListening();
+    this.options.endpoints.off('removed', this.#onRemoved);
     for (const client of this.#clients) client.destroy();
   }
 

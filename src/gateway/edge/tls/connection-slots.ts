@@ -74,6 +74,11 @@ export class ConnectionSlots {
     return true;
   }
 
+  /** The connections of clients, and those that may be. */
+  *clients(): Iterable<Socket> {
+    for (const [socket, slot] of this.#slots) if (!slot.isProtected) yield socket;
+  }
+
   /** @param evictable whether the connection has yet to prove useful, and may be closed for another one */
   setEvictable(socket: Socket, evictable: boolean): void {
     const slot = this.#slots.get(socket);
