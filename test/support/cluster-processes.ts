@@ -40,8 +40,8 @@ export class ClusterProcesses {
     this.#env = environment(database);
   }
 
-  /** @param more settings of each gateway */
-  static async start(count: number, more: Record<string, string> = {}): Promise<ClusterProcesses> {
+  /** @param more settings of each gateway @param held see {@link GatewayProcess.start} */
+  static async start(count: number, more: Record<string, string> = {}, held = false): Promise<ClusterProcesses> {
     const database = await PostgresServer.start();
     onTestFinished(() => database.end());
     const authtoken = await newAuthtoken(database.url());
@@ -55,7 +55,7 @@ export class ClusterProcesses {
         GATEWAY_HTTP_PORT: String(first + 2),
       };
       const env = { ...environment(database), ...more, GATEWAY_NODE_ADDRESS: `127.0.0.1:${first + 1}` };
-      gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, authtoken }));
+      gateways.push(await GatewayProcess.start(temporaryFolder(), env, { ports, held, authtoken }));
     }
     const balancer = await startBalancer(gateways.map(({ sessionAddress }) => sessionAddress));
     onTestFinished(balancer.close);

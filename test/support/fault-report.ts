@@ -17,7 +17,7 @@ const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
   ['Networks', ['outage', 'long-outage', 'network', 'start']],
   ['A fleet', ['fleet']],
   ['Long running', ['resources', 'idle']],
-  ['Stopping', ['stop']],
+  ['Stopping', ['stop', 'restart']],
 ];
 
 /**

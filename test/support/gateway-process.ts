@@ -13,6 +13,7 @@ const HELD_RESTART_MS = 500;
 /** A gateway in its own process, as operators start it; its ports stay the same after restarts. */
 export class GatewayProcess {
   readonly #ports: Record<string, string>;
+  readonly #launcher: string[];
   #running: AgentProcess | null = null;
 
   private constructor(
@@ -20,7 +21,7 @@ export class GatewayProcess {
     /** An authtoken that may bind every name and stays valid after restarts. */
     readonly authtoken: string,
     private readonly env: Record<string, string>,
-    private readonly launcher: string[],
+    launcherOn: (ports: readonly number[]) => string[],
     /** Outside the ephemeral range: a client that dials such a port can otherwise get it as its own local port. */
     firstPort: number,
     ports: Record<string, string>,
@@ -31,6 +32,7 @@ export class GatewayProcess {
       GATEWAY_HTTP_PORT: String(firstPort + 2),
       ...ports,
     };
+    this.#launcher = launcherOn(Object.values(this.#ports).map(Number));
   }
 
   /**
@@ -60,8 +62,8 @@ export class GatewayProcess {
   ): Promise<GatewayProcess> {
     const token = authtoken ?? (await GatewayProcess.#prepare(folder, prepare));
     const { first } = await freePorts(3);
-    const holder = held ? socketHolder([first, first + 1, first + 2], HELD_RESTART_MS) : launcher;
-    const gateway = new GatewayProcess(folder, token, env, holder, first, ports);
+    const launcherOn = (all: readonly number[]) => (held ? socketHolder(all, HELD_RESTART_MS) : launcher);
+    const gateway = new GatewayProcess(folder, token, env, launcherOn, first, ports);
     await gateway.restart();
     return gateway;
   }
@@ -109,7 +111,7 @@ export class GatewayProcess {
    */
   async restart(cli?: string): Promise<void> {
     await this.kill();
-    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway'], this.launcher, cli);
+    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway'], this.#launcher, cli);
     await this.#running.logged('gateway listening');
   }
 

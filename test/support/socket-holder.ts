@@ -15,8 +15,8 @@ const { createServer } = require('node:net');
   const start = 'printf \\'{"level":"info","msg":"process started","pid":%s}\\\\n\\' $$; LISTEN_PID=$$ exec "$@"';
   const env = { ...process.env, LISTEN_FDS: String(fds.length), LISTEN_FDNAMES: fds.map(() => 'x.socket').join(':') };
   for (;;) {
-    spawnSync('sh', ['-c', start, 'sh', ...command], { env, stdio: ['ignore', 1, 2, ...fds] });
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Number(delayMs));
+    const { signal } = spawnSync('sh', ['-c', start, 'sh', ...command], { env, stdio: ['ignore', 1, 2, ...fds] });
+    if (signal !== null) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Number(delayMs));
   }
 })();
 `;
@@ -24,8 +24,8 @@ const { createServer } = require('node:net');
 /**
  * A prefix for command lines of programs that are to be held so. They log the message `process started` with their `pid` first.
  *
- * @param delayMs from an end to the next start
+ * @param crashDelayMs from an end by a signal to the next start
  */
-export function socketHolder(ports: readonly number[], delayMs = 0): string[] {
-  return [process.execPath, '-e', HOLDER, ports.join(','), String(delayMs)];
+export function socketHolder(ports: readonly number[], crashDelayMs: number): string[] {
+  return [process.execPath, '-e', HOLDER, ports.join(','), String(crashDelayMs)];
 }
