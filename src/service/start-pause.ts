@@ -8,7 +8,8 @@ const PAUSES_S = [0, 0, 1, 2, 5, 10, 30, 60];
 /** Failures count for so many seconds. */
 const RECENT_S = 600;
 
-const fileIn = (folder: string) => join(folder, 'starts.json');
+/** Hidden, as it is there before the program looks whose data the folder has. */
+const fileIn = (folder: string) => join(folder, '.starts.json');
 
 /**
  * Waits before a start that follows repeated failures: a service that cannot run would wear out an SD card by its log. systemd

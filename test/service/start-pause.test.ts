@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { dataIn } from '../../src/lib/files/own-data.ts';
 import { pauseAfterFailures, stoppedInOrder } from '../../src/service/start-pause.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -27,9 +28,15 @@ it('the first restart after a failure comes at once, the next one waits, and one
 it('failures of long ago or before the last boot, and a file that says nothing, cause no pause', async () => {
   const folder = temporaryFolder();
   for (const starts of [[uptime() + 50, uptime() + 60, uptime() + 70], [-700, -650, -640], 'none']) {
-    writeFileSync(join(folder, 'starts.json'), JSON.stringify(starts));
+    writeFileSync(join(folder, '.starts.json'), JSON.stringify(starts));
     expect(await start(folder)).toBeLessThan(500);
   }
+});
+
+it('a folder with nothing else counts as one without data', async () => {
+  const folder = temporaryFolder();
+  await start(folder);
+  expect(dataIn(folder)).toBe('none');
 });
 
 it('without a folder to write to, a start does not fail', async () => {
