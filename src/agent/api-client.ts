@@ -17,6 +17,18 @@ export class NoAgent extends OperatorError {}
 
 const TOKEN_ADVICE = 'run this with the DATA_DIR of the agent as a user who can read api-token, or set AGENT_API_TOKEN';
 
+/** The agent answered with an error. */
+export class AgentRefusal extends OperatorError {
+  /** @param body the error as the API sent it */
+  constructor(
+    message: string,
+    exitCode: number,
+    readonly body: ApiErrorBody,
+  ) {
+    super(message, exitCode);
+  }
+}
+
 interface Call {
   method: string;
   headers: Record<string, string>;
@@ -29,7 +41,7 @@ interface Call {
  *
  * @param deadlineMs the default is long because starting a tunnel waits for the gateway
  * @returns the answer's JSON; undefined when it is empty
- * @throws {OperatorError} exit code 3 when no agent answers, 4 when no tunnel matches, 1 for other refusals
+ * @throws {OperatorError} exit code 3 when no agent answers; {AgentRefusal} 4 when no tunnel matches, 1 for other refusals
  */
 export async function callAgent<T>(
   settings: Settings,
@@ -178,7 +190,8 @@ function refusal(base: string, status: number, answer: unknown): OperatorError {
   const more = Object.entries(details).filter(([, problem]) => !msg.includes(problem));
   const lines = more.map(([place, problem]) => `\n  ${place}: ${problem}`).join('');
   const exitCode = status === 404 ? NOT_FOUND : 1;
-  return new OperatorError(`${status === 401 ? `${msg}: ${TOKEN_ADVICE}` : msg} (${error_code})${lines}`, exitCode);
+  const text = `${status === 401 ? `${msg}: ${TOKEN_ADVICE}` : msg} (${error_code})${lines}`;
+  return new AgentRefusal(text, exitCode, answer);
 }
 
 function isErrorBody(answer: unknown): answer is ApiErrorBody {

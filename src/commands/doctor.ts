@@ -1,7 +1,8 @@
 import { diagnose } from '../doctor/diagnose.ts';
-import { type Finding, renderReport, wantsColor } from '../doctor/finding.ts';
+import { type Finding, renderReport } from '../doctor/finding.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log/log.ts';
+import { wantsColor } from '../lib/terminal-text.ts';
 import { VERSION } from '../packaged.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { AGENT_SERVICE, GATEWAY_SERVICE } from '../service/service.ts';

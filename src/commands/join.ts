@@ -1,6 +1,5 @@
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
-import { createInterface } from 'node:readline';
 import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
 import { openDataFolder } from '../agent/folders/data-folder.ts';
@@ -23,8 +22,9 @@ import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/servic
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
-import { note, print, prompt } from './output.ts';
+import { note, print } from './output.ts';
 import { requireApiPort, run } from './run.ts';
+import { STANDARD_INPUT, secretFromInput } from './secret-input.ts';
 import { agentSettings, isServiceMeant } from './settings-place.ts';
 
 export interface JoinOptions {
@@ -32,9 +32,9 @@ export interface JoinOptions {
   service: boolean;
 }
 
-const STANDARD_INPUT = '-';
+const NO_CODE = 'no code on standard input; give the one that device-agent gateway invite has printed';
 /** How long an unreachable gateway is tried again. */
-const REACH_MS = 60_000;
+export const REACH_MS = 60_000;
 const ONLINE_MS = 60_000;
 const POLL_MS = 200;
 const NOT_READY = 5;
@@ -48,7 +48,7 @@ const NOT_READY = 5;
  *   the device, 5 when the agent is not online in time
  */
 export async function join(given: string | null, { name, service }: JoinOptions): Promise<void> {
-  const code = given === STANDARD_INPUT ? await codeFromInput() : given;
+  const code = given === STANDARD_INPUT ? await secretFromInput('Code', NO_CODE) : given;
   // On Linux, the title takes the place of the arguments, which all users of the machine can read.
   if (code !== null) process.title = 'device-agent join';
   const host = thisHost();
@@ -61,16 +61,6 @@ export async function join(given: string | null, { name, service }: JoinOptions)
   if (await isActive(host)) await host.run('systemctl', 'stop', AGENT_SERVICE.name);
   await installService(AGENT_SERVICE, thisProgram(), host, print);
   await reportOnline(device);
-}
-
-async function codeFromInput(): Promise<string> {
-  if (process.stdin.isTTY) prompt('Code: ');
-  const lines = createInterface({ input: process.stdin });
-  for await (const line of lines) {
-    lines.close();
-    return line.trim();
-  }
-  throw new OperatorError('no code on standard input; give the one that device-agent gateway invite has printed', 2);
 }
 
 /** systemctl fails for a service that is not active, or unknown. */
@@ -151,7 +141,8 @@ async function joinWith(given: string | null, wanted: string | undefined, files:
   return device;
 }
 
-function tellOnce(): EnrolOptions['onWait'] {
+/** Says once why a device has not joined yet. */
+export function tellOnce(): EnrolOptions['onWait'] {
   let last = '';
   return ({ reason, isPending }) => {
     if (reason === last) return;

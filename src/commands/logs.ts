@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { thisHost } from '../service/host.ts';
 import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
+import { stopSignal } from './until-stopped.ts';
 
 interface LogOptions {
   follow?: boolean;
@@ -36,10 +37,12 @@ export async function logs({ follow, lines, json }: LogOptions): Promise<void> {
     json ? 'json' : 'cat',
     ...(follow ? ['-f'] : ['--no-pager']),
   ];
+  // Ctrl-C reaches both processes.
+  const stopped = stopSignal();
   const journal = spawn('journalctl', args, { stdio: 'inherit' });
   try {
     const [code] = await once(journal, 'exit');
-    process.exitCode = typeof code === 'number' ? code : 0; // ended by Ctrl-C
+    process.exitCode = typeof code === 'number' && !stopped.aborted ? code : 0;
   } catch (error) {
     const reason = hasErrno(error, 'ENOENT') ? 'journalctl not found' : messageOf(error);
     throw new OperatorError(`cannot show the log: ${reason}`, 1, { cause: error });

@@ -198,7 +198,7 @@ const NULL_DEVICE = '/dev/null';
  *
  * @throws {Error} when descriptor 1 is another file afterwards; the process must end then
  */
-function silenceNativeOutput(): void {
+export function silenceNativeOutput(): void {
   if (!isatty(STDOUT) || logsTo(STDOUT) || !hasOwnTerminal(process.stdout) || isBusy()) return;
   // Without it, the next file that is opened would get descriptor 1.
   if (!canOpenNullDevice()) return;

@@ -12,9 +12,8 @@ import {
   sessionAdvice,
 } from '../doctor/advice.ts';
 import { diskProblem } from '../doctor/data-folder.ts';
-import { wantsColor } from '../doctor/finding.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
-import { durationText } from '../lib/terminal-text.ts';
+import { durationText, wantsColor } from '../lib/terminal-text.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { show } from './output.ts';
 import { agentSettings } from './settings-place.ts';

@@ -45,6 +45,21 @@ export async function pauseAfterFailedStarts(): Promise<void> {
   process.off('SIGTERM', stop);
 }
 
+/**
+ * The signal that ends a command which otherwise never would: aborted at SIGINT, SIGTERM and SIGHUP, and when nobody reads
+ * standard output any more. The command then cleans up and exits with 0; a second signal ends the process immediately.
+ */
+export function stopSignal(): AbortSignal {
+  const stopped = new AbortController();
+  const onSignal = () => {
+    if (stopped.signal.aborted) process.exit(130);
+    stopped.abort();
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', onSignal);
+  process.stdout.once('close', () => stopped.abort()).once('error', () => stopped.abort());
+  return stopped.signal;
+}
+
 /** Logs uncaught errors and ends the process, so that a supervisor restarts it. */
 export function endOnUnexpectedError(log: Log): void {
   process.on('uncaughtException', (error) => {

@@ -59,11 +59,6 @@ export function summarize(results: readonly Result[], good: (count: number) => s
 const MARKS: Readonly<Record<FindingStatus, string>> = { ok: '✔', failed: '✖', skipped: '-' };
 const COLORS: Readonly<Record<FindingStatus, number>> = { ok: 32, failed: 31, skipped: 90 };
 
-/** Whether to use colours: on a terminal, unless NO_COLOR is set (no-color.org). */
-export function wantsColor(stream: { isTTY?: boolean }, env: NodeJS.ProcessEnv): boolean {
-  return stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
-}
-
 /** Renders the findings for people: one line each, with the advice below each problem. */
 export function renderReport(findings: readonly Finding[], color: boolean): string {
   const width = Math.max(0, ...findings.map(({ title }) => title.length));

@@ -53,3 +53,8 @@ export function durationText(seconds: number): string {
   if (whole < 7_200) return `${Math.floor(whole / 60)} min`;
   return whole < 172_800 ? `${Math.floor(whole / 3_600)} h` : `${Math.floor(whole / 86_400)} d`;
 }
+
+/** Whether to use colours: on a terminal, unless NO_COLOR is set (no-color.org). */
+export function wantsColor(stream: { isTTY?: boolean }, env: NodeJS.ProcessEnv): boolean {
+  return stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
+}

@@ -5,7 +5,7 @@ import { systemCas, type TrustedCas } from '../lib/network/tls-options.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
-import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';
+import { type Assemble, parseSettings } from './parse-settings.ts';
 import { presentAuthtoken } from './renewed-authtoken.ts';
 import { readCertificates, readSecretFile } from './setting-files.ts';
 import { enrolmentFile, gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
@@ -85,10 +85,15 @@ const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
 /**
  * Reads the agent's settings from all sources (see `gatherTexts`).
  *
+ * @param change what to parse in place of what the sources have
  * @throws {OperatorError} exit code 2, with every invalid variable, its value (secrets hidden) and the allowed values
  */
-export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {
-  return loadWith(agentSettings, env, folder);
+export function loadSettings(
+  env: NodeJS.ProcessEnv = process.env,
+  folder = process.cwd(),
+  change: (texts: Texts) => Texts = (texts) => texts,
+): Settings {
+  return parseSettings(agentSettings, change(gatherTexts(env, folder)), folder);
 }
 
 /** Rereads the agent's settings while it runs. */

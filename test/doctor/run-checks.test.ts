@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { type Check, ok, renderReport, runChecks, wantsColor } from '../../src/doctor/finding.ts';
+import { type Check, ok, renderReport, runChecks } from '../../src/doctor/finding.ts';
+import { wantsColor } from '../../src/lib/terminal-text.ts';
 
 const check = (title: string, run: Check['run']): Check => ({ name: title.toLowerCase(), title, run });
 

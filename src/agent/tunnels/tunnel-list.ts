@@ -55,7 +55,7 @@ export class TunnelList {
   claimDomain(domain: string): void {
     this.refuseReserved(domain);
     if (this.#domains.has(domain)) {
-      throw domainInUse(`another tunnel of this agent uses ${domain}; delete it or choose another domain`);
+      throw domainInUse(domain, `another tunnel of this agent uses ${domain}; delete it or choose another domain`);
     }
     this.#domains.add(domain);
   }
@@ -63,7 +63,7 @@ export class TunnelList {
   /** @throws {AgentError} 409 when no tunnel may use the domain; it may have been reserved after a tunnel was created */
   refuseReserved(domain: string): void {
     if (!this.reservedDomains.includes(domain)) return;
-    throw domainInUse(`${domain} is the agent's own domain; choose another domain`);
+    throw domainInUse(domain, `${domain} is the agent's own domain; choose another domain`);
   }
 
   /** Releases the domain of a tunnel that was not created. */
@@ -101,8 +101,8 @@ export class TunnelList {
   }
 }
 
-function domainInUse(why: string): AgentError {
-  return new AgentError('ERR_AGENT_DOMAIN_IN_USE', `domain in use: ${why}`);
+function domainInUse(domain: string, why: string): AgentError {
+  return new AgentError('ERR_AGENT_DOMAIN_IN_USE', `domain in use: ${why}`, { details: { domain } });
 }
 
 interface Addressed {

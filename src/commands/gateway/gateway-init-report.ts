@@ -1,7 +1,8 @@
 import { join, relative } from 'node:path';
-import { type Finding, renderReport, wantsColor } from '../../doctor/finding.ts';
+import { type Finding, renderReport } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
 import { ownCommand, rootCommand } from '../../lib/process/own-command.ts';
+import { wantsColor } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { apiUrlOf } from './gateway-dashboard.ts';
 

@@ -1,5 +1,6 @@
-import type { Command } from 'commander';
-import { defaultCommand } from '../command-line.ts';
+import { type Command, InvalidArgumentError } from 'commander';
+import { VARIABLES } from '../../settings/variables.ts';
+import { defaultCommand, parsed } from '../command-line.ts';
 
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
@@ -36,10 +37,12 @@ export function addShortCommands(program: Command): void {
     ['tcp', STREAM_UPSTREAM],
     ['tls', STREAM_UPSTREAM],
   ] as const) {
-    const command = program.command(protocol).description(`Start a tunnel for ${protocol}; short for tunnels start`);
+    const command = program
+      .command(protocol)
+      .description(`Start a tunnel for ${protocol}; where no agent runs, with one that ends with this command`);
     if (protocol === 'http') upstreamOptions(command.option(...APP_PROTOCOL));
-    startOptions(command, upstream).action(async (forwardsTo, options) =>
-      (await load()).startTunnel(forwardsTo, { ...options, protocol }),
+    gatewayOptions(startOptions(command, upstream)).action(async (forwardsTo, options) =>
+      (await import('./temporary-agent.ts')).openTunnel(forwardsTo, { ...options, protocol }),
     );
   }
 }
@@ -100,6 +103,27 @@ function startOptions(command: Command, upstream: string): Command {
     .option('--metadata <text>', 'Text for programs, which the gateway lists')
     .option('--proxy-proto <version>', 'Start connections to the upstream with a PROXY header: 1 or 2')
     .option('--json', API_RESPONSE);
+}
+
+/** For an agent that runs as long as the command. */
+function gatewayOptions(command: Command): Command {
+  return command
+    .option(
+      '--gateway <url>',
+      'Your own gateway, where agents connect: https://connect.gateway.example.com',
+      sessionAddress,
+    )
+    .option('--gateway-ca <file>', 'The gateway’s ca.pem (default: the CAs of this machine)')
+    .option('--token <authtoken>', 'Authtoken; - for standard input (default: NGROK_AUTHTOKEN)')
+    .option('--join <code>', 'Code of device-agent gateway invite, to join a site meanwhile; - for standard input');
+}
+
+/** @returns `host:port` of a URL, or of an address with or without a port */
+function sessionAddress(text: string): string {
+  const url = text.includes('://') ? text : `https://${text}`;
+  const { protocol, host, port } = URL.canParse(url) ? new URL(url) : { protocol: null, host: '', port: '' };
+  if (protocol === 'https:') return parsed(VARIABLES.NGROK_SERVER_ADDR, port === '' ? `${host}:443` : host);
+  throw new InvalidArgumentError('Allowed: https://host[:port], or host[:port].');
 }
 
 function addFileCommands(tunnels: Command): void {

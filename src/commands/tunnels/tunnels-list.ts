@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent } from '../../agent/api-client.ts';
-import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
-import { durationText } from '../../lib/terminal-text.ts';
+import { durationText, wantsColor } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, redraw, renderTable, show, widthOf } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
+import { stopSignal } from '../until-stopped.ts';
 
 interface ListOptions {
   json?: boolean;
@@ -74,8 +74,9 @@ function upstreamText({ state: shown, since, checked_at }: ListedTunnel['upstrea
 
 /** An agent that stops answering replaces the table: old states must not look like present ones. */
 async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
+  const stopped = stopSignal();
   let answeredAt: number | null = null;
-  while (process.stdout.writable) {
+  while (!stopped.aborted) {
     try {
       const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels', { deadlineMs: WATCH_DEADLINE_MS });
       answeredAt = Date.now();
@@ -88,7 +89,7 @@ async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
       if (json) note(line);
       else draw(line);
     }
-    await delay(WATCH_MS);
+    await delay(WATCH_MS, undefined, { signal: stopped }).catch(() => {}); // stopped
   }
 }
 

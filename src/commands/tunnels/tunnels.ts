@@ -1,10 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
-import { callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { AgentRefusal, callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { CHANGEABLE_OPTIONS, optionsOf } from '../../agent/connectors/connector.ts';
+import { displayUpstream, parseUpstream } from '../../agent/upstreams/upstream.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
+import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
 
@@ -12,7 +15,7 @@ interface JsonOption {
   json?: boolean;
 }
 
-interface StartOptions extends JsonOption {
+export interface StartOptions extends JsonOption {
   protocol: string;
   domain?: string;
   policy?: string;
@@ -25,24 +28,67 @@ interface StartOptions extends JsonOption {
 }
 
 /**
- * Starts a tunnel and prints its URL, with a note when its upstream will not work.
+ * Starts a tunnel and prints its URL, with a note when its upstream will not work. One that is open already is left as it is.
  *
  * @throws {OperatorError} exit code 2 when the policy file is unusable, 1 when the agent refuses
  */
 export async function startTunnel(forwardsTo: string, options: StartOptions): Promise<void> {
-  const { protocol, domain, policy, binding, appProtocol, pooling, metadata, proxyProto } = options;
-  const tunnel = await callAgent<CreatedTunnel>(agentSettings('api'), 'POST', '/tunnels', {
-    body: {
-      protocol,
-      forwards_to: forwardsTo,
-      domain,
-      ...(policy !== undefined && { policy: await readPolicy(policy) }),
-      ...{ binding, app_protocol: appProtocol, pooling, metadata, proxy_proto: proxyProto },
-      ...upstreamOptionsIn(options),
-    },
+  const settings = agentSettings('api');
+  const request = await requestFor(forwardsTo, options);
+  const tunnel = await createTunnel(settings, request).catch(async (error: unknown) => {
+    const present = await presentTunnel(settings, request, error);
+    if (present === null) throw error;
+    return { ...present, notice: 'this tunnel is open already' };
   });
-  show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
-  if (tunnel.notice !== undefined) note(printable(`device-agent: note: ${tunnel.notice}`));
+  show(tunnel, options, urlText);
+  noteOn(tunnel);
+}
+
+/** What the API takes for a tunnel; members that were not given are undefined. */
+export type StartRequest = Record<string, unknown> & { forwards_to: string };
+
+/** @throws {OperatorError} exit code 2 when the policy file is unusable */
+export async function requestFor(forwardsTo: string, options: StartOptions): Promise<StartRequest> {
+  const { protocol, domain, policy, binding, appProtocol, pooling, metadata, proxyProto } = options;
+  return {
+    protocol,
+    forwards_to: forwardsTo,
+    domain,
+    ...(policy !== undefined && { policy: await readPolicy(policy) }),
+    ...{ binding, app_protocol: appProtocol, pooling, metadata, proxy_proto: proxyProto },
+    ...upstreamOptionsIn(options),
+  };
+}
+
+export function createTunnel(settings: Settings, request: StartRequest): Promise<CreatedTunnel> {
+  return callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', { body: request });
+}
+
+export const urlText = ({ url, forwards_to }: Pick<CreatedTunnel, 'url' | 'forwards_to'>): string =>
+  `${url} -> ${forwards_to}`;
+
+/** Says on standard error what will not work. */
+export function noteOn({ notice }: Pick<CreatedTunnel, 'notice'>): void {
+  if (notice !== undefined) note(printable(`device-agent: note: ${notice}`));
+}
+
+/** The tunnel that keeps a request from its domain, if it is the one that the request asks for; else null. */
+async function presentTunnel(
+  settings: Settings,
+  { domain: _, ...wanted }: StartRequest,
+  error: unknown,
+): Promise<TunnelDetail | null> {
+  if (!(error instanceof AgentRefusal) || error.body.error_code !== 'ERR_AGENT_DOMAIN_IN_USE') return null;
+  const { domain = '' } = error.body.details;
+  // Not found: the agent's own domain.
+  const present = await callAgent<TunnelDetail>(settings, 'GET', tunnelPath(domain)).catch(() => null);
+  if (present === null) return null;
+  const shown: Record<string, unknown> = { ...present, policy: JSON.parse(present.policy) };
+  const same = { ...wanted, forwards_to: displayUpstream(parseUpstream(wanted.forwards_to)) };
+  const isSame = Object.entries(same).every(
+    ([member, value]) => value === undefined || isDeepStrictEqual(shown[member], value),
+  );
+  return isSame ? present : null;
 }
 
 /**
@@ -65,7 +111,7 @@ export async function changeTunnel(
   if (Object.keys(change).length === 0)
     throw new OperatorError('nothing to change: give --forwards-to, --policy, --default-policies or an option', 2);
   const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
-  show(tunnel, options, ({ url, forwards_to }) => `${url} -> ${forwards_to}`);
+  show(tunnel, options, urlText);
   if (tunnel.status === 'degraded')
     note(printable(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`));
   for (const warning of tunnel.policy_warnings ?? []) note(printable(`device-agent: note: policy: ${warning}`));

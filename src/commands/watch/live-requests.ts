@@ -9,9 +9,8 @@ import type {
   RequestsSnapshot,
 } from '../../agent/api/inspection/inspection-reports.ts';
 import { agentEvents, callAgent } from '../../agent/api-client.ts';
-import { wantsColor } from '../../doctor/finding.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
-import { printable } from '../../lib/terminal-text.ts';
+import { printable, wantsColor } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, widthOf } from '../output.ts';
 import { columnTitles, requestLine, requestText } from './request-detail.ts';
@@ -26,7 +25,8 @@ const REPORT_MS = 1_000;
 const END_MS = 3_000;
 
 export class LiveRequests {
-  readonly #stopped = new AbortController();
+  readonly #ended = new AbortController();
+  readonly #stopped: AbortSignal;
   readonly #matches: (request: RequestSummary) => boolean;
   /** Ids of requests that are printed, or were there before. */
   readonly #done = new Set<string>();
@@ -38,30 +38,33 @@ export class LiveRequests {
   /** Whether the inspection is this command's, which ends with it. */
   #isOwn = false;
 
+  /**
+   * @param stopped ends it
+   * @param onWatching called once, when further requests are shown
+   */
   constructor(
     private readonly tunnel: WatchedTunnel,
     private readonly options: WatchOptions,
+    stopped: AbortSignal,
+    private readonly onWatching: () => void,
   ) {
+    this.#stopped = AbortSignal.any([stopped, this.#ended.signal]);
     const { minDuration, ...filter } = options;
     const matches = matcherOf({ ...filter, min_duration_ms: Number(minDuration ?? 0) });
     this.#matches = ({ duration_ms, ...request }) => matches({ ...request, durationMs: duration_ms });
   }
 
   async run(): Promise<void> {
-    const stop = () => this.#stopped.abort();
-    process.once('SIGINT', stop).once('SIGTERM', stop);
-    process.stdout.once('close', stop).once('error', stop);
     try {
-      for (let isFirst = true; !this.#stopped.signal.aborted; isFirst = false) await this.#follow(isFirst);
+      for (let isFirst = true; !this.#stopped.aborted; isFirst = false) await this.#follow(isFirst);
     } finally {
-      process.off('SIGINT', stop).off('SIGTERM', stop);
       await this.#switchOff();
     }
   }
 
   async #follow(isFirst: boolean): Promise<void> {
     const { settings, path, query } = this.tunnel;
-    const { signal } = this.#stopped;
+    const signal = this.#stopped;
     try {
       for await (const { name, data } of agentEvents(settings, `${path}/requests/events${query}`, signal)) {
         if (name === 'snapshot') await this.#begin(data as RequestsSnapshot, isFirst);
@@ -82,8 +85,7 @@ export class LiveRequests {
     for (const { id, state } of requests) if (state !== 'open') this.#done.add(id);
     if (inspection.state === 'off') await this.#switchOn();
     if (!isFirst) return;
-    const { url } = this.tunnel;
-    note(printable(`watching ${url}; Ctrl-C ends`));
+    this.onWatching();
     if (!this.options.json && !this.options.body) print(columnTitles());
   }
 
@@ -153,7 +155,7 @@ export class LiveRequests {
   }
 
   async #renew(): Promise<void> {
-    const { signal } = this.#stopped;
+    const signal = this.#stopped;
     for (;;) {
       await delay(RENEW_MS, undefined, { signal }).catch(() => {}); // stopped
       if (signal.aborted) return;
@@ -163,7 +165,7 @@ export class LiveRequests {
   }
 
   async #switchOff(): Promise<void> {
-    this.#stopped.abort();
+    this.#ended.abort();
     if (!this.#isOwn) return;
     const { settings, path } = this.tunnel;
     await callAgent(settings, 'DELETE', `${path}/inspection`, { deadlineMs: END_MS }).catch((error: unknown) => {

@@ -5,9 +5,11 @@ import type { ListedTunnel } from '../../agent/api/operations.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
+import { printable } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
+import { stopSignal } from '../until-stopped.ts';
 import { LiveRequests, readDetail, type WatchedTunnel, type WatchOptions } from './live-requests.ts';
 import { requestText } from './request-detail.ts';
 
@@ -51,8 +53,10 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
     }
     case 'show':
       return printDetail(tunnel, await detailOf(tunnel, options.show), json);
-    default:
-      return new LiveRequests(tunnel, options).run();
+    default: {
+      const onWatching = () => note(printable(`watching ${url}; Ctrl-C ends`));
+      return new LiveRequests(tunnel, options, stopSignal(), onWatching).run();
+    }
   }
 }
 

@@ -4,6 +4,7 @@ import pino, { type DestinationStream, type Logger } from 'pino';
 import { hasErrno } from '../errors.ts';
 import { printableJson } from '../json-text.ts';
 import { isSecretField, MASK } from '../masking/secret-names.ts';
+import { wantsColor } from '../terminal-text.ts';
 import type { LogTail } from './log-tail.ts';
 
 /** Each line has fields and a constant message. */
@@ -46,7 +47,7 @@ export async function createLog(
   }
   const { default: pretty } = await import('pino-pretty');
   const prettify = pretty.prettyFactory({
-    colorize: process.stdout.isTTY === true,
+    colorize: wantsColor(process.stdout, process.env),
     translateTime: 'SYS:HH:MM:ss',
     ignore: 'pid,hostname',
   });
