@@ -60,6 +60,9 @@ interface Embedding extends Pick<EdgeReports, 'onRefusedAnswer'> {
   log: Log;
 }
 
+/** The embedded gateway listens nowhere else. */
+const NO_IPV4_LOOPBACK =
+  'give this machine the address 127.0.0.1 (ip addr add 127.0.0.1/8 dev lo), or use a gateway elsewhere: set NGROK_AUTHTOKEN';
 const LOOP = ': the tunnel would forward to itself';
 
 /** The connector opens the link to the gateway, and starts an embedded one, when it starts itself: after the API. */
@@ -161,7 +164,7 @@ async function openEmbeddedGateway(
     .then(() => startGateway(options))
     .catch((error: unknown) => {
       const portSettings = 'GATEWAY_HTTPS_PORT and GATEWAY_HTTP_PORT';
-      throw startError(error, { what: 'the embedded gateway', portSettings, folder });
+      throw startError(error, { what: 'the embedded gateway', portSettings, addressAdvice: NO_IPV4_LOOPBACK, folder });
     });
   log.info(
     {

@@ -25,6 +25,11 @@ export function refuse(parent: Command, command: Command, unknown: string): neve
   return parent.error(`error: unknown ${isOption ? 'option' : 'command'} '${unknown}'${hint}`);
 }
 
+/** Adds lines to the end of a command's help. */
+export function examples(command: Command, ...lines: string[]): Command {
+  return command.addHelpText('after', `\nExamples:\n${lines.map((line) => `  device-agent ${line}`).join('\n')}`);
+}
+
 /** Parses an option like the setting of the same kind. */
 export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
   try {

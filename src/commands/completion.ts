@@ -11,7 +11,14 @@ interface Word {
 interface Place {
   path: string;
   words: Word[];
+  /** Its options with a value: what may follow each, or null for a file or anything else. */
+  values: { option: string; choices: readonly string[] | null }[];
+  /** Whether it takes a tunnel of the running agent. */
+  takesTunnel: boolean;
 }
+
+/** Prints the names of the running agent's tunnels, a line each; bash would expand other characters, which a gateway may send. */
+const TUNNEL_NAMES = `device-agent tunnels --json 2>/dev/null | sed -n 's/^ *"url_part": "\\([A-Za-z0-9._:/-]*\\)",$/\\1/p'`;
 
 /** Renders the script that completes commands and options in a shell, from the command tree. */
 export function completionScript(program: Command, shell: Shell): string {
@@ -30,14 +37,38 @@ function placesIn(command: Command, path: readonly string[]): Place[] {
     [each.name(), ...each.aliases()].map((name) => ({ name, each, meaning: each.description() })),
   );
   const words = [...named.map(({ name, meaning }) => ({ text: name, meaning })), ...options];
-  return [{ path: path.join(' '), words }, ...named.flatMap(({ name, each }) => placesIn(each, [...path, name]))];
+  const values = help.visibleOptions(command).flatMap(({ long, short, required, optional, argChoices }) => {
+    const names = required || optional ? [long, short].filter((name) => name != null) : [];
+    return names.map((option) => ({ option, choices: argChoices ?? null }));
+  });
+  const takesTunnel = command.registeredArguments.some((each) => each.name() === 'tunnel');
+  const place = { path: path.join(' '), words, values, takesTunnel };
+  return [place, ...named.flatMap(({ name, each }) => placesIn(each, [...path, name]))];
 }
 
 const known = (places: readonly Place[]): string[] => places.flatMap(({ path }) => (path === '' ? [] : [path]));
+/** The paths of commands that take a tunnel. */
+const ofTunnels = (places: readonly Place[]): string[] =>
+  places.flatMap(({ path, takesTunnel }) => (takesTunnel ? [path] : []));
+/** Options with a value by what completes it: choices as words, or null for files; `tunnels start --policy`. */
+function valuesOf(places: readonly Place[]): Map<string | null, string[]> {
+  const byChoices = new Map<string | null, string[]>();
+  for (const { path, values } of places) {
+    for (const { option, choices } of values) {
+      const key = choices?.join(' ') ?? null;
+      byChoices.set(key, [...(byChoices.get(key) ?? []), `${path} ${option}`]);
+    }
+  }
+  return byChoices;
+}
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
 function bash(places: readonly Place[]): string {
   const cases = places.map(({ path, words }) => `    ${quoted(path)}) words=${quoted(textsOf(words))} ;;`);
+  const values = [...valuesOf(places)].map(([choices, options]) => {
+    const found = choices === null ? '-f' : `-W ${quoted(choices)}`;
+    return `    ${options.map(quoted).join('|')}) COMPREPLY=($(compgen ${found} -- "$current")); return ;;`;
+  });
   return `# bash completion of device-agent: source <(device-agent completion bash)
 _device_agent() {
   local current=\${COMP_WORDS[COMP_CWORD]} path='' words='' word
@@ -46,8 +77,14 @@ _device_agent() {
       ${known(places).map(quoted).join('|')}) path="\${path:+$path }$word" ;;
     esac
   done
+  case "$path \${COMP_WORDS[COMP_CWORD-1]}" in
+${values.join('\n')}
+  esac
   case "$path" in
 ${cases.join('\n')}
+  esac
+  case "$path" in
+    ${ofTunnels(places).map(quoted).join('|')}) [[ $current == -* ]] || words="$(${TUNNEL_NAMES}) $words" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
@@ -62,6 +99,10 @@ function zsh(places: readonly Place[]): string {
     const described = words.map(({ text, meaning }) => quoted(`${text}:${meaning}`));
     return `    ${quoted(path)}) following=(${described.join(' ')}) ;;`;
   });
+  const values = [...valuesOf(places)].map(([choices, options]) => {
+    const found = choices === null ? '_files' : `compadd -- ${choices}`;
+    return `    ${options.map(quoted).join('|')}) ${found}; return ;;`;
+  });
   return `#compdef device-agent
 # zsh completion of device-agent: source <(device-agent completion zsh)
 _device_agent() {
@@ -72,8 +113,14 @@ _device_agent() {
       ${known(places).map(quoted).join('|')}) at="\${at:+$at }$word" ;;
     esac
   done
+  case "$at \${words[CURRENT-1]}" in
+${values.join('\n')}
+  esac
   case "$at" in
 ${cases.join('\n')}
+  esac
+  case "$at" in
+    ${ofTunnels(places).map(quoted).join('|')}) [[ $PREFIX == -* ]] || compadd -- \${(f)"$(${TUNNEL_NAMES})"} ;;
   esac
   _describe device-agent following || _files
 }
@@ -82,9 +129,16 @@ compdef _device_agent device-agent
 }
 
 function fish(places: readonly Place[]): string {
-  const lines = places.flatMap(({ path, words }) =>
+  const names = ofTunnels(places).map(
+    (path) =>
+      `complete -c device-agent -n ${fishQuoted(`__device_agent_at ${fishQuoted(path)}`)} -f -a '(__device_agent_tunnels)'`,
+  );
+  const lines = places.flatMap(({ path, words, values }) =>
     words.map(({ text, meaning }) => {
-      const option = text.startsWith('--') ? `-l ${text.slice(2)}` : `-f -a ${text}`;
+      const value = values.find(({ option }) => option === text);
+      const follows =
+        value === undefined ? '' : value.choices === null ? ' -r -F' : ` -x -a ${fishQuoted(value.choices.join(' '))}`;
+      const option = text.startsWith('--') ? `-l ${text.slice(2)}${follows}` : `-f -a ${text}`;
       return `complete -c device-agent -n ${fishQuoted(`__device_agent_at ${fishQuoted(path)}`)} ${option} -d ${fishQuoted(meaning)}`;
     }),
   );
@@ -99,7 +153,11 @@ function __device_agent_at
   end
   test (string join -- ' ' $at | string collect --allow-empty) = $argv[1]
 end
+function __device_agent_tunnels
+  ${TUNNEL_NAMES}
+end
 ${lines.join('\n')}
+${names.join('\n')}
 `;
 }
 

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
 import type { StatusReport } from '../agent/api/status-report.ts';
@@ -22,7 +23,7 @@ import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/servic
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
-import { note, print } from './output.ts';
+import { jsonText, note, print } from './output.ts';
 import { requireApiPort, run } from './run.ts';
 import { STANDARD_INPUT, secretFromInput } from './secret-input.ts';
 import { agentSettings, isServiceMeant } from './settings-place.ts';
@@ -30,6 +31,7 @@ import { agentSettings, isServiceMeant } from './settings-place.ts';
 export interface JoinOptions {
   name?: string;
   service: boolean;
+  json?: boolean;
 }
 
 const NO_CODE = 'no code on standard input; give the one that device-agent gateway invite has printed';
@@ -47,20 +49,22 @@ const NOT_READY = 5;
  * @throws {OperatorError} exit code 2 for a damaged or missing code, 3 when the gateway is unreachable, 1 when it refuses
  *   the device, 5 when the agent is not online in time
  */
-export async function join(given: string | null, { name, service }: JoinOptions): Promise<void> {
+export async function join(given: string | null, options: JoinOptions): Promise<void> {
+  const { service, json } = options;
   const code = given === STANDARD_INPUT ? await secretFromInput('Code', NO_CODE) : given;
   // On Linux, the title takes the place of the arguments, which all users of the machine can read.
   if (code !== null) process.title = 'device-agent join';
   const host = thisHost();
   const isRoot = process.geteuid?.() === 0;
-  if (service && !isRoot && isServiceMeant(AGENT_SERVICE)) throw joinsWithService(name);
-  if (!service || !isRoot || !host.isBooted) return joinHere(code, name, service);
+  if (service && !isRoot && isServiceMeant(AGENT_SERVICE)) throw joinsWithService(options.name);
+  if (!service || !isRoot || !host.isBooted) return joinHere(code, options);
   const files = serviceFiles(host);
-  const device = await joinWith(code, name, files);
+  const device = await joinWith(code, options, files);
   // A running service would keep its old settings.
   if (await isActive(host)) await host.run('systemctl', 'stop', AGENT_SERVICE.name);
-  await installService(AGENT_SERVICE, thisProgram(), host, print);
-  await reportOnline(device);
+  await installService(AGENT_SERVICE, thisProgram(), host, json ? note : print);
+  const url = await waitUntilOnline(device);
+  if (!json) print(printable(`online: ${url}`));
 }
 
 /** systemctl fails for a service that is not active, or unknown. */
@@ -81,7 +85,9 @@ function joinsWithService(name: string | undefined): OperatorError {
 }
 
 /** In the current folder; the process becomes the agent. */
-async function joinHere(code: string | null, name: string | undefined, wantsService: boolean): Promise<void> {
+async function joinHere(code: string | null, options: JoinOptions): Promise<void> {
+  const { service: wantsService, json } = options;
+  const say = json ? note : print;
   const settings = loadJoinSettings();
   const { dataDir } = settings;
   const files: JoinFiles = {
@@ -95,12 +101,12 @@ async function joinHere(code: string | null, name: string | undefined, wantsServ
   const folder = await openDataFolder(dataDir);
   try {
     await requireApiPort(settings);
-    await joinWith(code, name, files);
+    await joinWith(code, options, files);
   } finally {
     await folder.release();
   }
-  print(`settings written to ${files.settings}`);
-  if (wantsService) print('no service: that needs root and systemd; the agent runs in the foreground');
+  say(`settings written to ${files.settings}`);
+  if (wantsService) say('no service: that needs root and systemd; the agent runs in the foreground');
   await run();
 }
 
@@ -115,7 +121,11 @@ function serviceFiles({ root }: Host): JoinFiles {
   };
 }
 
-async function joinWith(given: string | null, wanted: string | undefined, files: JoinFiles): Promise<JoinedDevice> {
+async function joinWith(
+  given: string | null,
+  { name: wanted, json }: JoinOptions,
+  files: JoinFiles,
+): Promise<JoinedDevice> {
   const before = await readInstallation(files.installation);
   const code = given ?? before?.code;
   if (code === undefined) {
@@ -134,11 +144,25 @@ async function joinWith(given: string | null, wanted: string | undefined, files:
     deadline: systemClock.now() + REACH_MS,
     onWait: tellOnce(),
   };
+  const replaced = before?.device ? null : await authtokenIn(files);
   const device = await joinSite(code, files, options);
+  if (replaced !== null)
+    note(`the authtoken of before is replaced, in ${replaced}; sessions go to the gateway of the code now`);
+  if (json) {
+    print(jsonText({ ...device, gateway: origin }, 0));
+    return device;
+  }
   const isOther = wanted !== undefined && device.name !== deviceName(wanted);
   const other = isOther ? ` (${wanted} was taken or not a valid name)` : '';
   print(printable(`joined ${device.site} at ${origin} as ${device.name}${other}`));
   return device;
+}
+
+/** The file that has an authtoken, from before the device joins; null when there is none. */
+async function authtokenIn({ settings, authtoken }: JoinFiles): Promise<string | null> {
+  const contains = async (file: string, pattern: RegExp) => pattern.test(await readFile(file, 'utf8').catch(() => ''));
+  if (authtoken !== null && (await contains(authtoken, /\S/))) return authtoken;
+  return (await contains(settings, /^\s*(?:export\s+)?NGROK_AUTHTOKEN(?:_FILE)?\s*=\s*\S/m)) ? settings : null;
 }
 
 /** Says once why a device has not joined yet. */
@@ -152,12 +176,12 @@ export function tellOnce(): EnrolOptions['onWait'] {
   };
 }
 
-/** Waits until the API of the service answers at its domain, and prints the URL. */
-async function reportOnline({ domain }: JoinedDevice): Promise<void> {
+/** Waits until the API of the service answers at its domain, and returns the URL. */
+async function waitUntilOnline({ domain }: JoinedDevice): Promise<string> {
   const deadline = systemClock.now() + ONLINE_MS;
   for (;;) {
     const state = await apiState();
-    if (state.url !== null) return print(printable(`online: ${state.url}`));
+    if (state.url !== null) return state.url;
     if (systemClock.now() > deadline) {
       throw new OperatorError(
         `joined, but not online after ${ONLINE_MS / 1000} s: ${state.reason}; ${rootCommand('doctor')} diagnoses it (domain ${domain})`,

@@ -44,26 +44,76 @@ export interface Column {
   title: string;
   /** Columns are cut to this width, not below, when the terminal is too narrow; omitted: never cut. */
   minWidth?: number;
+  /** When it is left out because cutting is not enough: the lowest one first; omitted: never. */
+  goes?: number;
+  /** What the table is for: when the terminal is too narrow for it and what stays, each value gets a line of its own. */
+  isMain?: boolean;
 }
 
 const GAP = '  ';
 
 /**
- * Renders rows below their titles, as wide as the terminal at most: the widest columns that may be cut lose their ends.
+ * Renders rows below their titles, as wide as the terminal where possible: the widest columns that may be cut lose their
+ * ends, then columns go, then the main one gets lines of its own.
  *
  * @param width columns of the terminal; infinite where nobody reads it on one
  */
 export function renderTable(columns: readonly Column[], values: readonly string[][], width: number): string {
   // A value must not end its line.
-  const rows = values.map((row) => row.map(printableColoured));
-  const head = columns.map(({ title }) => title);
-  const widths = shrink(
-    columns,
-    columns.map(({ title }, at) => Math.max(title.length, ...rows.map((row) => lengthOf(row[at] ?? '')))),
+  const rows = [columns.map(({ title }) => title), ...values.map((row) => row.map(printableColoured))];
+  const all = columns.map((column, at) => ({
+    ...column,
+    at,
+    width: Math.max(...rows.map((row) => lengthOf(row[at] ?? ''))),
+  }));
+  const main = all.find(({ isMain }) => isMain);
+  const table = fitting(all, width);
+  if (main === undefined || isWithin(table, width)) return rows.map((row) => lineOf(table, row)).join('\n');
+  const rest = fitting(
+    all.filter((column) => column !== main),
     width,
   );
-  const line = (cells: readonly string[]) => cells.map((cell, at) => padded(cell, widths[at] ?? 0)).join(GAP);
-  return [head, ...rows].map((cells) => line(cells).trimEnd()).join('\n');
+  return rows.map((row) => `${lineOf(rest, row)}\n${GAP}${row[main.at] ?? ''}`).join('\n');
+}
+
+type PlacedColumn = Column & { at: number; width: number };
+
+function lineOf(columns: readonly PlacedColumn[], row: readonly string[]): string {
+  return columns
+    .map(({ at, width }) => padded(row[at] ?? '', width))
+    .join(GAP)
+    .trimEnd();
+}
+
+function isWithin(columns: readonly PlacedColumn[], width: number): boolean {
+  return columns.reduce((sum, column) => sum + column.width, GAP.length * (columns.length - 1)) <= width;
+}
+
+/** The columns that stay, narrowed to the width if that is possible. */
+function fitting(all: readonly PlacedColumn[], width: number): PlacedColumn[] {
+  let columns = narrowed(all, width);
+  while (!isWithin(columns, width)) {
+    const [first] = columns.filter(({ goes }) => goes !== undefined).sort((a, b) => (a.goes ?? 0) - (b.goes ?? 0));
+    if (first === undefined) break;
+    const left = columns.map(({ at }) => at).filter((at) => at !== first.at);
+    columns = narrowed(
+      all.filter(({ at }) => left.includes(at)),
+      width,
+    );
+  }
+  return columns;
+}
+
+function narrowed(all: readonly PlacedColumn[], width: number): PlacedColumn[] {
+  const columns = all.map((column) => ({ ...column }));
+  while (!isWithin(columns, width)) {
+    const [widest] = columns
+      .filter((column) => column.width > (column.minWidth ?? Number.POSITIVE_INFINITY))
+      .sort((a, b) => b.width - a.width);
+    if (widest === undefined) break;
+    widest.width -= 1;
+  }
+  return columns;
 }
 
 /** Renders rows below their titles, without a limit of the width. */
@@ -78,18 +128,6 @@ export function table(head: readonly string[], rows: readonly string[][]): strin
 /** The width of the terminal that a stream writes to; infinite for files and pipes. */
 export function widthOf(stream: { isTTY?: boolean; columns?: number }): number {
   return stream.isTTY ? (stream.columns ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
-}
-
-function shrink(columns: readonly Column[], widths: number[], width: number): number[] {
-  const total = () => widths.reduce((sum, each) => sum + each, GAP.length * (widths.length - 1));
-  const spare = (at: number) => (widths[at] ?? 0) - (columns[at]?.minWidth ?? Number.POSITIVE_INFINITY);
-  while (total() > width) {
-    const candidates = widths.map((_, at) => at).filter((at) => spare(at) > 0);
-    const widest = candidates.sort((a, b) => (widths[b] ?? 0) - (widths[a] ?? 0))[0];
-    if (widest === undefined) break;
-    widths[widest] = (widths[widest] ?? 0) - 1;
-  }
-  return widths;
 }
 
 function padded(cell: string, width: number): string {

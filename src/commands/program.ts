@@ -4,7 +4,7 @@ import { ownCommand } from '../lib/process/own-command.ts';
 import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
-import { defaultCommand } from './command-line.ts';
+import { defaultCommand, examples } from './command-line.ts';
 import { addGatewayCommand } from './gateway/gateway.ts';
 import { print } from './output.ts';
 import { gatewaySettings, startAdvice } from './settings-place.ts';
@@ -25,7 +25,9 @@ export const EXIT_CODES: Readonly<Record<number, string>> = {
 /** Runs the command that the process's arguments name. */
 export async function runProgram(): Promise<void> {
   try {
-    await buildProgram().parseAsync();
+    const { argv } = process;
+    // Other programs have both; commander knows one short option for it.
+    await buildProgram().parseAsync(argv.length === 3 && argv[2] === '-v' ? [...argv.slice(0, 2), '--version'] : argv);
   } catch (error) {
     if (!(error instanceof CommanderError)) throw await withAdvice(error);
     // Commander has printed the help or the usage error.
@@ -45,10 +47,12 @@ async function withAdvice(error: unknown): Promise<unknown> {
 export function buildProgram(): Command {
   const command = new Command('device-agent')
     .description('Keep tunnels from this device open, through ngrok’s cloud or your own gateway.')
-    .version(VERSION, '-V, --version', 'Show the version')
+    .version(VERSION, '-V, --version', 'Show the version; also -v')
     .helpOption('-h, --help', 'Show help')
     .option('--debug', 'Show stack traces with errors')
-    .exitOverride();
+    .exitOverride()
+    // As all other errors of this program.
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'device-agent: ')) });
   defaultCommand(command, 'run')
     .description('Run the agent in the foreground (the default command)')
     .action(async () => (await import('./run.ts')).run());
@@ -60,8 +64,7 @@ export function buildProgram(): Command {
   addShortCommands(command);
   addTunnelsCommand(command);
   addShareCommands(command);
-  command
-    .command('watch')
+  examples(command.command('watch'), 'watch demo', 'watch demo --status 5xx --body', 'watch demo --curl 7')
     .description('Show the requests of a tunnel as they come; inspection is on meanwhile')
     .argument('[tunnel]', 'first label, hostname or URL of the tunnel (default: the only one for http)')
     .option('-m, --method <method>', 'Only requests with this method')
@@ -99,12 +102,12 @@ export function buildProgram(): Command {
     .description('Check that the agent on this device is alive, for containers and scripts')
     .option('--json', 'Print the API’s response')
     .action(async (options) => (await import('./health.ts')).health(options));
-  command
-    .command('join')
+  examples(command.command('join'), 'join -', 'join - --name cabinet-7')
     .description('Join a site with a code: enrol this device, write its settings and start the agent')
     .argument('[code]', 'code of device-agent gateway invite; - for standard input (default: the one of the last time)')
     .option('-n, --name <name>', 'Name of the device at its site (default: its hostname)')
     .option('--no-service', 'Settings and data in the current folder, and the agent in the foreground')
+    .option('--json', 'Print the device as a line of JSON once it has joined')
     .action(async (code: string | undefined, options) => (await import('./join.ts')).join(code ?? null, options));
   addGatewayCommand(command, {
     run: async () => (await import('./gateway/gateway-run.ts')).runGateway(),
@@ -148,6 +151,7 @@ function addServiceCommand(program: Command): void {
     .command('install')
     .description('Install or update the service; start it now and at boot')
     .option('--gateway', 'The standalone gateway instead of the agent')
+    .option('--json', 'Print the result as JSON')
     .action(async (options) => (await load()).install(options));
   service
     .command('uninstall')

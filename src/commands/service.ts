@@ -18,7 +18,7 @@ import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
-import { print, show } from './output.ts';
+import { jsonText, print, show } from './output.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
@@ -34,7 +34,10 @@ const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERV
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
-  await installService(chosen(options), thisProgram(), thisHost(), print);
+  const said: string[] = [];
+  const say = options.json ? (line: string) => void said.push(line) : print;
+  await installService(chosen(options), thisProgram(), thisHost(), say);
+  if (options.json) print(jsonText({ service: chosen(options).name, report: said }));
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {

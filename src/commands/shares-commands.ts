@@ -1,12 +1,11 @@
 import type { Command } from 'commander';
-import { defaultCommand } from './command-line.ts';
+import { defaultCommand, examples } from './command-line.ts';
 import { type ShareOptions, shareOptions } from './share-links.ts';
 
 /** Adds the commands for share links to the tunnels of the agent on this device. */
 export function addShareCommands(program: Command): void {
   const load = () => import('./shares.ts');
-  const share = program
-    .command('share')
+  const share = examples(program.command('share'), 'share demo --for 24h', 'share demo --for 7d --times 1')
     .description('Make a link that lets browsers in at a tunnel')
     .argument('<tunnel>', 'first label, hostname or URL of the tunnel');
   shareOptions(share)
@@ -23,5 +22,6 @@ export function addShareCommands(program: Command): void {
     .command('revoke')
     .description('Revoke a link, at once; browsers that have opened it are no longer let in')
     .argument('<id>', 'id of the link, sl_…, as listed')
-    .action(async (id: string) => (await load()).revokeShare(id));
+    .option('--json', 'Print the result as JSON')
+    .action(async (id: string, options: { json?: boolean }) => (await load()).revokeShare(id, options));
 }

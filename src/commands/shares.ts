@@ -2,7 +2,7 @@ import type { ShareLink } from '../agent/api/operations.ts';
 import { callAgent, tunnelPath } from '../agent/api-client.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
-import { jsonText, note, print } from './output.ts';
+import { jsonText, note, print, show } from './output.ts';
 import { agentSettings } from './settings-place.ts';
 import { type ShareOptions, shareRequest, sharesTable, showShare } from './share-links.ts';
 
@@ -27,8 +27,8 @@ export async function listShares({ json }: { json?: boolean }): Promise<void> {
 }
 
 /** @throws {OperatorError} exit code 4 when there is none with the id */
-export async function revokeShare(id: string): Promise<void> {
+export async function revokeShare(id: string, options: { json?: boolean }): Promise<void> {
   if (!/^sl_\w+$/.test(id)) throw new OperatorError(`no share link has this id: ${ownCommand('shares')} lists them`, 4);
   await callAgent(agentSettings('api'), 'DELETE', `/share_links/${id}`);
-  print(`${id} revoked; it lets nobody in any more`);
+  show({ revoked: id }, options, ({ revoked }) => `${revoked} revoked; it lets nobody in any more`);
 }

@@ -34,13 +34,13 @@ export function because(error: Failure): string {
 
 /** What to do when the gateway gives the agent no session, by error code; null when the message contains the advice. */
 export function sessionAdvice(error: Failure): string | null {
-  if (!error?.code) return 'follow the advice on the gateway; the agent keeps retrying';
+  if (!error?.code) return 'check network, name server and address with: device-agent doctor; the agent keeps retrying';
   if (error.code.startsWith('ERR_GATEWAY_')) return JOIN_AGAIN;
   return SESSION_LIMITS.includes(error.code) ? null : NEW_AUTHTOKEN;
 }
 
 /** What to do when the gateway or the agent refuses a domain, by error code; null when the message contains the advice. */
-export function endpointAdvice(code: string, { domain, isOwn }: Name): string | null {
+export function endpointAdvice(code: string, { domain, protocol, isOwn }: Name): string | null {
   if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
   if (code === ONLINE_ELSEWHERE && isOwn) {
     return 'another agent has the same AGENT_DOMAIN: set a different one on each device, such as agent-2.site-a.example.com';
@@ -50,6 +50,8 @@ export function endpointAdvice(code: string, { domain, isOwn }: Name): string | 
   if (code === 'ERR_NGROK_332')
     return 'the gateway does not support this protocol: delete the tunnel, or use another gateway';
   if (!DENIED.includes(code)) return null;
+  if (protocol === 'tcp')
+    return 'the gateway has to allow ports: new devices get them with device-agent gateway invite --tcp 20000-20099; for this one, add an ACL rule to its authtoken, such as bind:tcp.gateway.example.com:20000';
   return `add an ACL rule to the authtoken, such as bind:${domain}, or use an allowed domain`;
 }
 

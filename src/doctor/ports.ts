@@ -9,7 +9,8 @@ import type { RunningAgent } from './running-agent.ts';
 export interface Port {
   what: string;
   setting: string;
-  hostSetting: string;
+  /** Null: it listens at 127.0.0.1 alone. */
+  hostSetting: string | null;
   host: string;
   port: number;
 }
@@ -42,7 +43,7 @@ function portsOf({ api, gateway }: Settings): Port[] {
   const own = apiPort(api);
   if (gateway.kind !== 'embedded') return [own];
   const { httpsPort, httpPort } = gateway;
-  const at = { host: '127.0.0.1', hostSetting: 'AGENT_GATEWAY' };
+  const at = { host: '127.0.0.1', hostSetting: null };
   return [
     own,
     { what: "the embedded gateway's https", setting: 'GATEWAY_HTTPS_PORT', ...at, port: httpsPort },
@@ -65,7 +66,11 @@ async function tryPort({ what, setting, hostSetting, host, port }: Port): Promis
         `stop the other program (sudo ss -ltnp 'sport = :${port}' shows it), or set ${setting}`,
       );
     }
-    const advice = hasErrno(error, 'EADDRNOTAVAIL') ? `set ${hostSetting} to an address of this machine` : null;
+    const otherAddress =
+      hostSetting === null
+        ? 'give this machine the address 127.0.0.1 (ip addr add 127.0.0.1/8 dev lo)'
+        : `set ${hostSetting} to an address of this machine`;
+    const advice = hasErrno(error, 'EADDRNOTAVAIL') ? otherAddress : null;
     return failed(`${where} (${messageOf(error)})`, advice ?? `set ${setting} to a port that this user can listen on`);
   } finally {
     server.close();

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { completionScript } from '../../src/commands/completion.ts';
@@ -32,7 +32,7 @@ const COMPLETE: Record<Shell, (script: string, typed: string[]) => string[]> = {
   },
   zsh: (script, typed) => ['zsh', '-f', '-c', ZSH, 'zsh', script, ['device-agent', ...typed].join(' ')],
   fish: (script, typed) => {
-    const complete = `complete -C '${['device-agent', ...typed].join(' ')}' | string split --fields 1 \\t`;
+    const complete = `complete -C '${['device-agent', ...typed].join(' ')}' | string split --fields 1 \\t; true`; // fails without a tab
     return ['fish', '--no-config', '-c', `source '${script}'; ${complete}`];
   },
 };
@@ -52,12 +52,21 @@ describe.each(['bash', 'zsh', 'fish'] as const)('the completion of %s', (shell) 
     [['tunnels', 'ls', '--w'], ['--watch']],
     [['--debug', 'tunnels', 'rm', 'camera', '--js'], ['--json']],
     [['gateway', 'api-key', 'li'], ['list']],
+    [['http', '3000', '--policy', 'den'], ['deny.yaml']],
+    [['tunnels', 'rm', 'cam'], ['camera']],
   ])('completes %j to %j', unless(MISSING[shell]), (typed, completed) => {
     const folder = temporaryFolder();
     const file = join(folder, 'script');
     writeFileSync(file, script);
+    writeFileSync(join(folder, 'deny.yaml'), '');
+    // What the program prints of a running agent.
+    writeFileSync(
+      join(folder, 'device-agent'),
+      `#!/bin/sh\necho '    "url_part": "camera",'\necho '    "url_part": "cam$(touch bad)",'\n`,
+      { mode: 0o755 },
+    );
     const [program = '', ...args] = COMPLETE[shell](file, typed);
-    const env = { PATH: process.env.PATH, HOME: folder, TERM: 'dumb' };
+    const env = { PATH: `${folder}:${process.env.PATH}`, HOME: folder, TERM: 'dumb' };
     const printed = execFileSync(program, args, {
       cwd: folder,
       env,
@@ -65,5 +74,6 @@ describe.each(['bash', 'zsh', 'fish'] as const)('the completion of %s', (shell) 
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     expect(printed.trim().split('\n')).toEqual(completed);
+    expect(existsSync(join(folder, 'bad'))).toBe(false);
   });
 });

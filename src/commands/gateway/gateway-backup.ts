@@ -29,13 +29,14 @@ import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { note, print, prompt, table } from '../output.ts';
+import { jsonText, note, print, prompt, table } from '../output.ts';
 import { becomeGatewayOwner } from '../settings-place.ts';
 import { addSettings, settingsForBackup } from './settings-text.ts';
 
 export interface BackupOptions {
   withKey?: boolean;
   passphraseFile?: string;
+  json?: boolean;
 }
 
 export interface RestoreOptions {
@@ -50,7 +51,7 @@ const OF_PLACE = ['GATEWAY_ENCRYPTION_KEY', 'GATEWAY_DATABASE_URL', 'GATEWAY_NOD
 export async function backUpGateway(
   settings: GatewayServerSettings,
   file: string,
-  { withKey = false, passphraseFile }: BackupOptions,
+  { withKey = false, passphraseFile, json }: BackupOptions,
 ): Promise<void> {
   if (!withKey && passphraseFile !== undefined) throw new OperatorError('--passphrase-file: needs --with-key', 2);
   const { dataDir, domain, databaseUrl } = settings;
@@ -73,6 +74,7 @@ export async function backUpGateway(
   } finally {
     await close();
   }
+  if (json) return print(jsonText({ file, with_key: withKey }));
   const keep = 'keep the encryption key in another place: without it, the backup cannot be restored';
   note(`${file}: backup written; ${withKey ? 'keep the passphrase in another place' : keep}`);
 }
@@ -93,8 +95,9 @@ async function openForBackup(
 }
 
 /** Prints what a backup has. @throws {OperatorError} when it is damaged, or made by a newer version of this program */
-export function listBackup(file: string): void {
+export function listBackup(file: string, { json }: Pick<BackupOptions, 'json'>): void {
   const { manifest, parts } = readBackup(file);
+  if (json) return void print(jsonText({ ...manifest, with_key: parts.has(PARTS.key) }));
   const { made_at, version, domain, shared, files } = manifest;
   const kind = shared ? 'a shared database' : 'a database of its own';
   note(`Made at ${made_at} by version ${version}; domain ${domain}, ${kind}, ${keyText(parts)}.`);

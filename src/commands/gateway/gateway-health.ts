@@ -7,7 +7,7 @@ import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts'
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
 import { GATEWAY_SERVICE } from '../../service/service.ts';
-import { print } from '../output.ts';
+import { show } from '../output.ts';
 import { gatewaySettings, startAdvice } from '../settings-place.ts';
 
 const DEADLINE_MS = 5000;
@@ -18,7 +18,7 @@ const DEADLINE_MS = 5000;
  *
  * @throws {OperatorError} exit code 3 when it does not answer
  */
-export async function gatewayHealth(): Promise<void> {
+export async function gatewayHealth(options: { json?: boolean }): Promise<void> {
   const { host, domain, httpsPort, balancers } = gatewaySettings('api');
   const name = apiHost(domain);
   const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
@@ -38,5 +38,5 @@ export async function gatewayHealth(): Promise<void> {
       EXIT_UNREACHABLE,
     );
   }
-  print('alive');
+  show({ status: 'alive' }, options, ({ status }) => status);
 }

@@ -87,8 +87,9 @@ async function start(settings: GatewayServerSettings, held: readonly HeldSocket[
       onRemoved,
     });
   } catch (error) {
+    const addressAdvice = 'set GATEWAY_HOST and GATEWAY_DNS_HOST to addresses of this machine';
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
-    throw startError(error, { what: 'the gateway', portSettings, folder });
+    throw startError(error, { what: 'the gateway', portSettings, addressAdvice, folder });
   }
 }
 

@@ -12,33 +12,39 @@ import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print, table } from '../output.ts';
+import { jsonText, note, print, show, table } from '../output.ts';
 import { becomeGatewayOwner, withStore } from '../settings-place.ts';
+
+export interface MigrateOptions {
+  /** The URL of the shared database, or `sqlite`; left out: the one of the settings. */
+  to?: string;
+  /** Whether to go on without the shared database. */
+  lost?: boolean;
+  json?: boolean;
+}
 
 /**
  * Moves a stopped gateway's data into an empty shared database, or back. It can be repeated when it was interrupted.
  *
- * @param options.to the URL of the shared database, or `sqlite`; left out: the one of the settings
- * @param options.lost whether to go on without the shared database
  * @throws {OperatorError} when the gateway runs, or what it moves to is in use
  */
 export async function migrateGateway(
   settings: GatewayServerSettings,
-  { to, lost = false }: { to?: string; lost?: boolean },
+  { to, lost = false, json = false }: MigrateOptions,
 ): Promise<void> {
   expectGateway(settings);
   await becomeGatewayOwner(settings);
   const folder = await openDataFolder(settings.dataDir);
   try {
     if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
-    if (to === 'sqlite') await moveBack(settings, lost);
-    else await moveTo(settings, to ?? settings.databaseUrl);
+    if (to === 'sqlite') await moveBack(settings, lost, json);
+    else await moveTo(settings, to ?? settings.databaseUrl, json);
   } finally {
     await folder.release();
   }
 }
 
-async function moveTo(settings: GatewayServerSettings, url: string | null): Promise<void> {
+async function moveTo(settings: GatewayServerSettings, url: string | null, json: boolean): Promise<void> {
   const { dataDir, databaseUrl, encryptionKey } = settings;
   if (url === null) throw new OperatorError('set GATEWAY_DATABASE_URL, or name the shared database with --to', 2);
   if (databaseUrl !== null && databaseUrl !== url)
@@ -54,6 +60,10 @@ async function moveTo(settings: GatewayServerSettings, url: string | null): Prom
   } finally {
     await close();
   }
+  if (json) {
+    const key = encryptionKey === null ? { encryption_key_file: join(dataDir, 'gateway', 'encryption.key') } : {};
+    return print(jsonText({ database: 'postgres', GATEWAY_DATABASE_URL: url, ...key }));
+  }
   if (databaseUrl !== null) return note('Everything is in the shared database. Start the gateway.');
   note('Everything is in the shared database. Add these to the settings of the gateway, then start it:');
   print(`GATEWAY_DATABASE_URL=${url}`);
@@ -61,7 +71,7 @@ async function moveTo(settings: GatewayServerSettings, url: string | null): Prom
     print(`GATEWAY_ENCRYPTION_KEY=<the line in ${join(dataDir, 'gateway', 'encryption.key')}>`);
 }
 
-async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise<void> {
+async function moveBack(settings: GatewayServerSettings, lost: boolean, json: boolean): Promise<void> {
   if (settings.databaseUrl === null) throw new OperatorError('set GATEWAY_DATABASE_URL, as for the gateway itself', 2);
   const log = await createLog('silent', 'json');
   const { shared, close } = await openForChanges(settings, { older: 'upgrade', moves: 'out', log });
@@ -76,6 +86,7 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean): Promise
     await close();
   }
   await withStore({ ...settings, databaseUrl: null }, (store) => noteMove(store, 'postgres', 'sqlite'));
+  if (json) return print(jsonText({ database: 'sqlite', data_dir: settings.dataDir }));
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
       `gateway. ${lost ? 'No gateway may use the shared database any more.' : 'No other gateway can use the shared database any more.'}`,
@@ -128,7 +139,11 @@ const LOOK_MS = 500;
  * @param id the one of this folder when left out
  * @throws {OperatorError} exit code 4 when there is no such gateway; when there is no other one, or it takes too long
  */
-export async function drainNode(settings: GatewayServerSettings, id = ownId(settings)): Promise<void> {
+export async function drainNode(
+  settings: GatewayServerSettings,
+  id = ownId(settings),
+  options: { json?: boolean } = {},
+): Promise<void> {
   await withPostgres(settings, async (postgres) => {
     const nodes = await postgres.nodes();
     const node = nodes.find((each) => each.id === id);
@@ -139,7 +154,10 @@ export async function drainNode(settings: GatewayServerSettings, id = ownId(sett
     await noteGateway(settings, node, { draining: true });
     for (const end = performance.now() + DRAIN_MS; performance.now() < end; await delay(LOOK_MS)) {
       const left = (await postgres.online()).get(id)?.sessions ?? 0;
-      if (left === 0) return print(`${id} has no sessions left: stop it, upgrade it, start it again`);
+      if (left === 0) {
+        const text = `${id} has no sessions left: stop it, upgrade it, start it again`;
+        return show({ drained: id }, options, () => text);
+      }
     }
     throw new OperatorError(`${id} still has sessions after ${DRAIN_MS / 1000} s: see its log`);
   });

@@ -5,13 +5,14 @@ import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { parsed, refuse } from '../command-line.ts';
-import { note, print } from '../output.ts';
+import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-links.ts';
 import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
 import type { AddPersonOptions } from './gateway-people.ts';
+import type { MigrateOptions } from './gateway-shared.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
 
 export interface GatewayCommandDependencies {
@@ -35,11 +36,13 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   gateway
     .command('health')
     .description('Check that the gateway on this machine is alive, for containers and scripts')
-    .action(async () => (await import('./gateway-health.ts')).gatewayHealth());
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await import('./gateway-health.ts')).gatewayHealth(options));
   gateway
     .command('certificates')
     .description('Show the status of automatic certificates; works while the gateway runs')
-    .action(() => withStore(settings(), listCertificates));
+    .option('--json', 'Print JSON')
+    .action((options: { json?: boolean }) => withStore(settings(), (store) => listCertificates(store, options)));
   gateway
     .command('doctor')
     .description('Diagnose settings, disk, database, CA, clock, ports, DNS and certificates of the gateway')
@@ -111,9 +114,10 @@ function addBackupCommands(gateway: Command, settings: () => GatewayServerSettin
     .option('--list', 'Show what an existing backup has')
     .option('--with-key', 'Add the encryption key, encrypted with a passphrase')
     .option('--passphrase-file <file>', 'File with the passphrase (default: asked on the terminal)')
+    .option('--json', 'Print the result as JSON')
     .action(async (file: string, { list, ...options }: BackupOptions & { list?: boolean }) => {
       const { backUpGateway, listBackup } = await load();
-      if (list) listBackup(file);
+      if (list) listBackup(file, options);
       else await backUpGateway(settings(), file, options);
     });
   gateway
@@ -142,7 +146,8 @@ function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServ
       (text) => (text === 'sqlite' ? text : parsed(VARIABLES.GATEWAY_DATABASE_URL, text)),
     )
     .option('--lost', 'With --to sqlite, when PostgreSQL is lost for good: what DATA_DIR has becomes the data')
-    .action(async (options: { to?: string; lost?: boolean }) => (await load()).migrateGateway(settings(), options));
+    .option('--json', 'Print the result, with the settings to add, as JSON')
+    .action(async (options: MigrateOptions) => (await load()).migrateGateway(settings(), options));
   const nodes = gateway
     .command('nodes')
     .description('List the gateways that serve the shared database')
@@ -157,7 +162,10 @@ function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServ
     .command('drain')
     .description('Empty a gateway before an upgrade: its agents go to the others of the shared database')
     .argument('[id]', 'id of the gateway, as "gateway nodes" lists it (default: the one in this folder)')
-    .action(async (id?: string) => (await load()).drainNode(settings(), id));
+    .option('--json', 'Print the result as JSON')
+    .action(async (id: string | undefined, options: { json?: boolean }) =>
+      (await load()).drainNode(settings(), id, options),
+    );
 }
 
 function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -337,15 +345,30 @@ function repeated(text: string, before: string[] = []): string[] {
 }
 
 /** Prints the status of automatic certificates, those of the gateway's own names first. */
-function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
+function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store, { json }: { json?: boolean }): void {
   const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
+  const endOf = ({ certificate_id: id }: ManagedDomainRow) => id && tlsCertificates.get(id)?.facts.not_after;
+  if (json) {
+    const shown = managed.map((row) => {
+      const { error_code = null, msg = null, retries_at = null } = row.job ?? {};
+      const next = {
+        renews_at: row.job ? null : row.renews_at,
+        is_pending: row.job !== null,
+        error_code,
+        msg,
+        retries_at,
+      };
+      return { domain: row.domain, valid_until: endOf(row) ?? null, ...next };
+    });
+    return void print(jsonText(shown));
+  }
   if (managed.length === 0) {
     note('No automatic certificates: no reserved domain has a management policy.');
     return;
   }
   const width = Math.max(...managed.map(({ domain }) => domain.length));
   for (const row of managed) {
-    const ends = row.certificate_id && tlsCertificates.get(row.certificate_id)?.facts.not_after;
+    const ends = endOf(row);
     const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
     print(printable(`${row.domain.padEnd(width)}  ${parts.join('; ')}`));
   }

@@ -20,6 +20,7 @@ import { LogTail } from '../../lib/log/log-tail.ts';
 import { isLoopbackHost, isUnspecified } from '../../lib/network/ip-address.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { systemClock } from '../../lib/time/clock.ts';
+import { withDeadline } from '../../lib/time/deadline.ts';
 import { AGENT_SERVICE } from '../../service/service.ts';
 import { loadSettings, type Settings } from '../../settings/agent-settings.ts';
 import { loadFirstStart, loadJoinSettings } from '../../settings/first-start-settings.ts';
@@ -44,7 +45,7 @@ interface GatewayOptions {
 }
 
 const PROBE_MS = 5_000;
-/** How long the end waits for agent and gateway. */
+/** How long the end waits for the agent, and for the gateway. */
 const STOP_MS = 4_500;
 const POLL_MS = 20;
 
@@ -68,6 +69,8 @@ export async function openTunnel(forwardsTo: string, options: StartOptions & Gat
     ...(token === STANDARD_INPUT && { token: await secretFromInput('Authtoken', 'no authtoken on standard input') }),
     ...(code === STANDARD_INPUT && { join: await secretFromInput('Code', 'no code on standard input') }),
   });
+  // The SDK's threads may outlive its sessions.
+  process.exit(0);
 }
 
 /** Whether the device has an agent to use: it answers, or is only stopped or starting. */
@@ -97,6 +100,7 @@ async function runTemporarily(forwardsTo: string, options: StartOptions & Gatewa
   let agent: Agent | null = null;
   try {
     const joined = await joinTemporarily(folder, options, stopped);
+    if (stopped.aborted) return;
     const settings = await temporarySettings(folder, forwardsTo, options, joined);
     const logTail = new LogTail();
     const standardError = { write: (line: string) => void process.stderr.write(line) };
@@ -108,13 +112,12 @@ async function runTemporarily(forwardsTo: string, options: StartOptions & Gatewa
     await sessionOnline(agent, stopped);
     if (!stopped.aborted) await serve(agent, settings, request, options, stopped);
   } finally {
-    setTimeout(() => process.exit(), STOP_MS).unref();
-    await agent?.stop();
+    await withDeadline(Promise.resolve(agent?.stop()), 'stopping', STOP_MS).catch((error: unknown) =>
+      note(messageOf(error)),
+    );
     await leave(folder);
+    await printed();
   }
-  await printed();
-  // The SDK's threads may outlive its sessions.
-  process.exit(0);
 }
 
 /** Opens the tunnel, and shows what happens at it until the command is stopped. */
@@ -175,10 +178,11 @@ async function joinTemporarily(
   if (code === null) return null;
   const { name, proxies } = loadJoinSettings();
   const file = join(folder, JOINED_SETTINGS);
+  const installation = join(folder, ENROLMENT_FILE);
   const joining = joinSite(
     code,
     {
-      installation: join(folder, ENROLMENT_FILE),
+      installation,
       settings: file,
       settingsMode: 0o600,
       authtoken: null,
@@ -192,6 +196,8 @@ async function joinTemporarily(
       onWait: tellOnce(),
     },
   );
+  // The gateway has no device to forget.
+  joining.catch(() => rmSync(installation, { force: true }));
   await Promise.race([joining, once(stopped, 'abort')]);
   return stopped.aborted ? null : textsOfFiles({ SETTINGS_FILE: file }, folder);
 }
@@ -200,7 +206,8 @@ async function joinTemporarily(
 async function leave(folder: string): Promise<void> {
   const installation = await readInstallation(join(folder, ENROLMENT_FILE));
   if (installation === null) return;
-  await leaveSite(installation, loadJoinSettings().proxies).catch((error: unknown) => {
+  const left = leaveSite(installation, loadJoinSettings().proxies);
+  await withDeadline(left, 'leaving the site', STOP_MS).catch((error: unknown) => {
     const name = installation.device?.name ?? 'this device';
     note(printable(`the gateway still lists ${name}: ${messageOf(error)}; delete it there`));
   });

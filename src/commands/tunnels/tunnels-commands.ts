@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander';
 import { VARIABLES } from '../../settings/variables.ts';
-import { defaultCommand, parsed } from '../command-line.ts';
+import { defaultCommand, examples, parsed } from '../command-line.ts';
 
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
@@ -32,16 +32,16 @@ const UPSTREAM_OPTIONS = [
 ] as const;
 
 export function addShortCommands(program: Command): void {
-  for (const [protocol, upstream] of [
-    ['http', UPSTREAM],
-    ['tcp', STREAM_UPSTREAM],
-    ['tls', STREAM_UPSTREAM],
+  for (const [protocol, upstream, ...lines] of [
+    ['http', UPSTREAM, 'http 3000', 'http 3000 --domain demo', 'http https://192.168.1.20 --upstream-tls-verify false'],
+    ['tcp', STREAM_UPSTREAM, 'tcp 22', 'tcp 192.168.1.20:502'],
+    ['tls', STREAM_UPSTREAM, 'tls 8443 --domain demo'],
   ] as const) {
     const command = program
       .command(protocol)
       .description(`Start a tunnel for ${protocol}; where no agent runs, with one that ends with this command`);
     if (protocol === 'http') upstreamOptions(command.option(...APP_PROTOCOL));
-    gatewayOptions(startOptions(command, upstream)).action(async (forwardsTo, options) =>
+    examples(gatewayOptions(startOptions(command, upstream)), ...lines).action(async (forwardsTo, options) =>
       (await import('./temporary-agent.ts')).openTunnel(forwardsTo, { ...options, protocol }),
     );
   }
@@ -59,7 +59,7 @@ export function addTunnelsCommand(program: Command): void {
     .command('start')
     .description('Start a tunnel')
     .option(...APP_PROTOCOL);
-  startOptions(upstreamOptions(start), UPSTREAM)
+  examples(startOptions(upstreamOptions(start), UPSTREAM), 'tunnels start 8001 --domain demo --policy deny.yaml')
     .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
     .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
   tunnels

@@ -32,13 +32,14 @@ const COLORS: Readonly<Record<ListedTunnel['status'], number>> = {
   failed: 31,
 };
 const COLUMNS = [
-  { title: 'NAME', minWidth: 12 },
+  // In full, it is what other commands take.
+  { title: 'NAME', goes: 5 },
   { title: 'STATE' },
-  { title: 'URL', minWidth: 20 },
-  { title: 'FORWARDS TO', minWidth: 14 },
-  { title: 'UPSTREAM' },
-  { title: 'REQUESTS' },
-  { title: 'LAST' },
+  { title: 'URL', isMain: true },
+  { title: 'FORWARDS TO', minWidth: 14, goes: 4 },
+  { title: 'UPSTREAM', goes: 3 },
+  { title: 'REQUESTS', goes: 2 },
+  { title: 'LAST', goes: 1 },
 ];
 const EMPTY = `No tunnels. Start one with: ${ownCommand('tunnels start 8001 --domain HOSTNAME')}`;
 

@@ -5,6 +5,7 @@ import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts'
 import { AgentRefusal, callAgent, tunnelPath } from '../../agent/api-client.ts';
 import { CHANGEABLE_OPTIONS, optionsOf } from '../../agent/connectors/connector.ts';
 import { displayUpstream, parseUpstream } from '../../agent/upstreams/upstream.ts';
+import { endpointAdvice } from '../../doctor/advice.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
@@ -45,7 +46,11 @@ export async function startTunnel(forwardsTo: string, options: StartOptions): Pr
 }
 
 /** What the API takes for a tunnel; members that were not given are undefined. */
-export type StartRequest = Record<string, unknown> & { forwards_to: string };
+export type StartRequest = Record<string, unknown> & {
+  protocol: string;
+  forwards_to: string;
+  domain: string | undefined;
+};
 
 /** @throws {OperatorError} exit code 2 when the policy file is unusable */
 export async function requestFor(forwardsTo: string, options: StartOptions): Promise<StartRequest> {
@@ -60,8 +65,17 @@ export async function requestFor(forwardsTo: string, options: StartOptions): Pro
   };
 }
 
-export function createTunnel(settings: Settings, request: StartRequest): Promise<CreatedTunnel> {
-  return callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', { body: request });
+/** @throws {AgentRefusal} with what to do, where the agent's answer does not say it */
+export async function createTunnel(settings: Settings, request: StartRequest): Promise<CreatedTunnel> {
+  try {
+    return await callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', { body: request });
+  } catch (error) {
+    if (!(error instanceof AgentRefusal) || !error.body.error_code.startsWith('ERR_NGROK_')) throw error;
+    const { protocol, domain } = request;
+    const advice = endpointAdvice(error.body.error_code, { protocol, domain: domain ?? 'device342.example.com' });
+    if (advice === null) throw error;
+    throw new AgentRefusal(`${error.message}; ${advice}`, error.exitCode, error.body);
+  }
 }
 
 export const urlText = ({ url, forwards_to }: Pick<CreatedTunnel, 'url' | 'forwards_to'>): string =>

@@ -86,7 +86,7 @@ export class LiveRequests {
     if (inspection.state === 'off') await this.#switchOn();
     if (!isFirst) return;
     this.onWatching();
-    if (!this.options.json && !this.options.body) print(columnTitles());
+    if (!this.options.json && !this.options.body) print(columnTitles(widthOf(process.stdout)));
   }
 
   async #show({ inspection, requests = [], removed = [], skipped }: RequestsChange): Promise<void> {

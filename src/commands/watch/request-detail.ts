@@ -108,43 +108,65 @@ interface Screen {
   color: boolean;
 }
 
-const COLUMNS: readonly [title: string, width: number, isNumber?: boolean][] = [
-  ['TIME', 8],
-  ['ID', 5],
-  ['METHOD', 7],
-  ['STATUS', 6],
-  ['TOOK', 8, true],
-  ['SIZE', 8, true],
-  ['CLIENT', 15],
-];
-const STATE_COLORS = { ok: 32, redirect: 36, client: 33, server: 31 } as const;
-
-export function columnTitles(): string {
-  return [...COLUMNS.map(([title, width, isNumber]) => cell(title, width, isNumber)), 'PATH'].join('  ');
+interface Column {
+  title: string;
+  width: number;
+  isNumber?: boolean;
+  /** When it is left out on a narrow terminal: the lowest one first; omitted: never. */
+  goes?: number;
 }
 
-/** One request on one line. The path comes last: it loses its end on a narrow terminal. */
+const COLUMNS: readonly Column[] = [
+  { title: 'TIME', width: 8, goes: 3 },
+  { title: 'ID', width: 5 },
+  { title: 'METHOD', width: 7 },
+  { title: 'STATUS', width: 6 },
+  { title: 'TOOK', width: 8, isNumber: true, goes: 4 },
+  { title: 'SIZE', width: 8, isNumber: true, goes: 2 },
+  { title: 'CLIENT', width: 15, goes: 1 },
+];
+const GAP = '  ';
+/** Columns for the path, before others stay beside it. */
+const PATH_WIDTH = 24;
+const STATE_COLORS = { ok: 32, redirect: 36, client: 33, server: 31 } as const;
+
+export function columnTitles(width: number): string {
+  return [...columnsFor(width).map((column) => cell(column.title, column)), 'PATH'].join(GAP);
+}
+
+function columnsFor(width: number): readonly Column[] {
+  const going = COLUMNS.filter(({ goes }) => goes !== undefined).sort((a, b) => (a.goes ?? 0) - (b.goes ?? 0));
+  let columns = COLUMNS;
+  for (const next of going) {
+    if (widthOf(columns) + PATH_WIDTH <= width) break;
+    columns = columns.filter((column) => column !== next);
+  }
+  return columns;
+}
+
+const widthOf = (columns: readonly Column[]): number =>
+  columns.reduce((sum, column) => sum + column.width + GAP.length, 0);
+
+/** One request. The path comes last: when the line has no room for it, it gets one of its own. */
 export function requestLine(request: RequestSummary, { width, color }: Screen): string {
   const { id, method, state, started_at, duration_ms, response_bytes, client, path, messages, kind } = request;
   const isLive = state === 'open' && kind !== 'http';
-  const values = [
-    new Date(started_at).toTimeString().slice(0, 8),
-    id,
-    printable(method),
-    statusText(request),
-    isLive ? '-' : msText(duration_ms),
-    bytesText(response_bytes),
-    printable(client ?? '-'),
-  ];
-  const cells = values.map((value, at) => {
-    const [title, columns, isNumber] = COLUMNS[at] ?? ['', 0];
-    const padded = cell(value, columns, isNumber);
-    return title === 'STATUS' && color ? `\u001b[${colorOf(request)}m${padded}\u001b[0m` : padded;
+  const values: Readonly<Record<string, string>> = {
+    TIME: new Date(started_at).toTimeString().slice(0, 8),
+    ID: id,
+    METHOD: printable(method),
+    STATUS: statusText(request),
+    TOOK: isLive ? '-' : msText(duration_ms),
+    SIZE: bytesText(response_bytes),
+    CLIENT: printable(client ?? '-'),
+  };
+  const cells = columnsFor(width).map((column) => cell(values[column.title] ?? '', column));
+  const head = columnsFor(width).map(({ title }, at) => {
+    return title === 'STATUS' && color ? `\u001b[${colorOf(request)}m${cells[at]}\u001b[0m` : cells[at];
   });
-  const head = `${cells.join('  ')}  `;
-  const plain = COLUMNS.reduce((sum, [, columns], at) => sum + Math.max(columns, values[at]?.length ?? 0) + 2, 0);
-  const note = noteOf(request, messages);
-  return head + cut(printable(path) + note, width - plain);
+  const last = printable(path) + noteOf(request, messages);
+  const isFitting = [...cells, last].join(GAP).length <= width;
+  return isFitting ? [...head, last].join(GAP) : `${head.join(GAP).trimEnd()}\n${GAP}${last}`;
 }
 
 /** `3 ms`, `1.25 s` or `2 min`. */
@@ -186,11 +208,6 @@ function noteOf({ kind, state, error, replay_of, answered_by }: RequestSummary, 
 
 const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
-function cell(text: string, width: number, isNumber = false): string {
+function cell(text: string, { width, isNumber = false }: Column): string {
   return isNumber ? text.padStart(width) : text.padEnd(width);
-}
-
-function cut(text: string, width: number): string {
-  if (text.length <= width) return text;
-  return `${text.slice(0, Math.max(0, width - 1))}…`;
 }

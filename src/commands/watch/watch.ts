@@ -2,6 +2,7 @@ import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
 import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
 import type { ListedTunnel } from '../../agent/api/operations.ts';
+import type { StatusReport } from '../../agent/api/status-report.ts';
 import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
@@ -45,7 +46,8 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
     case 'curl': {
       const detail = await detailOf(tunnel, options.curl);
       if (detail.request.body?.truncated) note('body left out: it was not captured whole');
-      return print(curlCommand(detail, url));
+      const { addresses } = await callAgent<StatusReport>(settings, 'GET', '/status');
+      return print(curlCommand(detail, url, addresses.gateway_ca ?? null));
     }
     case 'replay': {
       const path = `${requestPath(tunnel, options.replay)}/replay${tunnel.query}`;

@@ -7,6 +7,8 @@ export interface Component {
   what: string;
   /** The variables that set its ports, for messages. */
   portSettings: string;
+  /** What to do when it cannot listen at its address, for messages. */
+  addressAdvice: string;
   /** Its data folder. */
   folder: string;
 }
@@ -16,14 +18,14 @@ export interface Component {
  *
  * @returns other errors unchanged
  */
-export function startError(error: unknown, { what, portSettings, folder }: Component): unknown {
+export function startError(error: unknown, { what, portSettings, addressAdvice, folder }: Component): unknown {
   if (!isListenError(error)) return explainUnwritable(folder, error);
-  const advice = listenAdvice(error, portSettings);
+  const advice = listenAdvice(error, portSettings, addressAdvice);
   if (advice === null) return error;
   return new OperatorError(`${what} cannot start (${messageOf(error)}): ${advice}`, 1, { cause: error });
 }
 
-function listenAdvice(error: unknown, portSettings: string): string | null {
+function listenAdvice(error: unknown, portSettings: string, addressAdvice: string): string | null {
   const others = `set ${portSettings} (0: any free port)`;
   if (hasErrno(error, 'EADDRINUSE')) return `stop the other program, or ${others}`;
   if (hasErrno(error, 'EACCES')) {
@@ -31,7 +33,7 @@ function listenAdvice(error: unknown, portSettings: string): string | null {
     const allow = `allow it with "sudo sysctl net.ipv4.ip_unprivileged_port_start=${port}"`;
     return process.platform === 'linux' && port > 0 && port < 1024 ? `${allow}, or ${others}` : others;
   }
-  if (hasErrno(error, 'EADDRNOTAVAIL')) return 'set GATEWAY_HOST and GATEWAY_DNS_HOST to addresses of this machine';
+  if (hasErrno(error, 'EADDRNOTAVAIL')) return addressAdvice;
   return null;
 }
 

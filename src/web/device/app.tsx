@@ -107,6 +107,7 @@ function Device(): JSX.Element {
           </p>
         ) : inspected ? (
           <LazyInspector
+            ca={status?.addresses.gateway_ca ?? null}
             key={inspected.id}
             tunnel={inspected}
             requestId={route.value[3]}

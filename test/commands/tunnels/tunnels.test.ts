@@ -155,15 +155,24 @@ it.each([
   expect(await deviceAgent([...before, misspelt], folder, env)).toEqual({
     code: 2,
     stdout: '',
-    stderr: `error: unknown command '${misspelt}'\n(Did you mean ${meant}?)\n(run ${help} for usage)\n`,
+    stderr: `device-agent: unknown command '${misspelt}'\n(Did you mean ${meant}?)\n(run ${help} for usage)\n`,
   });
 });
 
 it('an unknown option names the help of the program, and the option that was meant', async () => {
   const { code, stderr } = await deviceAgent(['--frobnicate'], folder, env);
-  expect([code, stderr]).toEqual([2, "error: unknown option '--frobnicate'\n(run device-agent --help for usage)\n"]);
+  expect([code, stderr]).toEqual([
+    2,
+    "device-agent: unknown option '--frobnicate'\n(run device-agent --help for usage)\n",
+  ]);
   expect((await tunnels('--wacth')).stderr).toContain("unknown option '--wacth'\n(Did you mean --watch?)");
   expect((await tunnels('start', '8001', '--domian', 'a')).stderr).toContain('(Did you mean --domain?)');
+});
+
+it('-v shows the version, as -V and --version do', async () => {
+  const [short, long] = [await deviceAgent(['-v'], folder), await deviceAgent(['--version'], folder)];
+  expect(short).toEqual(long);
+  expect(short).toMatchObject({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+/) });
 });
 
 it('http, tcp and tls are short for tunnels start', async () => {

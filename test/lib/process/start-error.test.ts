@@ -4,7 +4,12 @@ import { expect, it } from 'vitest';
 import { startError } from '../../../src/lib/process/start-error.ts';
 import { serving } from '../../support/loopback.ts';
 
-const START = { what: 'the gateway', portSettings: 'GATEWAY_HTTPS_PORT', folder: '/var/lib/gateway' };
+const START = {
+  what: 'the gateway',
+  portSettings: 'GATEWAY_HTTPS_PORT',
+  addressAdvice: 'set GATEWAY_HOST and so on',
+  folder: '/var/lib/gateway',
+};
 
 async function listenError(host: string, port: number): Promise<unknown> {
   const [error] = await once(createServer().listen(port, host), 'error');

@@ -8,8 +8,10 @@ const LEFT_OUT =
 /**
  * The curl command that sends a captured request to the tunnel again, without a body that was not captured whole, or that of
  * a HEAD request, which curl refuses. For the terminal and for the page.
+ *
+ * @param ca file with the CA of an embedded gateway; null: the gateway is elsewhere
  */
-export function curlCommand({ method, path, request }: RequestDetail, url: string): string {
+export function curlCommand({ method, path, request }: RequestDetail, url: string, ca: string | null = null): string {
   const { headers } = request;
   const body = request.body?.truncated || method === 'HEAD' ? null : request.body;
   // What could not be decoded is sent as it was captured.
@@ -20,6 +22,7 @@ export function curlCommand({ method, path, request }: RequestDetail, url: strin
   const words = [
     ...(data?.before ?? []),
     'curl',
+    ...(ca === null ? [] : [`--cacert ${quoted(ca)}`]),
     // Otherwise curl would expand them.
     ...(/[[\]{}]/.test(path) ? ['-g'] : []),
     ...(/\/\./.test(path) ? ['--path-as-is'] : []),

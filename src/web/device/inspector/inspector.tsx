@@ -19,6 +19,8 @@ import { present, span } from '../../ui/time-span.ts';
 
 export interface InspectorProps {
   tunnel: FeedTunnel;
+  /** File with the CA of an embedded gateway; null: the gateway is elsewhere. */
+  ca: string | null;
   /** The request that is shown, if any. */
   requestId: string | undefined;
   /** Whether it is edited, to be sent again. */
@@ -26,8 +28,8 @@ export interface InspectorProps {
 }
 
 /** The requests of a tunnel: lists them as they come, and shows each in detail. */
-export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX.Element {
-  const [model] = useState(() => openTraffic(tunnel.url));
+export function Inspector({ tunnel, ca, requestId, isEditing }: InspectorProps): JSX.Element {
+  const [model] = useState(() => openTraffic(tunnel.url, ca));
   /** The query of the filter that is shown. */
   const shown = useRef(queryOf(model.filter.peek()).toString());
   const heading = useRef<HTMLHeadingElement>(null);

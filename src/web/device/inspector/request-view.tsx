@@ -160,7 +160,7 @@ function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Ele
           <ButtonLink href={linkTo('tunnels', tunnel.id, 'traffic', detail.id, 'edit')}>Edit and replay</ButtonLink>
         )}
         {isHttp && (
-          <CopyButton text={curlCommand(detail, tunnel.url)} what="curl">
+          <CopyButton text={curlCommand(detail, tunnel.url, model.ca)} what="curl">
             Copy as curl
           </CopyButton>
         )}

@@ -16,6 +16,8 @@ import { session } from '../model.ts';
 export interface TrafficModel {
   /** The address of the tunnel in the API. */
   readonly path: string;
+  /** File with the CA of an embedded gateway, for curl; null: the gateway is elsewhere. */
+  readonly ca: string | null;
   readonly connection: LiveConnection;
   /** Null before the first event. */
   readonly inspection: ReadonlySignal<InspectionReport | null>;
@@ -39,8 +41,9 @@ const PAGE = 200;
  * Opens the live feed of a tunnel's requests.
  *
  * @param url of the tunnel
+ * @param ca see {@link TrafficModel}
  */
-export function openTraffic(url: string): TrafficModel {
+export function openTraffic(url: string, ca: string | null): TrafficModel {
   const path = `/tunnels/${encodeURIComponent(url)}`;
   const inspection = signal<InspectionReport | null>(null);
   const byId = signal<ReadonlyMap<string, RequestSummary>>(new Map());
@@ -84,6 +87,7 @@ export function openTraffic(url: string): TrafficModel {
   });
   return {
     path,
+    ca,
     connection,
     inspection,
     filter,

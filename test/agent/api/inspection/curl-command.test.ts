@@ -46,6 +46,8 @@ describe('a captured request as a curl command', () => {
     // curl refuses -I together with a body.
     for (const body of [null, bodyOf({ text: 'a' })]) {
       expect(curlCommand(detail({ method: 'HEAD' }, { body }), URL)).toBe('curl -I https://cam.example.com/');
+      const withCa = curlCommand(detail({ method: 'HEAD' }, { body }), URL, '/home/jo/my data/ca.pem');
+      expect(withCa).toBe("curl --cacert '/home/jo/my data/ca.pem' -I https://cam.example.com/");
     }
   });
 
