@@ -12,7 +12,7 @@ import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { type Settings, SettingsSource } from '../settings/agent-settings.ts';
 import { BOOT_FILE, type FirstStartSettings, loadFirstStart } from '../settings/first-start-settings.ts';
-import { logSettings } from '../settings/parse-settings.ts';
+import { logSettingSources } from '../settings/parse-settings.ts';
 import { note } from './output.ts';
 import { requireNoService } from './settings-place.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from './until-stopped.ts';
@@ -31,7 +31,7 @@ export async function run(): Promise<void> {
   const log = await createLog(settings.log.level, settings.log.format, undefined, logTail);
   // The SDK prints a line for each lost session.
   if (settings.connector === 'sdk') silenceNativeOutput();
-  logSettings(log, note);
+  logSettingSources(log, note);
   endOnUnexpectedError(log);
   const commands = (command: AgentCommand) => (command === 'stop' ? ending.stayStopped('gateway') : void restart());
   const start = (next: Settings) => startAgent(next, log, systemClock, { logTail, diagnose, onCommand: commands });

@@ -109,7 +109,7 @@ export function lineProblems(env: NodeJS.ProcessEnv = process.env, folder = proc
  * @param log that of the settings, which may hide the first line: a file that redirects the agent must not stay unnoticed
  * @param tell prints a line for people
  */
-export function logSettings(log: Log, tell: (line: string) => void): void {
+export function logSettingSources(log: Log, tell: (line: string) => void): void {
   for (const { path, texts } of filesOfSettings({}, process.cwd())) {
     const settings = Object.keys(texts).filter((name) => name in VARIABLES);
     if (settings.length === 0) continue;

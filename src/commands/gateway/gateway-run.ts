@@ -16,7 +16,7 @@ import {
   gatewayListeners,
   loadGatewayServerSettings,
 } from '../../settings/gateway-settings.ts';
-import { logSettings } from '../../settings/parse-settings.ts';
+import { logSettingSources } from '../../settings/parse-settings.ts';
 import { note } from '../output.ts';
 import { requireNoService } from '../settings-place.ts';
 import { endOnUnexpectedError, runUntilStopped, serviceReport } from '../until-stopped.ts';
@@ -33,7 +33,7 @@ export async function runGateway(): Promise<void> {
   const held = heldSockets(takeListenFds());
   requireNamed(held, gatewayListeners(settings));
   const log = await createLog(settings.log.level, settings.log.format);
-  logSettings(log, note);
+  logSettingSources(log, note);
   logNotHeld(held, gatewayListeners(settings), log);
   endOnUnexpectedError(log);
   const folder = await openDataFolder(settings.dataDir);

@@ -186,7 +186,7 @@ it('status prints what works, or each problem with its remedy, and exits with 0 
   await given('one.localhost');
   const good = await status();
   expect(good).toMatchObject({ code: 0, stderr: '' });
-  expect(good.stdout).toMatch(/^Session +online for \d+ s, 127\.0\.0\.1:\d+$/m);
+  expect(good.stdout).toMatch(/^Session +online for \d+ (?:s|min), 127\.0\.0\.1:\d+$/m);
   expect(good.stdout).toMatch(/^Tunnels +1: 1 online$/m);
   expect(good.stdout).toContain('Everything works.');
   await given('two.localhost', '1');
