@@ -2,6 +2,7 @@ import type { Log } from '../lib/log/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { pauseAfterFailures, stoppedInOrder } from '../service/start-pause.ts';
 import { loadServiceManager, STAY_STOPPED } from '../settings/common-settings.ts';
+import { note } from './output.ts';
 
 /** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
 const STOP_DEADLINE_MS = 4500;
@@ -41,7 +42,7 @@ export async function pauseAfterFailedStarts(): Promise<void> {
   if (folder === null) return;
   const stop = () => void stoppedInOrder(folder).then(() => process.exit(0));
   process.once('SIGTERM', stop);
-  await pauseAfterFailures(folder, (line) => process.stderr.write(`device-agent: ${line}\n`));
+  await pauseAfterFailures(folder, (line) => note(`device-agent: ${line}`));
   process.off('SIGTERM', stop);
 }
 

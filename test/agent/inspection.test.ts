@@ -186,7 +186,9 @@ describe.each(CONNECTORS)('with the connector %s', (connector) => {
     const [request] = await call<RequestSummary[]>('requests?path=watched');
     const run = (...args: string[]) => deviceAgent(['watch', 'cam', ...args], folder, { AGENT_PORT: env.AGENT_PORT });
     expect((await run('--show', String(request?.id))).stdout).toContain('GET /watched?token=[masked] HTTP/1.1\n');
-    expect((await run('--curl', String(request?.id), '--reveal')).stdout).toMatch(/^curl '.*\/watched\?token=abc'/);
+    expect((await run('--curl', String(request?.id), '--reveal')).stdout).toMatch(
+      /^curl --cacert \S+ca\.pem '.*\/watched\?token=abc'/,
+    );
     await run('--har', 'cam.har', '--path', 'watched');
     const { log } = JSON.parse(readFileSync(join(folder, 'cam.har'), 'utf8'));
     expect(log.entries.length).toBe(1);

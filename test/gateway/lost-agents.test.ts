@@ -1,6 +1,6 @@
 /** Clients of an endpoint whose agent has lost its session a moment ago. */
 import { once } from 'node:events';
-import { copyFileSync, existsSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect as connectTcp, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
@@ -282,8 +282,9 @@ it('a gateway that starts expects the agents that were online when the last one 
   await bind(await connect());
   // As a kill leaves it.
   const killed = await makeDataDir();
-  await until(() => existsSync(join(dataDir, ADDRESSES)), 'the file');
-  copyFileSync(join(dataDir, ADDRESSES), join(killed, ADDRESSES));
+  const file = join(dataDir, ADDRESSES);
+  await until(() => existsSync(file) && readFileSync(file, 'utf8').includes(`"tls ${HOST}"`), 'the file');
+  copyFileSync(file, join(killed, ADDRESSES));
   const next = await startTestGateway({ dataDir: killed });
   onTestFinished(async () => {
     await next.close();

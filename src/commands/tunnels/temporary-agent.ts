@@ -24,6 +24,7 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import { AGENT_SERVICE } from '../../service/service.ts';
 import { loadSettings, type Settings } from '../../settings/agent-settings.ts';
 import { loadFirstStart, loadJoinSettings } from '../../settings/first-start-settings.ts';
+import { logSettingSources } from '../../settings/parse-settings.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS, type Texts, textsOfFiles } from '../../settings/setting-sources.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { REACH_MS, tellOnce } from '../join.ts';
@@ -103,8 +104,9 @@ async function runTemporarily(forwardsTo: string, options: StartOptions & Gatewa
     if (stopped.aborted) return;
     const settings = await temporarySettings(folder, forwardsTo, options, joined);
     const logTail = new LogTail();
-    const standardError = { write: (line: string) => void process.stderr.write(line) };
+    const standardError = { write: (line: string) => note(line.trimEnd()) };
     const log = await createLog(settings.log.level, settings.log.format, standardError, logTail);
+    logSettingSources(log, note);
     endOnUnexpectedError(log);
     if (settings.connector === 'sdk') silenceNativeOutput();
     agent = await startAgent(settings, log, systemClock, { logTail, diagnose: null });
