@@ -23,6 +23,7 @@ const program: RolldownOptions = {
   input: {
     cli: 'src/cli.ts',
     'management/public': 'src/management/public.ts',
+    'copy-worker': 'src/gateway/store/shared/copy-worker.ts',
     'replacement-worker': 'src/traffic-policy/replacement-worker.ts',
   },
   output: { ...output, dir: 'dist' },
@@ -44,6 +45,12 @@ function tools(): RolldownOptions[] {
       external: ['@ngrok/ngrok', 'libsql', 'playwright-core'],
       input: benches.map((name) => `bench/${name}`),
       output: { ...output, dir: 'build/bench' },
+    },
+    {
+      ...options,
+      // Where the programs below look for it.
+      input: 'src/gateway/store/shared/copy-worker.ts',
+      output: { ...output, dir: 'build/dist' },
     },
     {
       ...options,

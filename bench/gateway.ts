@@ -1,7 +1,9 @@
 /**
- * A gateway in its own process; SIGUSR2 prints what is online. Arguments: its data folder, its address unless it is loopback's,
+ * A gateway in its own process; SIGUSR2 prints what is online, its memory, and the longest delay of its event
+ * loop since the last time. Arguments: its data folder, its address unless it is loopback's,
  * and further options, as JSON.
  */
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { startGateway } from '../src/gateway/gateway.ts';
 import { issueCredential } from '../src/gateway/store/tokens.ts';
 import { createLog } from '../src/lib/log/log.ts';
@@ -20,9 +22,13 @@ const { sessionAddress, caFile, httpPort, httpsPort, store } = gateway;
 // Not the one of an embedded agent, which would replace those of other gateways.
 const { token: authtoken } = await store.database.write(() => issueCredential(store, { acl: [] }));
 console.log(JSON.stringify({ sessionAddress, authtoken, caFile, httpPort, httpsPort }));
+const delays = monitorEventLoopDelay({ resolution: 5 });
+delays.enable();
 process.on('SIGUSR2', () => {
   const { sessions, endpoints } = gateway;
   const counts = { sessions: [...sessions.sessions].length, endpoints: endpoints.list().length };
-  console.log(JSON.stringify({ ...counts, mib: Math.round(process.memoryUsage.rss() / 1_048_576) }));
+  const maxDelayMs = delays.max / 1e6;
+  delays.reset();
+  console.log(JSON.stringify({ ...counts, mib: Math.round(process.memoryUsage.rss() / 1_048_576), maxDelayMs }));
 });
 process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));

@@ -1,8 +1,9 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|catch-up|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
+import { benchCatchUp } from './catch-up.ts';
 import { benchCluster } from './cluster.ts';
 import { benchDevice } from './device.ts';
 import { benchInspection } from './inspection.ts';
@@ -23,6 +24,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   management: benchManagement,
   pages: benchPages,
   cluster: benchCluster,
+  'catch-up': benchCatchUp,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();
@@ -30,7 +32,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   ...Object.fromEntries(wan),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['cluster', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = ['cluster', 'catch-up', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -10,5 +10,8 @@ export const PACKAGED_PAGES = fileURLToPath(new URL('../dist/web', import.meta.u
 /** What the thread of policies' replacements runs. Its path holds here and in `dist/` alike: one folder below. */
 export const PACKAGED_REPLACER = fileURLToPath(new URL('../dist/replacement-worker.js', import.meta.url));
 
+/** What the thread of a large copy of a shared database runs. Its path holds here and in `dist/` alike: one folder below. */
+export const PACKAGED_COPIER = fileURLToPath(new URL('../dist/copy-worker.js', import.meta.url));
+
 /** The file with the default policies that comes with the program. Its path holds here and in `dist/` alike: one folder below. */
 export const PACKAGED_POLICIES = fileURLToPath(new URL('../defaults/policies.json', import.meta.url));

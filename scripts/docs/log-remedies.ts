@@ -10,6 +10,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
   'shared database was put back to an older state: what came after it is gone':
     'if nobody has restored PostgreSQL or promoted a standby: check which server `GATEWAY_DATABASE_URL` leads to',
+  'catching up with the shared database': 'none: a slow link, or many changes',
+  'caught up with the shared database': 'none',
+  'copy differed from the shared database: mended':
+    'none after an upgrade, or when the copy was put back; else check the disk',
   'everything copied from the shared database':
     'if PostgreSQL was not restored, the copy not lost or damaged, and the gateway not away for a week: check PostgreSQL',
   'shared database not left': 'before another machine serves it: `device-agent gateway nodes remove`',

@@ -12,11 +12,17 @@ export class FlakyProxy {
   #silent = false;
   #holding = false;
   #delayMs = 0;
+  /** Bytes per second from the gateway, for all connections together; infinite: as fast as they come. */
+  #rate = Number.POSITIVE_INFINITY;
+  /** When a throttled link has passed on what it has, in milliseconds of `performance.now()`. */
+  #freeAt = 0;
   readonly #pairs = new Set<[client: Socket, upstream: Socket]>();
   /** Connections accepted during a silence, which get no response. */
   readonly #unanswered = new Set<Socket>();
   /** Connections accepted so far. */
   accepted = 0;
+  /** Bytes from the gateway that have passed so far. */
+  received = 0;
   /** Begins to watch a new connection; null: none is. */
   watch: (() => Watch) | null = null;
 
@@ -111,6 +117,11 @@ export class FlakyProxy {
     this.#delayMs = ms;
   }
 
+  /** Passes on so many bytes a second from the gateway, for all connections together. */
+  throttle(bytesPerSecond: number): void {
+    this.#rate = bytesPerSecond;
+  }
+
   async close(): Promise<void> {
     await this.refuse();
   }
@@ -160,9 +171,21 @@ export class FlakyProxy {
     });
     upstream.on('data', (chunk) => {
       if (isBroken('upstream', chunk)) return;
-      if (this.#delayMs === 0) client.write(chunk);
+      this.received += chunk.length;
+      if (this.#rate !== Number.POSITIVE_INFINITY) this.#passSlowly(chunk, upstream, client);
+      else if (this.#delayMs === 0) client.write(chunk);
       else setTimeout(() => client.write(chunk), this.#delayMs);
     });
     client.resume();
+  }
+
+  #passSlowly(chunk: Buffer, upstream: Socket, client: Socket): void {
+    const now = performance.now();
+    this.#freeAt = Math.max(now, this.#freeAt) + (chunk.length / this.#rate) * 1000;
+    upstream.pause();
+    setTimeout(() => {
+      client.write(chunk);
+      if (!this.#silent) upstream.resume();
+    }, this.#freeAt - now);
   }
 }

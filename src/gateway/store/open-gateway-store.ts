@@ -79,7 +79,8 @@ async function openOnce(
   let shared: SharedWrites | null = null;
   try {
     const origin = moves === undefined ? readOrigin(folderOf(location)) : null;
-    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, log });
+    const isGateway = onCopyDamaged !== undefined;
+    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, isGateway, log });
     if (onCopyDamaged || shared === null) await noteOrigin(folderOf(location), shared?.origin ?? null, log);
     if (onCopyDamaged && shared !== null) {
       database.onDamage((problem) => {
@@ -100,7 +101,7 @@ async function openOnce(
 async function shareDatabase(
   database: Database,
   url: string | null,
-  options: { moves: 'in' | 'out' | null; origin: Origin | null; log: Log },
+  options: { moves: 'in' | 'out' | null; origin: Origin | null; isGateway: boolean; log: Log },
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');

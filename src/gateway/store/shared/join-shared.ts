@@ -1,11 +1,15 @@
+import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
+import { CatchUp, differingParts } from './catch-up.ts';
+import { IN_MEMORY, IncomingRows } from './incoming-rows.ts';
 import { movedAway, Postgres } from './postgres.ts';
-import { NOTHING_YET, type Origin, type Position, Replica } from './replica.ts';
-import { applied, logOlderState, SharedWrites } from './shared-writes.ts';
+import { ACCOUNT, NOTHING_YET, type Origin, Replica } from './replica.ts';
+import type { Position } from './replica-tables.ts';
+import { applied, logWhole, SharedWrites } from './shared-writes.ts';
 
 interface JoinOptions {
   /** Of the shared database, see {@link Postgres}. */
@@ -14,29 +18,39 @@ interface JoinOptions {
   moves: 'in' | 'out' | null;
   /** What the copy was a copy of before it was lost; null: nothing that is known. */
   origin: Origin | null;
+  /** Whether this is the gateway itself: what arrives over a slow link is kept for its next start. */
+  isGateway: boolean;
   log: Log;
 }
+
+/** Added to the name of a copy: what has arrived for it, and is not applied yet. */
+const INCOMING = '.incoming';
 
 /**
  * Makes a gateway's database a copy of a shared one, and what nobody has used yet a shared one with its content.
  * @returns the queue of its writes, which does not follow the changes of others yet
  * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
-export async function joinShared(copy: ReplicaParts, { url, moves, origin, log }: JoinOptions): Promise<SharedWrites> {
+export async function joinShared(copy: ReplicaParts, options: JoinOptions): Promise<SharedWrites> {
+  const { url, moves, origin, isGateway, log } = options;
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
+  // Without a name, it is a temporary copy.
+  const incoming = new IncomingRows(isGateway && existsSync(copy.file) ? copy.file + INCOMING : IN_MEMORY);
+  const catchUp = new CatchUp({ replica, file: copy.file, postgres, incoming, log });
   try {
     if (origin !== null && replica.position === null && replica.isNew) replica.begin(origin);
     const own = replica.position;
     let away: DatabaseAway | null = null;
-    const position = await joined(replica, postgres, { moves, log }).catch((error: unknown) => {
+    const position = await joined({ replica, postgres, catchUp }, { moves, log }).catch((error: unknown) => {
       if (!(error instanceof DatabaseAway)) throw error;
       if (own === null || own.version === NOTHING_YET) throw unreachable(error, own);
       away = error;
       return own;
     });
-    return new SharedWrites({ ...copy, replica, postgres, position, away, log });
+    return new SharedWrites({ ...copy, replica, postgres, catchUp, position, away, log });
   } catch (error) {
+    catchUp.close();
     await postgres.close();
     throw error;
   }
@@ -55,36 +69,78 @@ const LOOK_MS = 400;
 export async function isSameSoon({ engine }: ReplicaParts, postgres: Postgres): Promise<boolean> {
   const replica = new Replica(engine);
   for (let looks = 0; looks < LOOKS; looks += 1) {
-    if (replica.difference((await postgres.rowsAfter(0)).rows).length === 0) return true;
+    // The gateway may change it meanwhile.
+    engine.exec('BEGIN');
+    try {
+      const { position } = replica;
+      if (position !== null && (await differingParts(replica, postgres, position)).length === 0) return true;
+    } finally {
+      engine.exec('COMMIT');
+    }
     await delay(LOOK_MS);
   }
   return false;
 }
 
-async function joined(
-  replica: Replica,
-  postgres: Postgres,
-  { moves, log }: Pick<JoinOptions, 'moves' | 'log'>,
-): Promise<Position> {
+/** Fetches everything into an empty database. @returns what it has */
+export async function copyShared(replica: Replica, postgres: Postgres, head: Position): Promise<Position> {
+  const catchUp = new CatchUp({ replica, file: '', postgres, incoming: new IncomingRows(IN_MEMORY), log: null });
+  return await caughtUp({ replica, catchUp }, nothingOf(head), null);
+}
+
+function nothingOf({ cluster }: Position): Position {
+  return { cluster, version: NOTHING_YET, batch: '' };
+}
+
+interface Joining {
+  replica: Replica;
+  postgres: Postgres;
+  catchUp: CatchUp;
+}
+
+async function joined(joining: Joining, options: Pick<JoinOptions, 'moves' | 'log'>): Promise<Position> {
+  const { replica, postgres, catchUp } = joining;
+  const { moves } = options;
   const own = replica.position;
-  await postgres.prepare();
-  const { rows, position } = await postgres.rowsAfter(0);
+  const head = await postgres.prepare();
   if (moves !== 'out' && (await postgres.isEnded())) {
-    if (moves !== 'in' || own !== null || !replica.isOfAccount(rows)) throw movedAway();
+    const account = await postgres.rowAt(ACCOUNT.tbl, ACCOUNT.key);
+    if (moves !== 'in' || own !== null || account === null || account.value !== replica.account) throw movedAway();
     await postgres.clear();
-    return await joined(replica, postgres, { moves, log });
+    return await joined(joining, options);
   }
-  const difference = position === null ? [] : replica.difference(rows);
   // The same content: it was moved just now.
-  const isMove = moves === 'in' && own === null && difference.length === 0;
-  if (!isMove) requireSame(own, position, replica);
-  if (position === null) return (await filled(replica, postgres)) ?? (await joined(replica, postgres, { moves, log }));
-  if (own?.version === NOTHING_YET)
-    log.warn({ commit: position.version }, 'everything copied from the shared database');
-  else if (own !== null && (await postgres.relationTo(own)) === 'other') logOlderState(log, position, own);
-  // Everything is compared: a new version of this program may know rows and columns that were left out so far.
-  await applied(replica, difference, position);
-  return position;
+  const isMove = moves === 'in' && own === null && (head === null || (await catchUp.differing(head)).length === 0);
+  if (!isMove) requireSame(own, head, replica);
+  if (head === null) return (await filled(replica, postgres)) ?? (await joined(joining, options));
+  if (isMove) {
+    await applied(replica, [], head);
+    return head;
+  }
+  return await caughtUp(joining, own ?? nothingOf(head), options.log);
+}
+
+/** Fetches everything that a copy lacks, and compares it: a new version of this program may know columns that were left out. */
+async function caughtUp(
+  { replica, catchUp }: Pick<Joining, 'replica' | 'catchUp'>,
+  own: Position,
+  log: Log | null,
+): Promise<Position> {
+  const isCopy = replica.position !== null;
+  for (let position = own, isVerified = false; ; ) {
+    const step = await catchUp.step(position);
+    if (step.kind === 'few') {
+      await applied(replica, step.rows, step.position);
+      ({ position } = step);
+    } else if (step.kind === 'complete') {
+      await catchUp.apply(step.position, () => {});
+      if (isCopy && log) logWhole(log, step.reason, step.position, position);
+      isVerified ||= step.reason !== 'behind';
+      ({ position } = step);
+    } else if (step.kind === 'current') {
+      if (isVerified || (await catchUp.verify(position))) return position;
+    }
+  }
 }
 
 function requireSame(own: Position | null, head: Position | null, replica: Replica): void {

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { Socket } from 'node:net';
 import type { ConnectionOptions } from 'node:tls';
 import type { Client } from 'pg';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
@@ -8,8 +9,10 @@ import { DatabaseAway } from '../sql/database-problems.ts';
 const CONNECT_MS = 3_000;
 /** Longest answer to one statement: the server cancels it then. */
 export const QUERY_MS = 5_000;
-/** How much longer its answer may take, with the network; the connection is given up then. */
+/** How much longer the network may be silent before the answer ends; the connection is given up then. */
 const NETWORK_MS = 1_000;
+/** How often, during that time, it is checked whether anything has come. */
+const CHECKS = 10;
 /** Longest wait of a statement for what others have locked, such as a table for maintenance. */
 const LOCK_MS = 3_000;
 /** After so long without a statement, the server ends a transaction: the gateway may have lost power. */
@@ -19,7 +22,7 @@ const COMMIT = 'COMMIT';
 /** It follows what is wrong with a certificate. */
 const ADVICE_OF_NODE = /; if the root CA is installed locally.*$/s;
 
-/** @param answerMs milliseconds for the answer */
+/** @param answerMs milliseconds that the server may take, and that may pass without any byte of its answer */
 export type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
 
 /**
@@ -32,6 +35,7 @@ export class PostgresConnection {
   #turns: Promise<unknown> = Promise.resolve();
   #closed = false;
   readonly #pems = new PemFiles();
+  readonly #sockets = new WeakMap<Client, Socket>();
 
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
   constructor(private readonly url: string) {}
@@ -43,14 +47,22 @@ export class PostgresConnection {
 
   /**
    * Asks in a transaction of its own, that takes one round trip.
+   * @param answerMs milliseconds until the server cancels the statement @param silenceMs until the connection is given up when
+   * nothing comes: a long answer may take a slow link longer
    * @throws {DatabaseAway} without an answer in time, or when the server can only be read
    * @throws {OperatorError} when it refuses what was sent
    */
-  async ask<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
+  async ask<Row>(
+    text: string,
+    values: readonly unknown[] = [],
+    answerMs = QUERY_MS,
+    silenceMs = answerMs,
+  ): Promise<Row[]> {
     return this.#inTurn(answerMs, async (client, leftMs) => {
-      const begun = this.#begin(client, leftMs);
-      const answer = this.#send<Row>(client, text, values, leftMs);
-      const ended = this.#send(client, COMMIT, [], leftMs);
+      const leftSilenceMs = Math.min(silenceMs, leftMs);
+      const begun = this.#begin(client, leftMs, leftSilenceMs);
+      const answer = this.#send<Row>(client, text, values, leftSilenceMs);
+      const ended = this.#send(client, COMMIT, [], leftSilenceMs);
       const [first, second, third] = await Promise.allSettled([begun, answer, ended]);
       if (first.status === 'rejected') throw isUndone(second) ? first.reason : asUnknown(first.reason);
       if (second.status === 'rejected') throw second.reason;
@@ -91,7 +103,7 @@ export class PostgresConnection {
    * Limits what the server does for this transaction alone: a pooler gives the session to others afterwards.
    * @throws {DatabaseAway} when the server can only be read
    */
-  async #begin(client: Client, answerMs: number): Promise<void> {
+  async #begin(client: Client, answerMs: number, silenceMs = answerMs): Promise<void> {
     const limits = {
       statement_timeout: Math.ceil(answerMs),
       lock_timeout: LOCK_MS,
@@ -105,7 +117,7 @@ export class PostgresConnection {
       `BEGIN ISOLATION LEVEL READ COMMITTED; ${sets.join('; ')};
       SELECT pg_is_in_recovery() AS recovers, current_setting('transaction_read_only') AS mode`,
       [],
-      answerMs,
+      silenceMs,
     );
     if (server?.recovers === false && server.mode === 'off') return;
     // The name of the server may lead to another one by now.
@@ -114,15 +126,12 @@ export class PostgresConnection {
     throw new DatabaseAway(reason, new Error(reason), true);
   }
 
-  async #send<Row>(client: Client, text: string, values: readonly unknown[], answerMs: number): Promise<Row[]> {
+  async #send<Row>(client: Client, text: string, values: readonly unknown[], silenceMs: number): Promise<Row[]> {
     try {
       // Without values, several statements may follow each other.
-      const query = {
-        text,
-        ...(values.length > 0 && { values: [...values] }),
-        query_timeout: answerMs + NETWORK_MS,
-      };
-      const result: { rows: unknown[] } | { rows: unknown[] }[] = await client.query(query);
+      const query = { text, ...(values.length > 0 && { values: [...values] }) };
+      const answer: Promise<{ rows: unknown[] } | { rows: unknown[] }[]> = client.query(query);
+      const result = await this.#unlessSilent(client, answer, silenceMs + NETWORK_MS);
       return ((Array.isArray(result) ? result.at(-1) : result)?.rows ?? []) as Row[];
     } catch (error) {
       const { severity, code = '' } = error as { severity?: string; code?: string };
@@ -132,6 +141,31 @@ export class PostgresConnection {
         throw new OperatorError(`the shared database: ${messageOf(error)}`, 1, { cause: error });
       if (!isAnswer) this.#drop(client);
       throw new DatabaseAway(messageOf(error), error, isAnswer);
+    }
+  }
+
+  /** Waits for an answer, and ends the connection when nothing has come for some time. */
+  async #unlessSilent<T>(client: Client, answer: Promise<T>, silenceMs: number): Promise<T> {
+    const socket = this.#sockets.get(client);
+    let received = socket?.bytesRead;
+    let heardAt = performance.now();
+    let timer: NodeJS.Timeout | undefined;
+    const silence = new Promise<never>((_, reject) => {
+      timer = setInterval(() => {
+        const now = performance.now();
+        if (socket?.bytesRead !== received) {
+          received = socket?.bytesRead;
+          heardAt = now;
+        } else if (now - heardAt >= silenceMs) {
+          socket?.destroy();
+          reject(new Error('no answer in time'));
+        }
+      }, silenceMs / CHECKS);
+    });
+    try {
+      return await Promise.race([answer, silence]);
+    } finally {
+      clearInterval(timer);
     }
   }
 
@@ -177,10 +211,12 @@ export class PostgresConnection {
 
   async #connectTo(connectionString: string, ssl: ConnectionOptions | false, mustWrite: boolean): Promise<Client> {
     const { default: pg } = await import('pg');
+    const socket = new Socket();
     const client = new pg.Client({
-      ...{ connectionString, ssl, keepAlive: true, pipeline: true },
+      ...{ connectionString, ssl, keepAlive: true, pipeline: true, stream: () => socket },
       ...{ application_name: 'device-agent gateway', connectionTimeoutMillis: CONNECT_MS },
     });
+    this.#sockets.set(client, socket);
     client.on('error', () => this.#drop(client));
     client.on('end', () => this.#drop(client));
     await client.connect();

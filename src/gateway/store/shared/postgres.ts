@@ -1,19 +1,32 @@
 import { randomUUID } from 'node:crypto';
 import { OperatorError } from '../../../lib/errors.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
+import type { RowText } from './incoming-rows.ts';
 import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
-import type { Position, SharedRow } from './replica.ts';
+import {
+  PART_OF_ROW,
+  type Position,
+  partName,
+  rowName,
+  type SharedRow,
+  sqlSum,
+  type Tables,
+} from './replica-tables.ts';
 
 /** Oldest version of PostgreSQL, as its `server_version_num`. */
 const MIN_SERVER = 140_000;
-/** Longest answer to a statement that has everything in it. */
+/** Longest answer to a statement that reads or writes everything. */
 export const WHOLE_MS = 120_000;
+/** Longest answer with a page: a slow link takes as long as it takes, as long as something comes. */
+const PAGE_MS = 120_000;
 /** Of the tables below: grows when an older program could not use them. */
 const FORMAT = 1;
 /** Instead, once a gateway has moved everything away. */
 const ENDED = 0;
 /** Days for which deletions are kept: a gateway that was away for longer copies everything. */
 const KEEP_DAYS = 7;
+/** Most revocations that a gateway learns of before everything else that it lacks: some hundred kilobytes. */
+const MOST_REVOKED = 5_000;
 /** Commits that are forgotten together: a statement that takes too long is cancelled. */
 const FORGET_AT_ONCE = 50_000;
 
@@ -33,7 +46,8 @@ const SCHEMA = `
     row jsonb, -- null: deleted
     version bigint NOT NULL, PRIMARY KEY (tbl, key)
   );
-  CREATE INDEX IF NOT EXISTS rows_by_version ON device_agent.rows (version);
+  CREATE INDEX IF NOT EXISTS rows_in_order ON device_agent.rows (version, tbl, key);
+  DROP INDEX IF EXISTS device_agent.rows_by_version;
   CREATE TABLE IF NOT EXISTS device_agent.commits (
     version bigint PRIMARY KEY, batch text NOT NULL UNIQUE, at timestamptz NOT NULL
   );
@@ -64,6 +78,24 @@ export function stillServes({ id, address }: Node): OperatorError {
     `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
       `remove ${id}"`,
   );
+}
+
+/** Part of an answer that may be too long for a slow link. */
+export interface Page {
+  /** The position after the last commit; null: nobody has used the database yet. */
+  readonly head: Position | null;
+  /** Deletions up to this change are no longer known. */
+  readonly forgotten: number;
+  /** Whether the commit that the caller has seen last is one of this database. */
+  readonly isKnown: boolean;
+  readonly rows: readonly (RowText & { readonly version: number })[];
+  readonly hasMore: boolean;
+}
+
+export interface PageSize {
+  readonly rows: number;
+  /** Exceeded by one row at most. */
+  readonly bytes: number;
 }
 
 /** A gateway that uses the shared database. */
@@ -115,11 +147,17 @@ export class Postgres {
    * program
    */
   async prepare(): Promise<Position | null> {
-    const [server] = await this.#query<{ version: string; ready: boolean }>(
-      `SELECT current_setting('server_version_num') AS version, to_regclass('device_agent.nodes') IS NOT NULL AS ready`,
+    const [server] = await this.#query<{ version: string; ready: boolean; isFast: boolean }>(
+      `SELECT current_setting('server_version_num') AS version, to_regclass('device_agent.nodes') IS NOT NULL AS ready,
+        to_regclass('device_agent.rows_in_order') IS NOT NULL AS "isFast"`,
     );
     if (Number(server?.version) < MIN_SERVER) throw new OperatorError('PostgreSQL is older than version 14');
-    if (server?.ready !== true) await this.#query(`SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA}`);
+    if (server?.ready === true && server.isFast) return this.head();
+    const create = this.#query(`SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA}`, [], WHOLE_MS);
+    await create.catch((error: unknown) => {
+      // Without the new index, pages take longer: another role may own the tables, or somebody locks them.
+      if (server?.ready !== true || !(error instanceof DatabaseAway && error.isUntried)) throw error;
+    });
     return this.head();
   }
 
@@ -211,36 +249,122 @@ export class Postgres {
   }
 
   /**
-   * What a position is for this database. `past`: all changes since are known. `forgotten`: they are not, since it is too old.
-   * `other`: the database was put back to an older state, or is another one.
+   * Rows that have changed, in the order of commits. When there are no more, everything up to the page's head has been sent.
+   * @param seen the last commit that the caller knows of @param after the last row that it has
    */
-  async relationTo({ cluster, version, batch }: Position): Promise<'past' | 'forgotten' | 'other'> {
-    const [row] = await this.#query<{ forgotten: boolean; known: boolean }>(
-      `SELECT forgotten > $2 AS forgotten, EXISTS (
-        SELECT FROM device_agent.commits WHERE commits.version = $2 AND batch = $3
-      ) AS known FROM device_agent.cluster WHERE id = $1`,
-      [cluster, version, batch],
-    );
-    if (row?.forgotten) return 'forgotten';
-    return row?.known ? 'past' : 'other';
+  changesAfter(
+    seen: Position,
+    [version, tbl, key]: readonly [version: number, tbl: string, key: string],
+    size: PageSize,
+  ): Promise<Page> {
+    const source = 'SELECT tbl, key, row, version FROM device_agent.rows WHERE (version, tbl, key) > ($5, $6, $7)';
+    return this.#page(seen, { source, order: 'version, tbl, key', values: [version, tbl, key] }, size, QUERY_MS);
   }
 
-  /** What has changed since a version, 0 for all rows that exist; and the position after it. */
-  async rowsAfter(version: number): Promise<{ rows: SharedRow[]; position: Position | null }> {
-    // One statement sees one state of the database.
-    const found = await this.#query<{ id: string; head: string; batch: string } & SharedRow>(
-      `SELECT id, cluster.version AS head, batch, tbl, key, row
-      FROM device_agent.cluster JOIN device_agent.commits USING (version)
-      LEFT JOIN device_agent.rows ON rows.version > $1 AND (row IS NOT NULL OR $1 > 0)`,
+  /** Authtokens and API keys that were revoked since a version, and bots that were deleted or deactivated. */
+  async revokedSince(version: number): Promise<SharedRow[]> {
+    return this.#query<SharedRow>(
+      `SELECT tbl, key, row FROM device_agent.rows WHERE version > $1 AND (
+        tbl IN ('api_keys', 'credentials') AND row IS NULL OR tbl = 'bot_users' AND COALESCE(row->>'active', '0') = '0'
+      ) ORDER BY version DESC LIMIT ${MOST_REVOKED}`,
       [version],
-      version === 0 ? WHOLE_MS : QUERY_MS,
+    );
+  }
+
+  /**
+   * All rows of some tables, in the order of their keys, as they are when their page is sent.
+   * @param parts the parts of tables to which they are limited, by name; null: all @param after the last row that the caller has
+   */
+  rowsAfter(
+    seen: Position,
+    { tables, parts }: { tables: Tables; parts: readonly string[] | null },
+    [tbl, key]: readonly [tbl: string, key: string],
+    size: PageSize,
+  ): Promise<Page> {
+    const names = [...tables.keys()].filter((table) => parts?.some((part) => part.startsWith(`${table} `)) ?? true);
+    const source = `SELECT tbl, key, row, version FROM device_agent.rows
+      WHERE (tbl, key) > ($5, $6) AND row IS NOT NULL AND tbl = ANY($7)
+        AND ($8::text[] IS NULL OR tbl || ' ' || ${PART_OF_ROW} = ANY($8))`;
+    // To find few rows among many takes the server some time.
+    const silenceMs = parts === null ? QUERY_MS : WHOLE_MS;
+    return this.#page(seen, { source, order: 'tbl, key', values: [tbl, key, names, parts] }, size, silenceMs);
+  }
+
+  async #page(
+    seen: Position,
+    { source, order, values }: { source: string; order: string; values: readonly unknown[] },
+    size: PageSize,
+    silenceMs: number,
+  ): Promise<Page> {
+    // One statement sees one state of the database.
+    const found = await this.#connection.ask<{
+      n: string;
+      tbl: string;
+      key: string;
+      row: string | null;
+      version: string;
+    }>(
+      `WITH next AS MATERIALIZED (
+        SELECT tbl, key, row::text AS row, version FROM (${source}) AS later ORDER BY ${order} LIMIT $3
+      ), sized AS (
+        SELECT *, octet_length(key) + COALESCE(octet_length(row), 0) AS size FROM next
+      ), numbered AS (
+        SELECT *, row_number() OVER page AS n, sum(size) OVER page - size AS before
+        FROM sized WINDOW page AS (ORDER BY ${order} ROWS UNBOUNDED PRECEDING)
+      )
+      SELECT 0 AS n, '' AS tbl, '' AS key, jsonb_build_object(
+        'cluster', id, 'version', version, 'batch', batch, 'forgotten', forgotten, 'found', (SELECT count(*) FROM next),
+        'isKnown', EXISTS (SELECT FROM device_agent.commits AS own WHERE own.version = $1 AND own.batch = $2)
+      )::text AS row, 0 AS version FROM device_agent.cluster JOIN device_agent.commits USING (version)
+      UNION ALL SELECT n, tbl, key, row, version FROM numbered WHERE before < $4
+      ORDER BY n`,
+      [seen.version, seen.batch, size.rows, size.bytes, ...values],
+      PAGE_MS,
+      silenceMs,
     );
     const [first] = found;
-    // Even a new one has an account.
-    if (version === 0 && first?.tbl === null) throw new DatabaseAway('it is being restored', null, true);
-    if (!first) return { rows: [], position: null };
-    const position = { cluster: first.id, version: Number(first.head), batch: first.batch };
-    return { rows: found.flatMap(({ tbl, key, row }) => (tbl === null ? [] : [{ tbl, key, row }])), position };
+    if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, rows: [], hasMore: false };
+    const state = JSON.parse(first.row ?? '') as Position & Pick<Page, 'forgotten' | 'isKnown'> & { found: number };
+    const { cluster, version, batch, forgotten, isKnown } = state;
+    const rows = found.slice(1).map(({ tbl, key, row, version }) => ({ tbl, key, row, version: Number(version) }));
+    const hasMore = state.found === size.rows || rows.length < state.found;
+    return {
+      head: { cluster, version, batch },
+      forgotten,
+      isKnown: isKnown && cluster === seen.cluster,
+      rows,
+      hasMore,
+    };
+  }
+
+  /**
+   * What the tables have, summed up for each of their parts, without rows that have changed since a version.
+   * @returns also the names of those rows
+   */
+  async digests(tables: Tables, version: number): Promise<{ sums: ReadonlyMap<string, bigint>; changed: string[] }> {
+    const sums = [...tables.values()].map(
+      (table) =>
+        `SELECT '${table.name}' AS tbl, ${PART_OF_ROW}::text AS part, ${sqlSum(table)}::text AS sum FROM device_agent.rows
+        WHERE tbl = '${table.name}' AND row IS NOT NULL AND version <= $1 GROUP BY part`,
+    );
+    const found = await this.#query<{ tbl: string; part: string; sum: string | null }>(
+      `SELECT tbl, key AS part, NULL AS sum FROM device_agent.rows WHERE version > $1 UNION ALL ${sums.join(' UNION ALL ')}`,
+      [version],
+      WHOLE_MS,
+    );
+    return {
+      changed: found.filter(({ sum }) => sum === null).map(({ tbl, part: key }) => rowName({ tbl, key })),
+      sums: new Map(
+        found.flatMap(({ tbl, part, sum }) => (sum === null ? [] : [[partName(tbl, Number(part)), BigInt(sum)]])),
+      ),
+    };
+  }
+
+  /** One row as it is; null: there is none. */
+  async rowAt(tbl: string, key: string): Promise<SharedRow['row']> {
+    const sql = 'SELECT row FROM device_agent.rows WHERE tbl = $1 AND key = $2';
+    const [found] = await this.#query<Pick<SharedRow, 'row'>>(sql, [tbl, key]);
+    return found?.row ?? null;
   }
 
   async forget(): Promise<void> {

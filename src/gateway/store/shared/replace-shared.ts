@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { OperatorError } from '../../../lib/errors.ts';
 import type { ReplicaParts } from '../sql/database.ts';
+import { copyShared } from './join-shared.ts';
 import { movedAway, Postgres, stillServes, WHOLE_MS } from './postgres.ts';
 import { Replica } from './replica.ts';
 
@@ -32,10 +33,8 @@ export async function replaceShared({ url, content, present, keep }: Replacement
     if (await postgres.isEnded()) throw movedAway();
     const [node] = await postgres.nodes();
     if (node) throw stillServes(node);
-    const { rows: before, position } = await postgres.rowsAfter(0);
-    if (position === null) throw changedMeanwhile();
     const replica = new Replica(present.engine);
-    replica.apply(replica.difference(before), position);
+    const position = await copyShared(replica, postgres, head);
     await keep();
     const difference = replica.difference(rows);
     if (difference.length === 0) return;

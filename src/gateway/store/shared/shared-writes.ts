@@ -1,17 +1,24 @@
 import { randomUUID } from 'node:crypto';
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type Libsql from 'libsql';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
+import { type CatchUp, MOST_AT_ONCE, type Step } from './catch-up.ts';
+import type { Reason } from './incoming-rows.ts';
 import type { Node, Postgres } from './postgres.ts';
-import type { Origin, Position, Replica, SharedRow } from './replica.ts';
+import { NOTHING_YET, type Origin, type Replica } from './replica.ts';
+import type { Position, SharedRow } from './replica-tables.ts';
 import { type ServingEvents, ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
 const POLL_MS = 500;
 const RETRY_MS = 50;
+/** After so long, changes are known to wait for what this gateway lacks. */
+const BEHIND_MS = 2_000;
+/** For so long, a gateway may be silent for a copy of an older state. */
+const COPY_MS = 1_000;
 /** How often old commits and deletions are forgotten. */
 const FORGET_MS = 3_600_000;
 
@@ -20,23 +27,24 @@ interface SharedWritesOptions {
   file: string;
   replica: Replica;
   postgres: Postgres;
+  catchUp: CatchUp;
   /** What the replica has; it follows the shared database already. */
   position: Position;
   /** Why the shared database could not be used so far; null: it could. */
   away: DatabaseAway | null;
   /** Called when the replica has got rows, before their write resolves. Must not throw. */
-  onRows: (rows: readonly SharedRow[]) => void;
+  onRows: (rows: readonly Pick<SharedRow, 'tbl' | 'key'>[]) => void;
   /** Called with errors of the replica's engine. */
   onError: (error: unknown) => void;
   log: Log;
 }
 
-/** @param before what this gateway has had of it */
-export function logOlderState(log: Log, { version: commit }: Position, before: Position): void {
-  log.warn(
-    { commit, commit_before: before.version },
-    'shared database was put back to an older state: what came after it is gone',
-  );
+/** Logs why more than changes was copied. @param before what this gateway has had */
+export function logWhole(log: Log, reason: Reason, { version: commit }: Position, before: Position): void {
+  const older = 'shared database was put back to an older state: what came after it is gone';
+  if (reason === 'older') log.warn({ commit, commit_before: before.version }, older);
+  else if (reason === 'differs') log.warn({ commit }, 'copy differed from the shared database: mended');
+  else if (reason !== 'behind') log.warn({ commit }, 'everything copied from the shared database');
 }
 
 /** Waits while another process writes to the replica. @throws the engine's error */
@@ -52,10 +60,14 @@ export async function applied(replica: Replica, rows: readonly SharedRow[], posi
   }
 }
 
+function stillBehind(): DatabaseAway {
+  return new DatabaseAway('this gateway is still fetching what it lacks', null, true);
+}
+
 /**
  * The writes of a gateway whose database is shared. Pending ones are tried out in its replica, undone, and committed there as
  * the rows that they change, if nobody else has committed anything that they have not seen; else they are tried again. Others'
- * commits are applied twice a second.
+ * commits are applied twice a second; writes wait while that takes longer.
  */
 export class SharedWrites implements WriteQueue {
   #pending: PendingWrite[] = [];
@@ -71,6 +83,14 @@ export class SharedWrites implements WriteQueue {
   /** Null: this process only makes changes, for example as a command. */
   #serving: ServingNode | null = null;
   readonly #failures = new Repeats();
+  /** Since when more than a few changes are being fetched and applied; null: they are not. */
+  #behindSince: number | null = null;
+  /** Whether the shared database may not be the one that the copy has followed so far: it was put back to an older state. */
+  #isOfAnother = false;
+  /** Whether that may not know this gateway. */
+  #mustEnter = false;
+  /** What has arrived is being applied; null: it is not. */
+  #applying: Promise<void> | null = null;
   /** Why the shared database cannot be used; null: it can. */
   #away: DatabaseAway | null;
 
@@ -89,7 +109,9 @@ export class SharedWrites implements WriteQueue {
   }
 
   get away(): string | null {
-    return this.#away?.reason ?? null;
+    if (this.#away) return this.#away.reason;
+    const isBehindLong = this.#behindSince !== null && performance.now() - this.#behindSince > BEHIND_MS;
+    return isBehindLong ? stillBehind().reason : null;
   }
 
   /** Identifies this gateway among those that use the shared database. */
@@ -127,13 +149,14 @@ export class SharedWrites implements WriteQueue {
     this.#followSoon();
   }
 
-  #followSoon(): void {
+  #followSoon(ms = POLL_MS): void {
     this.#timer = setTimeout(async () => {
-      await this.#inTurn(() => this.#follow()).catch((error: unknown) => {
+      const hasMore = await this.#inTurn(() => this.#follow()).catch((error: unknown) => {
         if (!(error instanceof DatabaseAway)) this.#reportNotApplied(error);
+        return false;
       });
-      if (!this.#closed) this.#followSoon();
-    }, POLL_MS);
+      if (!this.#closed) this.#followSoon(hasMore ? 0 : POLL_MS);
+    }, ms);
   }
 
   #reportNotApplied(err: unknown): void {
@@ -142,22 +165,32 @@ export class SharedWrites implements WriteQueue {
     if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not applied');
   }
 
-  async #follow(): Promise<void> {
-    await this.#answered(this.#catchUpAndRenew());
-    if (performance.now() < this.#forgetAt) return;
+  /** @returns whether there is more to fetch */
+  async #follow(): Promise<boolean> {
+    const hasMore = await this.#answered(this.#catchUpAndRenew());
+    if (performance.now() < this.#forgetAt) return hasMore;
     this.#forgetAt = performance.now() + FORGET_MS;
     await this.options.postgres.forget();
+    return hasMore;
   }
 
   /** It answers again when it can be written again, not only read. */
-  async #catchUpAndRenew(): Promise<void> {
-    await this.#catchUp();
-    await this.#serving?.renewWhenDue(this.applied, this.#away !== null);
+  async #catchUpAndRenew(): Promise<boolean> {
+    const hasMore = await this.#catchUp();
+    if (this.#mustEnter) this.#serving?.enterAgain();
+    this.#mustEnter = false;
+    const applied = this.#isOfAnother ? NOTHING_YET : this.applied;
+    await this.#serving?.renewWhenDue(applied, this.#away !== null);
+    return hasMore;
   }
 
-  /** Applies what others have changed, and learns who they are: one may just have begun to serve. @throws {DatabaseAway} */
-  refresh(): Promise<void> {
-    return this.#inTurn(() => this.#follow());
+  /**
+   * Applies what others have changed, and learns who they are: one may just have begun to serve.
+   * @throws {DatabaseAway} also when that takes longer
+   */
+  async refresh(): Promise<void> {
+    await this.#inTurn(() => this.#follow());
+    if (this.#behindSince !== null) throw stillBehind();
   }
 
   /** Equal for all copies that have the same. */
@@ -176,7 +209,9 @@ export class SharedWrites implements WriteQueue {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#turn;
-    const { postgres, log } = this.options;
+    await this.#applying;
+    const { postgres, catchUp, log } = this.options;
+    catchUp.close();
     await this.#serving?.leave().catch((err: unknown) => log.warn({ err }, 'shared database not left'));
     await postgres.close();
   }
@@ -191,18 +226,38 @@ export class SharedWrites implements WriteQueue {
     // Requests parsed in this turn of the event loop share the commit.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#pending.length > 0 && !this.#closed) {
+      if (this.#behindSince !== null) {
+        await this.#waitBehind();
+        continue;
+      }
       const batch = this.#pending.splice(0, MAX_BATCH);
-      await this.#inTurn(() => this.#commit(batch)).catch((error: unknown) => {
-        this.options.onError(error);
-        const reason = isUnwritable(error) ? DatabaseUnwritable.because(error, this.options.file) : error;
-        for (const write of batch) write.reject(reason);
+      const left = await this.#inTurn(() => this.#commit(batch)).catch((error: unknown) => {
+        this.#reject(batch, error);
+        return [];
       });
+      this.#pending.unshift(...left);
     }
     // Synchronous with the check above, so that later writes are sent by another call.
     this.#flushing = null;
   }
 
-  async #commit(batch: readonly PendingWrite[]): Promise<void> {
+  #reject(writes: readonly PendingWrite[], error: unknown): void {
+    this.options.onError(error);
+    const reason = isUnwritable(error) ? DatabaseUnwritable.because(error, this.options.file) : error;
+    for (const write of writes) write.reject(reason);
+  }
+
+  /** Fetches more of what this gateway lacks, or waits until it is applied. Writes that have waited for too long are rejected. */
+  async #waitBehind(): Promise<void> {
+    this.#pending = [...this.#notOverdue(this.#pending, stillBehind())];
+    if (this.#pending.length === 0) return;
+    const work = this.#applying ? Promise.race([this.#applying, delay(RETRY_MS)]) : this.#inTurn(() => this.#follow());
+    await work.catch((error: unknown) => this.#reject(this.#pending.splice(0), error));
+  }
+
+  /** @returns what has to be tried again, once this gateway has what it lacks */
+  async #commit(batch: readonly PendingWrite[]): Promise<readonly PendingWrite[]> {
+    if (this.#behindSince !== null) return batch;
     // It is asked twice a second whether it answers again.
     if (this.#away && this.#serving) throw new DatabaseAway(this.#away.reason, this.#away.cause, true);
     const busy = new DatabaseBusy(this.options.file, null);
@@ -215,14 +270,16 @@ export class SharedWrites implements WriteQueue {
       const position = rows.length === 0 ? this.#position : await this.#send(rows);
       if (position === null) {
         await this.#answered(this.#catchUp());
+        if (this.#behindSince !== null) return done;
         left = done;
         continue;
       }
       // It is durable. A copy that cannot be written gets it later, and accepts no further change before.
       if (rows.length > 0) await this.#apply(rows, position).catch((error: unknown) => this.#reportNotApplied(error));
       for (const write of done) write.settle();
-      return;
+      return [];
     }
+    return [];
   }
 
   /** Those whose work has failed are rejected. @returns null when another process is writing to the replica */
@@ -270,34 +327,73 @@ export class SharedWrites implements WriteQueue {
     }
   }
 
-  async #catchUp(): Promise<void> {
-    const { postgres, replica } = this.options;
-    const { rows, position } = await postgres.rowsAfter(this.#position.version);
-    if (position?.batch === this.#position.batch) return;
-    const relation = await postgres.relationTo(this.#position);
-    if (position !== null && position.version > this.#position.version && relation === 'past') {
-      await this.#apply(rows, position);
-      return;
+  /** @returns whether there is more to fetch */
+  async #catchUp(): Promise<boolean> {
+    if (this.#applying) return false;
+    const step = await this.options.catchUp.step(this.#position);
+    if (step.kind === 'few') await this.#apply(step.rows, step.position);
+    if (step.kind === 'few' || step.kind === 'current') {
+      this.#behindSince = null;
+      this.#isOfAnother = false;
+    } else this.#behindSince ??= performance.now();
+    if (step.kind === 'more' && step.begun === 'behind') await this.#revokeFirst();
+    else if (step.kind === 'more' && step.begun) return this.#copyWhole();
+    if (step.kind === 'complete') this.#applyArrived(step).catch((error: unknown) => this.#reportNotApplied(error));
+    return step.kind === 'more';
+  }
+
+  /** What was revoked is refused here before everything else has come. It comes again with that, so nothing is lost by a failure. */
+  async #revokeFirst(): Promise<void> {
+    const { replica, postgres, onRows } = this.options;
+    const revoked = await postgres.revokedSince(this.#position.version);
+    for (let first = 0; first < revoked.length; first += MOST_AT_ONCE) {
+      const rows = revoked.slice(first, first + MOST_AT_ONCE);
+      await applied(replica, rows, this.#position);
+      onRows(rows);
+      await nextTurn();
     }
-    // PostgreSQL was put back to an older state, or this gateway was away for too long.
-    const all = await postgres.rowsAfter(0);
-    if (all.position === null || all.position.cluster !== this.#position.cluster)
-      throw new DatabaseUnwritable(
-        'it is not the shared database any more that this gateway has used',
-        'shared database was replaced',
-        'restore that one, or restart the gateway',
-      );
-    if (relation === 'forgotten')
-      this.options.log.warn({ commit: all.position.version }, 'everything copied from the shared database');
-    else logOlderState(this.options.log, all.position, this.#position);
-    await this.#apply(replica.difference(all.rows), all.position);
-    this.#serving?.enterAgain();
+  }
+
+  /** This gateway enters the older state again when it has it, or when that takes long. @returns whether there is more to fetch */
+  async #copyWhole(): Promise<boolean> {
+    this.#isOfAnother = true;
+    this.#mustEnter = true;
+    const end = performance.now() + COPY_MS;
+    let step: Step;
+    do step = await this.options.catchUp.step(this.#position);
+    while (step.kind === 'more' && performance.now() < end);
+    if (step.kind === 'complete') await this.#applyArrived(step);
+    return step.kind === 'more';
   }
 
   async #apply(rows: readonly SharedRow[], position: Position): Promise<void> {
-    await applied(this.options.replica, rows, position);
+    const { replica, catchUp, onRows } = this.options;
+    if (rows.length > MOST_AT_ONCE) {
+      this.#behindSince ??= performance.now();
+      catchUp.take(this.#position, rows, position);
+      return this.#applyArrived({ kind: 'complete', position, reason: 'behind' });
+    }
+    await applied(replica, rows, position);
     this.#position = position;
-    this.options.onRows(rows);
+    onRows(rows);
+  }
+
+  /** Requests go on meanwhile. What fails is begun again by the next step. */
+  #applyArrived({ position, reason }: Extract<Step, { kind: 'complete' }>): Promise<void> {
+    const { catchUp, onRows, log } = this.options;
+    const apply = async () => {
+      await catchUp.apply(position, onRows);
+      const before = this.#position;
+      this.#position = position;
+      this.#behindSince = null;
+      this.#isOfAnother = false;
+      logWhole(log, reason, position, before);
+    };
+    const applying = apply().finally(() => {
+      this.#applying = null;
+    });
+    this.#applying = applying.catch(() => {}); // its caller learns of it
+    return applying;
   }
 
   async #answered<T>(question: Promise<T>): Promise<T> {

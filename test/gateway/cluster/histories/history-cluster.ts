@@ -5,6 +5,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { onTestFinished } from 'vitest';
 import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
+import type { SharedRow } from '../../../../src/gateway/store/shared/replica-tables.ts';
 import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
 import type { Store } from '../../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../../src/gateway/store/tokens.ts';
@@ -320,13 +321,15 @@ export class HistoryCluster {
   /** What each gateway lacks of the database, and for how long it has been silent. */
   async #differences(): Promise<object> {
     const { postgres } = this.own.shared;
-    const { rows, position } = await postgres.rowsAfter(0);
+    const head = await postgres.head();
+    const sql = 'SELECT tbl, key, row FROM device_agent.rows WHERE row IS NOT NULL';
+    const rows = await this.database.query<SharedRow>(sql);
     const entries = await postgres.nodes();
     const nodes = this.nodes.map((node) => {
       const { name, link } = node;
       const lacking = node.copy((replica) => replica.difference(rows).map(({ tbl, key }) => `${tbl} ${key}`));
       return { name, entry: entries.find(({ address }) => address === link.address), lacking: lacking.slice(0, 9) };
     });
-    return { commit: position?.version, nodes };
+    return { commit: head?.version, nodes };
   }
 }
