@@ -52,6 +52,7 @@ const MACHINE = [
   'test/service/{join-machine,machine,three-commands}.test.ts',
   'test/gateway/{agents-come-back,shared-database,cluster/{compose,nodes,two-sessions}}.test.ts',
   'test/gateway/cluster/histories/*.test.ts',
+  'test/gateway/store/shared/slow-link.test.ts',
   'test/gateway/events/event-kills.test.ts',
 ];
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */

@@ -176,7 +176,7 @@ async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSe
   }
   if (apiKey === null) {
     throw new OperatorError(
-      'MANAGEMENT_API_KEY is not set: create a key with `device-agent gateway api-key create` or in the ngrok dashboard',
+      `MANAGEMENT_API_KEY is not set: create a key on the gateway with "device-agent gateway api-key create", or in ngrok's dashboard`,
       2,
     );
   }

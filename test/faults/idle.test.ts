@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type BigIntStats, readdirSync, readFileSync, statSync } from 'node:fs';
+import { type BigIntStats, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -120,6 +120,9 @@ it(`an agent with 20 tunnels and its own gateway writes nothing to the disk in $
   try {
     const api = await agent.ready();
     for (let i = 0; i < 20; i++) expect((await create(api, `idle-${i}.localhost`)).status).toBe(200);
+    const addresses = join(folder, 'data/gateway/online-addresses.jsonl');
+    const isWritten = () => existsSync(addresses) && readFileSync(addresses, 'utf8').includes('idle-19.localhost');
+    await until(isWritten, 'the addresses that are online');
     const [before, written] = [snapshot(folder), writtenBytes(agent.child.pid)];
     await delay(SECONDS * 1_000);
     expect(snapshot(folder)).toEqual(before);

@@ -1,11 +1,12 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { VARIABLES } from '../../settings/variables.ts';
 import { defaultCommand, examples, parsed } from '../command-line.ts';
 
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
 const TUNNEL = 'first label, hostname or URL of the tunnel';
-const APP_PROTOCOL = ['--app-protocol <protocol>', 'What the upstream speaks: http1 or http2'] as const;
+const appProtocol = () =>
+  new Option('--app-protocol <protocol>', 'What the upstream speaks').choices(['http1', 'http2']);
 const API_RESPONSE = 'Print the API’s response';
 /** Named as the members of the API; what they say is in `ChangeableOptions`. */
 const UPSTREAM_OPTIONS = [
@@ -40,7 +41,7 @@ export function addShortCommands(program: Command): void {
     const command = program
       .command(protocol)
       .description(`Start a tunnel for ${protocol}; where no agent runs, with one that ends with this command`);
-    if (protocol === 'http') upstreamOptions(command.option(...APP_PROTOCOL));
+    if (protocol === 'http') upstreamOptions(command.addOption(appProtocol()));
     examples(gatewayOptions(startOptions(command, upstream)), ...lines).action(async (forwardsTo, options) =>
       (await import('./temporary-agent.ts')).openTunnel(forwardsTo, { ...options, protocol }),
     );
@@ -55,12 +56,11 @@ export function addTunnelsCommand(program: Command): void {
     .option('--json', API_RESPONSE)
     .option('-w, --watch', 'Print again every two seconds')
     .action(async (options) => (await import('./tunnels-list.ts')).listTunnels(options));
-  const start = tunnels
-    .command('start')
-    .description('Start a tunnel')
-    .option(...APP_PROTOCOL);
+  const start = tunnels.command('start').description('Start a tunnel').addOption(appProtocol());
   examples(startOptions(upstreamOptions(start), UPSTREAM), 'tunnels start 8001 --domain demo --policy deny.yaml')
-    .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
+    .addOption(
+      new Option('-p, --protocol <protocol>', 'What clients speak').choices(['http', 'tcp', 'tls']).default('http'),
+    )
     .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
   tunnels
     .command('show')
@@ -98,10 +98,20 @@ function startOptions(command: Command, upstream: string): Command {
     .argument('<forwards-to>', upstream)
     .option('-d, --domain <hostname>', 'Public hostname (default: chosen by the gateway)')
     .option('--policy <file>', 'File with the traffic policy, YAML or JSON (default: the default policies)')
-    .option('--binding <binding>', 'public, or internal: reached only by policies of other tunnels')
+    .addOption(
+      new Option('--binding <binding>', 'Who reaches it; internal: only policies of other tunnels').choices([
+        'public',
+        'internal',
+      ]),
+    )
     .option('--pooling', 'Share the URL with tunnels of other agents that also ask for it')
     .option('--metadata <text>', 'Text for programs, which the gateway lists')
-    .option('--proxy-proto <version>', 'Start connections to the upstream with a PROXY header: 1 or 2')
+    .addOption(
+      new Option('--proxy-proto <version>', 'Start connections to the upstream with a PROXY header').choices([
+        '1',
+        '2',
+      ]),
+    )
     .option('--json', API_RESPONSE);
 }
 

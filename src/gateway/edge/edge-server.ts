@@ -198,6 +198,7 @@ export class EdgeServer {
   finish(): void {
     for (const port of this.#clients) port.finish();
     this.#services.closeIdle();
+    this.#services.endStreams();
     this.options.relays?.closeIdle();
   }
 

@@ -23,6 +23,8 @@ export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResp
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
   readonly #server: Server;
+  /** Responses that have not ended. */
+  readonly #running = new Set<ServerResponse>();
 
   constructor(
     readonly names: ReadonlyMap<string, RequestListener>,
@@ -52,6 +54,8 @@ export class ServiceServer {
   }
 
   #serve(req: IncomingMessage, res: ServerResponse): void {
+    this.#running.add(res);
+    res.once('close', () => this.#running.delete(res));
     // Over plain HTTP, neighbours below the same domain could set cookies for it, and networks could answer in its place.
     res.setHeader('Strict-Transport-Security', HSTS);
     const host = hostNameOf(req.headers.host ?? '');
@@ -69,6 +73,12 @@ export class ServiceServer {
   /** Closes connections between two requests. */
   closeIdle(): void {
     this.#server.closeIdleConnections();
+  }
+
+  /** Ends event streams, such as a dashboard's, which would go on: their clients connect again. */
+  endStreams(): void {
+    for (const res of this.#running)
+      if (String(res.getHeader('content-type')).startsWith('text/event-stream')) res.destroy();
   }
 
   /** Stops enforcing timeouts. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
 import type { Origin } from './shared/replica.ts';
@@ -111,7 +112,7 @@ async function shareDatabase(
   }
   if (database.isReplica)
     throw new OperatorError(
-      'this gateway used a shared database: set GATEWAY_DATABASE_URL, or run "device-agent gateway migrate --to sqlite"',
+      `this gateway used a shared database: set GATEWAY_DATABASE_URL, or run "${ownCommand('gateway migrate --to sqlite')}"`,
       2,
     );
   return null;

@@ -240,9 +240,13 @@ it('tunnels start exits with 1 and prints the reasons when the agent refuses', a
   expect(taken.stderr).toMatch(
     /^device-agent: domain in use: .* uses one\.localhost; .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/,
   );
-  const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
+  const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '--max-connections', '0');
   expect(invalid.code).toBe(1);
-  expect(invalid.stderr).toMatch(/^device-agent: protocol: .*\n {2}forwards_to: .*\n {2}domain: .*\n$/);
+  expect(invalid.stderr).toMatch(/^device-agent: forwards_to: .*\n {2}domain: .*\n {2}max_connections: .*\n$/);
+  expect(await tunnels('start', '8001', '-p', 'udp')).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/'udp' is invalid. Allowed choices are http, tcp, tls/),
+  });
   // The reason is not repeated.
   expect((await tunnels('start', '99999')).stderr).toMatch(/^device-agent: forwards_to: .*_INVALID_REQUEST\)\n$/);
   const unreserved = await tunnels('start', '8001', '-d', 'cam.example.com');

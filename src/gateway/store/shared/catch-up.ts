@@ -11,7 +11,7 @@ import { NOTHING_YET, type Replica } from './replica.ts';
 import { digestsOf, type Position, type SharedRow } from './replica-tables.ts';
 
 /** So many rows are applied at once, in some milliseconds. */
-export const MOST_AT_ONCE = 500;
+export const MOST_AT_ONCE = 1_000;
 /** A copy with more rows is gone through by a thread. */
 const LARGE = 5_000;
 /** Bytes of a page, which grow and shrink with the pace of the link. */
@@ -22,7 +22,7 @@ const PAGE_ROWS = { least: 20, most: 2_000 };
 /** For so long, at most, the event loop is held up while what has changed is announced. */
 const SLICE_MS = 10;
 const LOG_MS = 10_000;
-const THREAD = { resourceLimits: { maxOldGenerationSizeMb: 64 } };
+const THREAD = { resourceLimits: { maxOldGenerationSizeMb: 48, maxYoungGenerationSizeMb: 4 } };
 
 interface CatchUpOptions {
   replica: Replica;
@@ -106,8 +106,8 @@ export class CatchUp {
       since = performance.now();
     }
     incoming.discard();
-    if ((progress?.rows ?? 0) > MOST_AT_ONCE)
-      log?.info({ rows: progress?.rows, commit: position.version }, 'caught up with the shared database');
+    const rows = progress?.rows ?? 0;
+    if (log && rows > MOST_AT_ONCE) log.info({ rows, commit: position.version }, 'caught up with the shared database');
   }
 
   /** Keeps what has arrived for the next start. */
@@ -170,9 +170,10 @@ export class CatchUp {
       rows: before.rows + rows.length,
     };
     this.options.incoming.keep(rows, progress);
-    if (performance.now() - this.#loggedAt > LOG_MS) {
+    const { log } = this.options;
+    if (log && performance.now() - this.#loggedAt > LOG_MS) {
       this.#loggedAt = performance.now();
-      this.options.log?.info({ rows: progress.rows }, 'catching up with the shared database');
+      log.info({ rows: progress.rows }, 'catching up with the shared database');
     }
     if (isCopy || hasMore) return { kind: 'more' };
     return { kind: 'complete', position: progress.seen, reason: progress.reason };

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
+import { ownCommand } from '../../../lib/process/own-command.ts';
 import type { ReplicaParts } from '../sql/database.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import { CatchUp, differingParts } from './catch-up.ts';
@@ -148,7 +149,7 @@ function requireSame(own: Position | null, head: Position | null, replica: Repli
     if (replica.isNew) return;
     throw new OperatorError(
       head === null
-        ? 'this gateway has a database of its own, and the shared one is empty: "device-agent gateway migrate" moves it there'
+        ? `this gateway has a database of its own, and the shared one is empty: "${ownCommand('gateway migrate')}" moves it there`
         : 'this gateway has a database of its own, and the shared one is in use: start it with an empty DATA_DIR',
       2,
     );

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { OperatorError } from '../../../lib/errors.ts';
+import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { RowText } from './incoming-rows.ts';
 import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
@@ -65,8 +66,8 @@ const CREATION_LOCK = 7_232_190;
 /** The shared database was moved away, see {@link Postgres.end}. */
 export function movedAway(): OperatorError {
   return new OperatorError(
-    'this shared database is not used any more: "device-agent gateway migrate --to sqlite" has moved everything to the DATA_DIR of ' +
-      'one gateway. Start that one without GATEWAY_DATABASE_URL, or move it here again with "device-agent gateway migrate"; a new ' +
+    'this shared database is not used any more: "gateway migrate --to sqlite" has moved everything to the DATA_DIR of ' +
+      `one gateway. Start that one without GATEWAY_DATABASE_URL, or move it here again with "${ownCommand('gateway migrate')}"; a new ` +
       'gateway needs an empty database',
     2,
   );
@@ -75,8 +76,8 @@ export function movedAway(): OperatorError {
 /** A gateway serves the shared database, and must not. */
 export function stillServes({ id, address }: Node): OperatorError {
   return new OperatorError(
-    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run "device-agent gateway nodes ` +
-      `remove ${id}"`,
+    `the gateway ${address} serves the shared database: stop it first; if its machine is lost, run ` +
+      `"${ownCommand(`gateway nodes remove ${id}`)}"`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { OperatorError } from '../../../lib/errors.ts';
+import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { Node, Postgres } from './postgres.ts';
 
@@ -138,6 +139,6 @@ function isServedBy({ id, address, silentSeconds }: Node): string {
   const heard = silentSeconds < 60 ? `${Math.round(silentSeconds)} s` : `${Math.round(silentSeconds / 60)} min`;
   return (
     `the gateway ${address}, heard of ${heard} ago, serves this shared database: stop it first; if its machine is lost, run ` +
-    `"device-agent gateway nodes remove ${id}"; to serve it together, set GATEWAY_NODE_ADDRESS for both`
+    `"${ownCommand(`gateway nodes remove ${id}`)}"; to serve it together, set GATEWAY_NODE_ADDRESS for both`
   );
 }

@@ -1,5 +1,6 @@
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { diskAdvice } from '../../../lib/files/durable-write.ts';
+import { ownCommand } from '../../../lib/process/own-command.ts';
 
 /** Another program has locked the database: nothing was written; a retry may succeed. */
 export class DatabaseBusy extends OperatorError {
@@ -36,7 +37,7 @@ export class DatabaseDamaged extends OperatorError {
     readonly problem: string,
     options?: ErrorOptions,
   ) {
-    const advice = 'restore a backup with "device-agent gateway restore FILE", which keeps the damaged files';
+    const advice = `restore a backup with "${ownCommand('gateway restore FILE')}", which keeps the damaged files`;
     super(`the database ${file} is damaged (${problem}): ${advice}`, 1, options);
   }
 }

@@ -309,7 +309,12 @@ export class HistoryCluster {
   settled(what: string): Promise<void> {
     const { shared } = this.own;
     const areEqual = async () => {
-      await shared.refresh();
+      // It fails while it still fetches something.
+      const isCurrent = await shared.refresh().then(
+        () => true,
+        () => false,
+      );
+      if (!isCurrent) return false;
       const digest = shared.digest();
       return this.nodes.every((node) => node.copy((replica) => replica.digest()) === digest);
     };

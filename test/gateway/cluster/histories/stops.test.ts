@@ -1,8 +1,9 @@
-import { cpSync } from 'node:fs';
+import { cpSync, mkdtempSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { NO_POSTGRES } from '../../../support/postgres-server.ts';
 import { unless } from '../../../support/requirements.ts';
-import { temporaryFolder } from '../../../support/temporary-folder.ts';
+import { sharedFolder } from '../../../support/temporary-folder.ts';
 import { until } from '../../../support/until.ts';
 import { type Credential, HistoryAgent } from './history-agent.ts';
 import { HistoryCluster } from './history-cluster.ts';
@@ -11,6 +12,9 @@ import { ServingRecord } from './serving-record.ts';
 
 /** After what has ended, everything that it held is somebody else's, or nobody's. */
 const WITHIN = { withinMs: 15_000, everyMs: 50 };
+
+const folder = sharedFolder();
+const newFolder = () => mkdtempSync(join(folder, 'data-'));
 
 interface Stop {
   /** How the gateway stops. */
@@ -40,14 +44,14 @@ const STOPS: Record<string, Stop> = {
     stop: async (cluster, node) => {
       await node.kill();
       await cluster.remove(node);
-      expect(await node.refusal({ dataDir: temporaryFolder() })).toBeNull();
+      expect(await node.refusal({ dataDir: newFolder() })).toBeNull();
     },
     back: restartInOrder,
   },
   'kill -9 and a restart at once': { stop: (_, node) => node.kill().then(() => node.restart()), back: async () => {} },
   'the start of a copy of its DATA_DIR': {
     stop: async (_, node) => {
-      const dataDir = temporaryFolder();
+      const dataDir = newFolder();
       cpSync(node.dataDir, dataDir, { recursive: true });
       await node.kill();
       expect(await node.refusal({ dataDir })).toBeNull();

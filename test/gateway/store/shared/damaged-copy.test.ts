@@ -106,7 +106,7 @@ describe.each(Object.entries(DAMAGE))('a database %s', (_, damage) => {
   it('stops the start of a gateway alone, which names the command that restores', async () => {
     const { dataDir, folder } = damagedFolder('alone', damage);
     const before = content(folder);
-    await expect(open(dataDir, null)).rejects.toThrow(/is damaged \(.*"device-agent gateway restore FILE"/);
+    await expect(open(dataDir, null)).rejects.toThrow(/is damaged \(.*"\S.* gateway restore FILE"/);
     expect(content(folder)).toEqual(before);
   });
 

@@ -345,7 +345,7 @@ it('refuses what would lose or mix data', unless(NO_POSTGRES), async () => {
   await expect(open({ databaseUrl: at(name) })).rejects.toThrow(/of its own, and the shared one is empty/);
   await open({ databaseUrl: at(name) }, 'in');
   await open({ databaseUrl: at(name) });
-  await expect(open({})).rejects.toThrow(/set GATEWAY_DATABASE_URL, or run "device-agent gateway migrate --to sqlite"/);
+  await expect(open({})).rejects.toThrow(/set GATEWAY_DATABASE_URL, or run ".* gateway migrate --to sqlite"/);
   await expect(open({ databaseUrl: at(await newDatabase()) })).rejects.toThrow(/is empty, and was not before/);
   const another = await newDatabase();
   await openAt(at(another));
