@@ -73,6 +73,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   renews_at: 'when the certificate renews',
   request_bytes: 'bytes of the request’s body, after an upgrade all from the client',
   response_bytes: 'bytes of the response’s body, after an upgrade all to the client',
+  rows: 'rows that have come from the shared database',
   retries_at: 'when the next attempt starts',
   retry_s: 'seconds until the next attempt',
   secrets: 'number of secrets of vaults',

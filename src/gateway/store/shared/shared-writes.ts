@@ -41,8 +41,11 @@ interface SharedWritesOptions {
 
 /** Logs why more than changes was copied. @param before what this gateway has had */
 export function logWhole(log: Log, reason: Reason, { version: commit }: Position, before: Position): void {
-  const older = 'shared database was put back to an older state: what came after it is gone';
-  if (reason === 'older') log.warn({ commit, commit_before: before.version }, older);
+  if (reason === 'older')
+    log.warn(
+      { commit, commit_before: before.version },
+      'shared database was put back to an older state: what came after it is gone',
+    );
   else if (reason === 'differs') log.warn({ commit }, 'copy differed from the shared database: mended');
   else if (reason !== 'behind') log.warn({ commit }, 'everything copied from the shared database');
 }
