@@ -20,7 +20,8 @@ const HISTORIES = Number(process.env.HISTORIES ?? 12);
 /** More than a few begin with a random one, unless it is given: a failure names it. */
 const FIRST = Number(process.env.FIRST_HISTORY ?? (HISTORIES > 12 ? Math.floor(Math.random() * 1_000_000) : 1));
 const NAMES = ['a', 'b', 'c'];
-const ROUNDS = 12;
+/** Fewer beside other tests. */
+const ROUNDS = process.env.HISTORIES ? 12 : 6;
 const ACTS = 6;
 const ASK_EVERY_MS = 25;
 const MAX_ASKING = 60;
