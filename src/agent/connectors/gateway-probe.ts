@@ -122,7 +122,9 @@ export async function waitUntilReachable(
         for (let probes = 1; ; probes += 1) {
           void launch();
           const pauseMs = MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS);
-          await clock.sleep(probes <= SHORT_PAUSES ? pauseMs / 2 : pauseMs, over);
+          if (probes <= SHORT_PAUSES) await clock.sleep(pauseMs / 2, over);
+          // Short pauses differ little, so that a fleet would still be in step after them.
+          else await clock.sleep(probes === SHORT_PAUSES + 1 ? clock.random() * MAX_PAUSE_MS : pauseMs, over);
         }
       };
       launchAll().catch(reject);
