@@ -254,7 +254,7 @@ async function temporarySettings(
   const settings = loadSettings(process.env, process.cwd(), change);
   const isOwn = joined !== null || [gateway, gatewayCa, token].some((each) => each !== undefined);
   const own = isOwn || settings.gateway.kind === 'embedded' ? settings : loadSettings();
-  // That of a device that has joined knows of its renewed authtoken.
+  // The gateway settings of a device that has joined include its renewed authtoken.
   return { ...settings, gateway: own.gateway, api: { ...settings.api, domain: null } };
 }
 

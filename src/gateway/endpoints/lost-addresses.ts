@@ -19,7 +19,7 @@ export type Absence = 'lost' | 'leaving';
 
 /**
  * Addresses that have lost their agents a moment ago. Clients wait for them, instead of being told that nobody has them. This
- * gives nobody a right to an address: whoever may bind it can.
+ * gives nobody a right to an address: any authtoken that may bind it can.
  */
 export class LostAddresses extends EventEmitter<Record<'found', [place: string]>> implements ExpectedAgents {
   readonly #lost = new BoundedMap<string, LostAddress>(MAX_LOST);

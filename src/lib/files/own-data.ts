@@ -27,7 +27,7 @@ function visibleNames(folder: string): string[] {
   try {
     return readdirSync(folder).filter((name) => !name.startsWith('.') && name !== 'lost+found');
   } catch {
-    return []; // whoever uses the folder reports it
+    return []; // opening the folder reports it
   }
 }
 

@@ -26,7 +26,7 @@ export interface OtherNodes {
   knows(port: 'tls' | 'http', host: string): boolean;
   /** Applies what has come online elsewhere; limited in time and in how often it does anything. */
   catchUp(): Promise<void>;
-  /** Of a name that a node serves which cannot be reached: its agent is expected back, there or elsewhere; undefined: none is. */
+  /** The address of a name whose node cannot be reached, when its agent may come back there or elsewhere. */
   expectAt(port: 'tls', host: string): LostAddress | undefined;
   /** A node could not be reached: until it has answered, others come first. */
   failed(id: string): void;

@@ -251,7 +251,7 @@ export class Postgres {
 
   /**
    * Rows that have changed, in the order of commits. When there are no more, everything up to the page's head has been sent.
-   * @param seen the last commit that the caller knows of @param after the last row that it has
+   * @param seen the last commit that the caller has seen @param after the last row that it has
    */
   changesAfter(
     seen: Position,
