@@ -105,6 +105,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'damaged file set aside':
     'check the disk; after an edit by hand, see [Files on disk](files-on-disk.md#edit-tunnelsjson-by-hand)',
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
+  'disk is read-only or full: copy of the shared database kept in memory': 'follow `reason`, then restart',
   'disk is read-only or full: existing accounts keep working, changes are rejected': 'follow `reason`, then restart',
   'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',
   'encryption key does not match the secrets in the database': 'restore the key, or set the secrets again',

@@ -72,13 +72,13 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
   const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
   const { store, shared, close } = await openForChanges(
     { ...options, encryptionKey, databaseUrl },
-    { older: 'upgrade', onCopyDamaged: (reason) => options.onRemoved?.(reason), log: options.log },
+    { older: 'upgrade', onCopyUnusable: (reason) => options.onRemoved?.(reason), log: options.log },
   );
-  const { unwritable } = store.database;
-  if (unwritable !== null) {
-    const reason = unwritable.message;
+  const reason = store.database.temporary?.message;
+  if (reason !== undefined && shared !== null)
+    options.log.warn({ reason }, 'disk is read-only or full: copy of the shared database kept in memory');
+  else if (reason !== undefined)
     options.log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
-  }
   const cleanup = new CleanupStack(options.log);
   cleanup.add(close);
   try {

@@ -7,10 +7,10 @@ import type { Log } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
-import type { Origin } from './shared/replica.ts';
+import type { JoinOptions } from './shared/join-shared.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
-import { DatabaseDamaged, isDamage } from './sql/database-problems.ts';
+import { DatabaseDamaged, type DatabaseUnwritable, isDamage } from './sql/database-problems.ts';
 import { openDatabase, openStore, type Store, storeOn } from './store.ts';
 
 export interface StoreLocation {
@@ -38,10 +38,10 @@ interface ChangeOptions {
   /** Whether everything is moved into or out of the shared database; omitted: neither. */
   moves?: 'in' | 'out';
   /**
-   * For the gateway itself, which alone may replace a damaged copy of the shared database. Called when damage is found later:
-   * the next start makes the copy again.
+   * For the gateway itself, which alone may replace a damaged copy of the shared database. Called when the copy turns out to be
+   * damaged later, or cannot be written any more: the next start makes it again, or keeps it in memory.
    */
-  onCopyDamaged?: (reason: string) => void;
+  onCopyUnusable?: (reason: string) => void;
   log: Log;
 }
 
@@ -57,8 +57,8 @@ interface OpenedForChanges {
  * @returns also the queue of these changes, which does not follow those of others yet; null without a shared database
  */
 export async function openForChanges(location: StoreLocation, options: ChangeOptions): Promise<OpenedForChanges> {
-  const { onCopyDamaged, log } = options;
-  const renewsCopy = onCopyDamaged !== undefined && (location.databaseUrl ?? null) !== null;
+  const { onCopyUnusable, log } = options;
+  const renewsCopy = onCopyUnusable !== undefined && (location.databaseUrl ?? null) !== null;
   if (renewsCopy && readOrigin(folderOf(location)) !== null) setNotedCopyAside(databaseOf(location), log);
   try {
     return await openOnce(location, options);
@@ -72,7 +72,7 @@ export async function openForChanges(location: StoreLocation, options: ChangeOpt
 
 async function openOnce(
   location: StoreLocation,
-  { older, moves, onCopyDamaged, log }: ChangeOptions,
+  { older, moves, onCopyUnusable, log }: ChangeOptions,
 ): Promise<OpenedForChanges> {
   const { file, box } = openFolder(location);
   const url = location.databaseUrl ?? null;
@@ -80,13 +80,13 @@ async function openOnce(
   let shared: SharedWrites | null = null;
   try {
     const origin = moves === undefined ? readOrigin(folderOf(location)) : null;
-    const isGateway = onCopyDamaged !== undefined;
-    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, isGateway, log });
-    if (onCopyDamaged || shared === null) await noteOrigin(folderOf(location), shared?.origin ?? null, log);
-    if (onCopyDamaged && shared !== null) {
+    const onUnwritable = onCopyUnusable && ((error: DatabaseUnwritable) => onCopyUnusable(error.message));
+    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, onUnwritable, log });
+    if (onCopyUnusable || shared === null) await noteOrigin(folderOf(location), shared?.origin ?? null, log);
+    if (onCopyUnusable && shared !== null) {
       database.onDamage((problem) => {
         noteCopyDamaged(file, problem, log);
-        onCopyDamaged(new CopyDamaged(file, problem, null).message);
+        onCopyUnusable(new CopyDamaged(file, problem, null).message);
       });
     }
     const store = storeOn(database, box);
@@ -102,7 +102,7 @@ async function openOnce(
 async function shareDatabase(
   database: Database,
   url: string | null,
-  options: { moves: 'in' | 'out' | null; origin: Origin | null; isGateway: boolean; log: Log },
+  options: Omit<JoinOptions, 'url'>,
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');

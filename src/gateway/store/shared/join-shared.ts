@@ -4,7 +4,7 @@ import { OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { ownCommand } from '../../../lib/process/own-command.ts';
 import type { ReplicaParts } from '../sql/database.ts';
-import { DatabaseAway } from '../sql/database-problems.ts';
+import { DatabaseAway, type DatabaseUnwritable } from '../sql/database-problems.ts';
 import { CatchUp, differingParts } from './catch-up.ts';
 import { IN_MEMORY, IncomingRows } from './incoming-rows.ts';
 import { movedAway, Postgres } from './postgres.ts';
@@ -12,15 +12,18 @@ import { ACCOUNT, NOTHING_YET, type Origin, Replica } from './replica.ts';
 import type { Position } from './replica-tables.ts';
 import { applied, logWhole, SharedWrites } from './shared-writes.ts';
 
-interface JoinOptions {
+export interface JoinOptions {
   /** Of the shared database, see {@link Postgres}. */
   url: string;
   /** `in`: content of its own may become that of an empty or ended shared database; `out`: it is about to be moved away. */
   moves: 'in' | 'out' | null;
   /** What the copy was a copy of before it was lost; null: nothing that is known. */
   origin: Origin | null;
-  /** Whether this is the gateway itself: what arrives over a slow link is kept for its next start. */
-  isGateway: boolean;
+  /**
+   * For the gateway itself: what arrives over a slow link is kept for its next start. Called when the copy cannot be written for
+   * a while: the gateway must end, since what it knows gets older. Omitted: this is a command.
+   */
+  onUnwritable?: ((error: DatabaseUnwritable) => void) | undefined;
   log: Log;
 }
 
@@ -33,11 +36,11 @@ const INCOMING = '.incoming';
  * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
 export async function joinShared(copy: ReplicaParts, options: JoinOptions): Promise<SharedWrites> {
-  const { url, moves, origin, isGateway, log } = options;
+  const { url, moves, origin, onUnwritable, log } = options;
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
   // Without a name, it is a temporary copy.
-  const incoming = new IncomingRows(isGateway && existsSync(copy.file) ? copy.file + INCOMING : IN_MEMORY);
+  const incoming = new IncomingRows(onUnwritable && existsSync(copy.file) ? copy.file + INCOMING : IN_MEMORY);
   const catchUp = new CatchUp({ replica, file: copy.file, postgres, incoming, log });
   try {
     if (origin !== null && replica.position === null && replica.isNew) replica.begin(origin);
@@ -49,7 +52,7 @@ export async function joinShared(copy: ReplicaParts, options: JoinOptions): Prom
       away = error;
       return own;
     });
-    return new SharedWrites({ ...copy, replica, postgres, catchUp, position, away, log });
+    return new SharedWrites({ ...copy, replica, postgres, catchUp, position, away, onUnwritable, log });
   } catch (error) {
     catchUp.close();
     await postgres.close();

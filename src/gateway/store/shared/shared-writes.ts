@@ -17,6 +17,8 @@ const POLL_MS = 500;
 const RETRY_MS = 50;
 /** After so long, changes are known to wait for what this gateway lacks. */
 const BEHIND_MS = 2_000;
+/** For so long, a copy may be unwritable before this gateway ends: revocations wait for gateways a little longer. */
+const UNWRITABLE_MS = 1_000;
 /** For so long, a gateway may be silent for a copy of an older state. */
 const COPY_MS = 1_000;
 /** How often old commits and deletions are forgotten. */
@@ -36,6 +38,8 @@ interface SharedWritesOptions {
   onRows: (rows: readonly Pick<SharedRow, 'tbl' | 'key'>[]) => void;
   /** Called with errors of the replica's engine. */
   onError: (error: unknown) => void;
+  /** Called when the replica cannot be written for a while: what it has gets older. Omitted: this is a command. */
+  onUnwritable: ((error: DatabaseUnwritable) => void) | undefined;
   log: Log;
 }
 
@@ -92,6 +96,8 @@ export class SharedWrites implements WriteQueue {
   #isOfAnother = false;
   /** Whether that may not know this gateway. */
   #mustEnter = false;
+  /** Since when the replica cannot be written; null: it can. */
+  #unwritableSince: number | null = null;
   /** What has arrived is being applied; null: it is not. */
   #applying: Promise<void> | null = null;
   /** Why the shared database cannot be used; null: it can. */
@@ -163,9 +169,16 @@ export class SharedWrites implements WriteQueue {
   }
 
   #reportNotApplied(err: unknown): void {
-    this.options.onError(err);
+    const { file, onError, onUnwritable } = this.options;
+    onError(err);
+    if (isUnwritable(err)) this.#unwritableSince ??= performance.now();
+    if (this.#isUnwritableLong) onUnwritable?.(DatabaseUnwritable.because(err, file));
     const times = this.#failures.timesDue('apply');
     if (times !== null) this.options.log.error({ err, times }, 'changes of the shared database not applied');
+  }
+
+  get #isUnwritableLong(): boolean {
+    return this.#unwritableSince !== null && performance.now() - this.#unwritableSince > UNWRITABLE_MS;
   }
 
   /** @returns whether there is more to fetch */
@@ -277,8 +290,7 @@ export class SharedWrites implements WriteQueue {
         left = done;
         continue;
       }
-      // It is durable. A copy that cannot be written gets it later, and accepts no further change before.
-      if (rows.length > 0) await this.#apply(rows, position).catch((error: unknown) => this.#reportNotApplied(error));
+      if (rows.length > 0) await this.#applyOwn(rows, position);
       for (const write of done) write.settle();
       return [];
     }
@@ -369,6 +381,22 @@ export class SharedWrites implements WriteQueue {
     return step.kind === 'more';
   }
 
+  /**
+   * Applies a durable commit of this gateway before it is answered: who has made it may ask for it here. A copy that cannot be
+   * written gets it later, and accepts no further change before.
+   */
+  async #applyOwn(rows: readonly SharedRow[], position: Position): Promise<void> {
+    for (;;) {
+      try {
+        return await this.#apply(rows, position);
+      } catch (error) {
+        this.#reportNotApplied(error);
+      }
+      if (this.#unwritableSince === null || this.#isUnwritableLong) return;
+      await delay(RETRY_MS);
+    }
+  }
+
   async #apply(rows: readonly SharedRow[], position: Position): Promise<void> {
     const { replica, catchUp, onRows } = this.options;
     if (rows.length > MOST_AT_ONCE) {
@@ -377,6 +405,7 @@ export class SharedWrites implements WriteQueue {
       return this.#applyArrived({ kind: 'complete', position, reason: 'behind' });
     }
     await applied(replica, rows, position);
+    this.#unwritableSince = null;
     this.#position = position;
     onRows(rows);
   }
@@ -386,6 +415,7 @@ export class SharedWrites implements WriteQueue {
     const { catchUp, onRows, log } = this.options;
     const apply = async () => {
       await catchUp.apply(position, onRows);
+      this.#unwritableSince = null;
       const before = this.#position;
       this.#position = position;
       this.#behindSince = null;

@@ -89,6 +89,7 @@ export class Database {
   readonly changes = new ChangedRows();
   /** Looks whether other gateways have just written what is unknown here; limited in time, and in how often it does anything. */
   catchUp: () => Promise<void> = async () => {};
+  #isKeptElsewhere = false;
   #onDamage: ((problem: string) => void) | null = null;
   /** Of the database and its log, as they were opened. */
   #inodes = '';
@@ -96,8 +97,8 @@ export class Database {
   private constructor(
     private readonly engine: Libsql.Database,
     private readonly file: string,
-    /** Why this is a temporary copy, whose changes are lost when the process ends; null for the database itself. */
-    readonly unwritable: DatabaseUnwritable | null,
+    /** Why this is a temporary copy, which is gone when the process ends; null for the database itself. */
+    readonly temporary: DatabaseUnwritable | null,
     private readonly older: OlderSchema,
   ) {
     this.#statements = new PreparedStatements(engine, 'objects');
@@ -235,9 +236,15 @@ export class Database {
     return { engine: this.engine, file: this.file, onRows, onError: (error) => this.#noteDamage(error) };
   }
 
-  /** From now on, writes go to another queue. */
+  /** From now on, writes go to another queue, which keeps them. */
   writeTo(queue: WriteQueue): void {
     this.#writes = queue;
+    this.#isKeptElsewhere = true;
+  }
+
+  /** Why nothing keeps changes; null: they are kept. */
+  get unwritable(): DatabaseUnwritable | null {
+    return this.#isKeptElsewhere ? null : this.temporary;
   }
 
   /** All rows of a query as objects keyed by column. The caller must name the type that the SQL returns. */
@@ -364,7 +371,7 @@ export class Database {
     this.#writes.finish();
     this.#closed = true;
     try {
-      if (this.unwritable === null) this.#checkpoint();
+      if (this.temporary === null) this.#checkpoint();
     } finally {
       this.#statements.clear();
       this.#rawStatements.clear();
@@ -378,7 +385,7 @@ export class Database {
    * @returns whether there is more to return
    */
   giveBackSpace(): boolean {
-    if (this.#closed || this.unwritable !== null || !this.#hasExcess()) return false;
+    if (this.#closed || this.temporary !== null || !this.#hasExcess()) return false;
     try {
       this.engine.exec(`PRAGMA incremental_vacuum(${RETURNED_PAGES})`);
       if (this.#hasExcess()) return true;
@@ -404,7 +411,7 @@ export class Database {
   #compact(): void {
     const [pages, free] = [this.#numberOf('page_count'), this.#numberOf('freelist_count')];
     const isWorthwhile = free > MIN_EXCESS_PAGES && free > pages / 2 && this.#numberOf('auto_vacuum') !== INCREMENTAL;
-    if (!isWorthwhile || this.older !== 'upgrade' || this.unwritable !== null) return;
+    if (!isWorthwhile || this.older !== 'upgrade' || this.temporary !== null) return;
     try {
       this.engine.exec(`PRAGMA auto_vacuum = ${INCREMENTAL}`);
       this.engine.exec('VACUUM');
@@ -431,7 +438,7 @@ export class Database {
 
   /** The files of a running gateway must stay: once they are deleted or replaced, all later changes would be lost. */
   #requireFile(): void {
-    if (this.unwritable !== null || this.#presentInodes() === this.#inodes) return;
+    if (this.temporary !== null || this.#presentInodes() === this.#inodes) return;
     const advice = existsSync(this.file) ? 'restart the gateway, which then uses the new one' : this.#rescue();
     const what = 'database was deleted or replaced while in use';
     throw new DatabaseUnwritable(`the ${what} (${this.file})`, what, advice);

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import type { PublicClient } from '../../../faults/public-client.ts';
+import { NO_FAILING_DISK } from '../../../support/disk.ts';
 import { NO_POSTGRES } from '../../../support/postgres-server.ts';
 import { unless } from '../../../support/requirements.ts';
 import { seeded } from '../../../support/seeded.ts';
@@ -34,6 +35,8 @@ const CUT_MS = 1_000;
 /** So many histories break commits at every position. */
 const ENOUGH = 200;
 const LOST = 'shared database was put back to an older state: what came after it is gone';
+const SET_ASIDE = 'damaged copy of the shared database set aside';
+const DISK_FULL = /gateway\.db cannot be written/;
 const LOCK = 'LOCK TABLE device_agent.rows, device_agent.nodes, device_agent.cluster IN ACCESS EXCLUSIVE MODE';
 /** Settings that all gateways must share, and what one that differs says as it refuses to start. */
 const DIFFERING: [Partial<GatewayOptions>, string][] = [
@@ -125,6 +128,27 @@ const FAULTS: Record<string, Fault> = {
     await histories.pauseLongly();
     await node.restart();
   },
+  copyDamaged: async (histories, node) => {
+    await node.kill();
+    node.damageCopy();
+    node.takeWarnings();
+    await node.restart();
+    await histories.say(SET_ASIDE, [node]);
+  },
+  ...(NO_FAILING_DISK === null && {
+    diskFull: async (histories: Histories, node: HistoryNode) => {
+      // Its log is short then, and has no room of its own.
+      await node.kill('SIGTERM');
+      await node.restart();
+      const free = node.disk?.fillTo(0);
+      await node.endsItself(DISK_FULL);
+      await node.restart();
+      await histories.pauseLongly();
+      free?.();
+      await node.kill('SIGTERM');
+      await node.restart();
+    },
+  }),
   otherSetting: async (histories, node) => {
     const [differing, refusal] = some(DIFFERING, histories.random);
     await node.kill('SIGTERM');
@@ -286,9 +310,9 @@ class Histories {
     await this.settled();
   }
 
-  /** Waits until all gateways have said something in their logs. */
-  async say(message: string): Promise<void> {
-    for (const node of this.cluster.nodes)
+  /** Waits until gateways have said something in their logs. */
+  async say(message: string, nodes = this.cluster.nodes): Promise<void> {
+    for (const node of nodes)
       await until(() => node.takeWarnings().includes(message), `${this.#what}: "${message}" of gateway ${node.name}`);
   }
 

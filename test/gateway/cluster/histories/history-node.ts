@@ -1,13 +1,15 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import Libsql from 'libsql';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
+import { FailingDisk, NO_FAILING_DISK } from '../../../support/disk.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
+import { until } from '../../../support/until.ts';
 import { CommitCut } from './commit-cut.ts';
 import type { ClockJump, NodeNews } from './gateway-node.ts';
 
@@ -33,6 +35,8 @@ export class HistoryNode {
     readonly database: FlakyProxy,
     /** Between the other gateways and it. */
     readonly link: FlakyProxy,
+    /** Has its DATA_DIR; null where this machine can have none. */
+    readonly disk: FailingDisk | null,
   ) {
     database.watch = () => this.commitCut.watch();
   }
@@ -41,12 +45,18 @@ export class HistoryNode {
     const { first } = await freePorts(3);
     const database = await FlakyProxy.start(databaseAddress);
     const link = await FlakyProxy.start(`127.0.0.1:${first}`);
+    const disk = NO_FAILING_DISK === null ? FailingDisk.mount() : null;
     const options = {
-      ...{ dataDir: temporaryFolder(), domain: 'localhost', host: '127.0.0.1', encryptionKey: ENCRYPTION_KEY },
+      ...{
+        dataDir: disk?.path ?? temporaryFolder(),
+        domain: 'localhost',
+        host: '127.0.0.1',
+        encryptionKey: ENCRYPTION_KEY,
+      },
       ...{ httpsPort: first, httpPort: first + 1, sessionPort: first + 2 },
       ...{ databaseUrl: urlAt(database.address), nodeAddress: link.address, periods: PERIODS },
     };
-    const node = new HistoryNode(name, options, database, link);
+    const node = new HistoryNode(name, options, database, link, disk);
     await node.restart();
     return node;
   }
@@ -110,6 +120,14 @@ export class HistoryNode {
     return taken;
   }
 
+  /** Waits until it has ended by itself, and takes that as wanted. @param why */
+  async endsItself(why: RegExp): Promise<void> {
+    await until(() => this.ended.some((each) => why.test(each)), `end of gateway ${this.name}: ${why}`, {
+      everyMs: 20,
+    });
+    this.ended.splice(0, this.ended.length, ...this.ended.filter((each) => !why.test(each)));
+  }
+
   /** As kill -9, or as systemd stops it. */
   async kill(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
     const child = this.#running;
@@ -131,6 +149,13 @@ export class HistoryNode {
 
   jumpClock(jump: ClockJump): void {
     this.#running?.send(jump);
+  }
+
+  /** Cuts its copy of the database off in the middle, as a failing disk does; it must not run. */
+  damageCopy(): void {
+    const file = join(this.options.dataDir, 'gateway', 'gateway.db');
+    for (const suffix of ['-wal', '-shm']) rmSync(file + suffix, { force: true });
+    truncateSync(file, Math.floor(statSync(file).size / 2));
   }
 
   /** Looks at its copy of the database: the digests of gateways with the same are equal. */

@@ -41,9 +41,9 @@ function open(
   dataDir: string,
   databaseUrl: string | null,
   log = recordingLog().log,
-  onCopyDamaged: (reason: string) => void = () => {},
+  onCopyUnusable: (reason: string) => void = () => {},
 ): Promise<Opened> {
-  return openForChanges({ dataDir, encryptionKey: KEY, databaseUrl }, { older: 'upgrade', onCopyDamaged, log });
+  return openForChanges({ dataDir, encryptionKey: KEY, databaseUrl }, { older: 'upgrade', onCopyUnusable, log });
 }
 
 const add = ({ store }: Opened, id: string) =>

@@ -44,7 +44,7 @@ async function newDatabase(): Promise<string> {
 async function start(name: string, address = server.address, dataDir = temporaryFolder()): Promise<Gateway> {
   const opened = await openForChanges(
     { dataDir, encryptionKey: KEY, databaseUrl: server.url(address).replace(/postgres$/, name) },
-    { older: 'upgrade', onCopyDamaged: () => {}, log: silentLog },
+    { older: 'upgrade', onCopyUnusable: () => {}, log: silentLog },
   );
   if (opened.shared === null) throw new Error('it has no shared database');
   const close = closeOnce(opened.close);
