@@ -9,7 +9,7 @@ import { type Assemble, parseSettings } from './parse-settings.ts';
 import { presentAuthtoken } from './renewed-authtoken.ts';
 import { readCertificates, readSecretFile } from './setting-files.ts';
 import { enrolmentFile, gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
-import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
+import type { UpstreamRules } from './upstream-rules.ts';
 import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
 
 /** The gateway that the agent connects to. */
@@ -137,21 +137,21 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
     gateway,
     connector: connectorKind(values, gateway, problems),
     api: {
-      host: values.AGENT_HOST ?? '',
-      port: values.AGENT_PORT ?? 0,
+      host: values.AGENT_HOST,
+      port: values.AGENT_PORT,
       domain: values.AGENT_DOMAIN ?? (gateway.kind === 'embedded' ? `agent.${gateway.domain}` : null),
       requireToken: values.AGENT_API_AUTH !== 'none',
       token: apiToken(values, path, problems),
     },
     site: site(values, gateway),
-    allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
-    verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
+    allowUpstreams: values.AGENT_ALLOW_UPSTREAMS,
+    verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS,
     systemCas: () => systemCas(process.env.SSL_CERT_FILE || null),
-    dataDir: path(values.DATA_DIR ?? ''),
+    dataDir: path(values.DATA_DIR),
     defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
     tunnelsDir: values.AGENT_TUNNELS_DIR === null ? null : path(values.AGENT_TUNNELS_DIR),
     log: logSettings(values),
-    logRequests: values.LOG_REQUESTS === 'true',
+    logRequests: values.LOG_REQUESTS,
   };
 }
 
@@ -173,9 +173,9 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
   const configured = authtoken ?? (() => '');
   return {
     kind: 'remote',
-    authtoken: () => presentAuthtoken(path(values.DATA_DIR ?? ''), configured()),
+    authtoken: () => presentAuthtoken(path(values.DATA_DIR), configured()),
     configured,
-    enrolment: enrolmentFile(path(values.DATA_DIR ?? ''), process.env),
+    enrolment: enrolmentFile(path(values.DATA_DIR), process.env),
     serverAddr,
     authorities: trustedCas(values, path, problems),
     proxies: proxyRules(values),
@@ -186,9 +186,9 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
   return {
     kind: 'embedded',
     chosen,
-    domain: values.GATEWAY_DOMAIN ?? 'localhost',
-    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
-    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    domain: values.GATEWAY_DOMAIN,
+    httpPort: values.GATEWAY_HTTP_PORT,
+    httpsPort: values.GATEWAY_HTTPS_PORT,
     tcpPorts: values.GATEWAY_TCP_PORTS,
     encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
   };

@@ -10,7 +10,7 @@ export interface LogSettings {
 /** `auto` means `pretty` on a terminal and `json` elsewhere. */
 export function logSettings({ LOG_LEVEL: level, LOG_FORMAT: format }: Parsed): LogSettings {
   const automatic = process.stdout.isTTY ? 'pretty' : 'json';
-  return { level: level ?? 'info', format: format === null || format === 'auto' ? automatic : format };
+  return { level, format: format === 'auto' ? automatic : format };
 }
 
 /** The proxies of outgoing connections. */

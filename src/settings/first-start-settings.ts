@@ -43,8 +43,8 @@ export function loadFirstStart(
 const firstStart: Assemble<FirstStartSettings> = (values, path) => ({
   code: values.AGENT_JOIN_CODE,
   name: values.AGENT_NAME,
-  dataDir: path(values.DATA_DIR ?? ''),
-  api: { host: values.AGENT_HOST ?? '', port: values.AGENT_PORT ?? 0 },
+  dataDir: path(values.DATA_DIR),
+  api: { host: values.AGENT_HOST, port: values.AGENT_PORT },
   proxies: proxyRules(values),
   log: logSettings(values),
 });

@@ -117,20 +117,20 @@ export function gatewayListeners(settings: Pick<ParsedSettings, 'host' | 'httpsP
 }
 
 const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems) => {
-  const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
-  const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
+  const requests = values.GATEWAY_API_RATE_LIMIT;
+  const delayMs = values.GATEWAY_API_AUTH_DELAY;
   const { GATEWAY_DATABASE_URL: databaseUrl, GATEWAY_ENCRYPTION_KEY: encryptionKey } = values;
   if (databaseUrl !== null && encryptionKey === null)
     problems.push('GATEWAY_DATABASE_URL: requires GATEWAY_ENCRYPTION_KEY, the same for all that use the database');
   if (values.GATEWAY_NODE_ADDRESS !== null && databaseUrl === null)
     problems.push('GATEWAY_NODE_ADDRESS: requires GATEWAY_DATABASE_URL, the same for all gateways');
   return {
-    dataDir: path(values.DATA_DIR ?? ''),
+    dataDir: path(values.DATA_DIR),
     log: logSettings(values),
-    host: values.GATEWAY_HOST ?? '',
-    domain: values.GATEWAY_DOMAIN ?? '',
-    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
-    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    host: values.GATEWAY_HOST,
+    domain: values.GATEWAY_DOMAIN,
+    httpPort: values.GATEWAY_HTTP_PORT,
+    httpsPort: values.GATEWAY_HTTPS_PORT,
     tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     balancers: values.GATEWAY_LOAD_BALANCERS ?? [],
@@ -143,42 +143,42 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     encryptionKey,
     databaseUrl,
     nodeAddress: values.GATEWAY_NODE_ADDRESS,
-    listApplications: values.GATEWAY_LIST_APPLICATIONS === 'true',
-    auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS ?? 0,
+    listApplications: values.GATEWAY_LIST_APPLICATIONS,
+    auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS,
     backups: values.GATEWAY_BACKUPS && { ...values.GATEWAY_BACKUPS, folder: path(values.GATEWAY_BACKUPS.folder) },
     acme: acmeSettings(values, path, problems),
     keepsOwnNames: values.GATEWAY_ACME_OWN_NAMES === null,
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),
     agentLimits: {
-      sessions: values.GATEWAY_MAX_SESSIONS ?? 0,
-      endpoints: values.GATEWAY_MAX_ENDPOINTS ?? 0,
-      connections: values.GATEWAY_MAX_STREAMS ?? 0,
-      optionBytes: values.GATEWAY_MAX_OPTIONS ?? 0,
-      policyShare: (values.GATEWAY_MAX_POLICY_TIME ?? 0) / 100,
+      sessions: values.GATEWAY_MAX_SESSIONS,
+      endpoints: values.GATEWAY_MAX_ENDPOINTS,
+      connections: values.GATEWAY_MAX_STREAMS,
+      optionBytes: values.GATEWAY_MAX_OPTIONS,
+      policyShare: values.GATEWAY_MAX_POLICY_TIME / 100,
     },
     limits: {
       rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },
-      body: { maxBytes: values.GATEWAY_API_BODY_LIMIT ?? 0, timeoutMs: (values.GATEWAY_API_TIMEOUT ?? 0) * 1000 },
+      body: { maxBytes: values.GATEWAY_API_BODY_LIMIT, timeoutMs: values.GATEWAY_API_TIMEOUT * 1000 },
       failedAttempts: { free: 10, windowMs: 60_000, delayMs, maxDelayMs: 20 * delayMs },
     },
   };
 };
 
 function edgeLimits(values: Parsed): EdgeLimits {
-  const milliseconds = (seconds: number | null) => (seconds ?? 0) * 1000;
+  const milliseconds = (seconds: number) => seconds * 1000;
   return {
-    connections: values.GATEWAY_MAX_CONNECTIONS ?? 0,
+    connections: values.GATEWAY_MAX_CONNECTIONS,
     handshakeTimeout: milliseconds(values.GATEWAY_HANDSHAKE_TIMEOUT),
     headersTimeout: milliseconds(values.GATEWAY_HEADERS_TIMEOUT),
-    headerBytes: values.GATEWAY_HEADERS_LIMIT ?? 0,
-    streams: values.GATEWAY_HTTP_STREAMS ?? 0,
+    headerBytes: values.GATEWAY_HEADERS_LIMIT,
+    streams: values.GATEWAY_HTTP_STREAMS,
     streamIdleTimeout: milliseconds(values.GATEWAY_STREAM_TIMEOUT),
   };
 }
 
 function acmeSettings(values: Parsed, path: (value: string) => string, problems: string[]): AcmeSettings | null {
-  const domain = values.GATEWAY_DOMAIN ?? '';
+  const domain = values.GATEWAY_DOMAIN;
   const fallback = isPublicDomain(domain) ? ACME_DIRECTORIES.letsencrypt : LOCAL_CA;
   const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? LOCAL_CA;
   const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
@@ -210,7 +210,7 @@ export function isPublicDomain(domain: string): boolean {
 
 function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
   const { GATEWAY_DNS_PORT: port, GATEWAY_DNS_NAMESERVER: named } = values;
-  const domain = values.GATEWAY_DOMAIN ?? '';
+  const domain = values.GATEWAY_DOMAIN;
   // Duplicates the gateway's own names: settings must not load the gateway's code.
   const nameServer = named ?? `connect.${domain}`;
   const acmeZone = `acme.${domain}`;
@@ -219,5 +219,5 @@ function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsS
       `GATEWAY_DNS_NAMESERVER="${nameServer}": inside the zone ${acmeZone}, which has no address records; choose a name outside it`,
     );
   }
-  return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };
+  return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST, nameServer };
 }

@@ -37,7 +37,8 @@ function parseVariables(texts: Texts, problems: string[]): Parsed {
     try {
       parsed[name] = value === null ? null : variable.parse(value);
     } catch (error) {
-      parsed[name] = null;
+      // So that the rest can be looked at, too.
+      parsed[name] = variable.default === null ? null : variable.parse(variable.default);
       const shown = variable.secret ? '(not shown)' : JSON.stringify(value);
       problems.push(`${name}=${shown}: ${messageOf(error)}; allowed: ${variable.allowed}`);
     }

@@ -22,14 +22,17 @@ export interface Variable<T> {
   parse: (text: string) => T;
 }
 
+/** A setting that has a value in any case. */
+export type Defaulted<T> = Variable<T> & { default: string };
+
 /** Optional members of most kinds of settings. */
 type Extras = Partial<Pick<Variable<unknown>, 'default' | 'otherwise' | 'allowed' | 'example'>>;
+type Kind<T, E> = E extends { default: string } ? Defaulted<T> : Variable<T>;
 
-const kind = <T>(meaning: string, allowed: string, parse: (text: string) => T, extras: Extras = {}): Variable<T> => {
-  return { meaning, default: null, allowed, parse, ...extras };
-};
+const kind = <T, E extends Extras>(meaning: string, allowed: string, parse: (text: string) => T, extras?: E) =>
+  ({ meaning, default: null, allowed, parse, ...extras }) as unknown as Kind<T, E>;
 
-export const text = (meaning: string, allowed: string, extras?: Extras) =>
+export const text = <E extends Extras>(meaning: string, allowed: string, extras?: E) =>
   kind(meaning, allowed, (value) => value, extras);
 
 export const file = (meaning: string, example: string, extras?: Extras) =>
@@ -69,7 +72,7 @@ export const encryptionKey = (meaning: string, extras: Extras): Variable<string>
   },
 });
 
-export const port = (meaning: string, extras?: Extras): Variable<number> =>
+export const port = <E extends Extras>(meaning: string, extras?: E) =>
   kind(meaning, 'a port from 0 to 65535; 0: any free port', parsePort, extras);
 
 function parsePort(value: string): number {
@@ -78,23 +81,28 @@ function parsePort(value: string): number {
 }
 
 /** Parses to null for `off`. */
-export const portRange = (meaning: string, fallback: string): Variable<PortRange | null> =>
+export const portRange = (meaning: string, fallback: string): Defaulted<PortRange | null> =>
   kind(meaning, 'a range such as 20000-20999, one port, or off', portRangeOrOff, { default: fallback });
 
 function portRangeOrOff(value: string): PortRange | null {
   return value.toLowerCase() === 'off' ? null : parsePortRange(value);
 }
 
-export const oneOf = <T extends string>(meaning: string, values: readonly T[], fallback: T): Variable<T> => {
+export const oneOf = <T extends string>(meaning: string, values: readonly T[], fallback: T): Defaulted<T> => {
   const parse = (value: string): T => {
     const found = values.find((candidate) => candidate === value.toLowerCase());
     if (found === undefined) throw new Error('not supported');
     return found;
   };
-  return kind(meaning, `one of ${values.join(', ')}`, parse, { default: fallback });
+  return kind(meaning, `one of ${values.join(', ')}`, parse, { default: String(fallback) });
 };
 
-export const hostname = (meaning: string, extras?: Extras): Variable<string> =>
+export const flag = (meaning: string, fallback: boolean): Defaulted<boolean> => {
+  const { parse, ...rest } = oneOf(meaning, ['true', 'false'], fallback ? 'true' : 'false');
+  return { ...rest, parse: (value) => parse(value) === 'true' };
+};
+
+export const hostname = <E extends Extras>(meaning: string, extras?: E) =>
   kind(meaning, 'a hostname', parseHostname, extras);
 
 function parseHostname(value: string): string {
@@ -115,7 +123,7 @@ function parseDeviceLabel(value: string): string {
   return name;
 }
 
-export const ipAddress = (meaning: string, extras?: Extras): Variable<string> =>
+export const ipAddress = <E extends Extras>(meaning: string, extras?: E) =>
   kind(meaning, 'an IP address of this machine', parseIp, extras);
 
 function parseIp(value: string): string {
@@ -124,13 +132,13 @@ function parseIp(value: string): string {
 }
 
 /** Where to listen. */
-export const listenHost = (meaning: string, fallback: string): Variable<string> => {
+export const listenHost = (meaning: string, fallback: string): Defaulted<string> => {
   const allowed = 'an IP address (IPv6 without brackets) or a name of this machine, without a port';
   const parse = (value: string) => (isIP(value) === 0 ? parseHostname(value) : value);
   return kind(meaning, allowed, parse, { default: fallback });
 };
 
-export const count = (meaning: string, fallback: number, max: number, min = 0): Variable<number> => {
+export const count = (meaning: string, fallback: number, max: number, min = 0): Defaulted<number> => {
   const parse = (value: string): number => {
     const number = Number(value);
     if (!/^\d{1,12}$/.test(value) || number < min || number > max) throw new Error('not a number in this range');

@@ -11,6 +11,7 @@ import {
   email,
   encryptionKey,
   file,
+  flag,
   hostAndPort,
   hostname,
   ipAddress,
@@ -109,10 +110,9 @@ const TUNNELS = {
       'a comma-separated list of hosts, *.suffixes, CIDRs, loopback, private and any, each with an optional :port; and of unix and unix:/path',
     parse: parseUpstreamRules,
   } satisfies Variable<UpstreamRules>,
-  AGENT_VERIFY_UPSTREAM_TLS: oneOf(
+  AGENT_VERIFY_UPSTREAM_TLS: flag(
     'Verify the certificates of https upstreams whose tunnel does not say it with `upstream_tls_verify`. `false`: accept self-signed ones (cameras, routers)',
-    ['true', 'false'],
-    'true',
+    true,
   ),
   DEFAULT_POLICIES: file(
     'Default policies of tunnels without a policy of their own',
@@ -174,10 +174,9 @@ const STANDALONE_GATEWAY = {
   GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
     otherwise: '`https://api.<domain>` with the HTTPS port',
   }),
-  GATEWAY_LIST_APPLICATIONS: oneOf(
+  GATEWAY_LIST_APPLICATIONS: flag(
     'Whether people of the gateway who have signed in see a list at `sign-in.<domain>`: the endpoints online whose policies let them in',
-    ['true', 'false'],
-    'false',
+    false,
   ),
   GATEWAY_AUDIT_LOG_DAYS: count(
     'Days for which the gateway keeps who has changed what, and events wait for a destination',
@@ -294,10 +293,9 @@ const COMMON = {
     '/etc/device-agent/settings.env',
   ),
   LOG_LEVEL: oneOf('Lowest level that is logged', LOG_LEVELS, 'info'),
-  LOG_REQUESTS: oneOf(
+  LOG_REQUESTS: flag(
     'Log a line for each HTTP request of a tunnel, by the agent: method, path, status, time and bytes. Tunnels then take the way through the agent',
-    ['true', 'false'],
-    'false',
+    false,
   ),
   LOG_FORMAT: oneOf<LogFormat | 'auto'>(
     'Log format. `auto`: `pretty` on a terminal, `json` elsewhere',
@@ -342,4 +340,6 @@ type Variables = typeof VARIABLES;
 
 export type VariableName = keyof Variables;
 
-export type Parsed = { [N in VariableName]: ReturnType<Variables[N]['parse']> | null };
+export type Parsed = {
+  [N in VariableName]: ReturnType<Variables[N]['parse']> | (Variables[N]['default'] extends string ? never : null);
+};
