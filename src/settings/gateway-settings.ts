@@ -40,7 +40,7 @@ export interface AgentLimits {
 }
 
 /** Settings of the standalone gateway, `device-agent gateway`. */
-interface ParsedSettings {
+export interface ParsedSettings {
   dataDir: string;
   log: LogSettings;
   host: string;
