@@ -32,7 +32,7 @@ Values come from four sources; the first one that sets a variable wins:
 4. systemd credentials (\`ngrok-authtoken\`)
 
 A secret and its \`…_FILE\` variant are one setting: set only one of them. A wrong value stops the start with exit code 2
-and a message that names the variable. Unrecognised settings and malformed lines in the files are logged.
+and a message that names the variable, and its line in \`.env\`. Unrecognised settings and malformed lines in the files are logged.
 
 ## A .env of another program
 
@@ -44,9 +44,11 @@ mentions, at least as a comment, one that no other program has. In any other \`.
   \`${PREFIX}LOG_LEVEL=debug\`. The log of the agent and \`doctor\` name each such line. The prefix works in every source, and
   counts more than the plain name there.
 - \`DATA_DIR\` counts all the same if that folder has data of this program already.
+- \`NGROK_SERVER_ADDR\` and \`MANAGEMENT_API_URL\` are refused when the authtoken or API key that is sent there comes from
+  elsewhere, as is an \`AGENT_HOST\` other than \`127.0.0.1\`, \`0.0.0.0\` and the like: a cloned repository could collect your secrets.
 
 The agent logs which settings it has read from \`.env\`. In the folder of a project that you do not trust, look at this line: its
-\`.env\` can lead the agent to another gateway.
+\`.env\` can lead the agent to another gateway, with an authtoken of its own.
 
 ## Changes while the agent runs
 

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { closest } from '../lib/closest.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
-import { filesOfSettings, gatherTexts, type Texts } from './setting-sources.ts';
+import { dotenvIn, filesOfSettings, gatherTexts, type Texts } from './setting-sources.ts';
 import { GENERIC, PREFIX, settingOf } from './settings-file.ts';
 import type { Variable } from './variable-kinds.ts';
 import { type Parsed, VARIABLES } from './variables.ts';
@@ -22,7 +22,7 @@ export function loadWith<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folde
 /** Parses values that were already read; throws as {@link loadWith} does. */
 export function parseSettings<T>(assemble: Assemble<T>, texts: Texts, folder: string): T {
   const problems: string[] = [];
-  const values = parseVariables(texts, problems);
+  const values = parseVariables(texts, folder, problems);
   const settings = assemble(values, (value) => resolve(folder, value), problems);
   if (problems.length > 0) {
     throw new OperatorError(`invalid settings:\n${problems.map((problem) => `  ${problem}`).join('\n')}`, 2);
@@ -30,7 +30,7 @@ export function parseSettings<T>(assemble: Assemble<T>, texts: Texts, folder: st
   return settings;
 }
 
-function parseVariables(texts: Texts, problems: string[]): Parsed {
+function parseVariables(texts: Texts, folder: string, problems: string[]): Parsed {
   const parsed: Record<string, unknown> = {};
   for (const [name, variable] of Object.entries<Variable<unknown>>(VARIABLES)) {
     const value = texts[name] ?? variable.default;
@@ -40,10 +40,17 @@ function parseVariables(texts: Texts, problems: string[]): Parsed {
       // So that the rest can be looked at, too.
       parsed[name] = variable.default === null ? null : variable.parse(variable.default);
       const shown = variable.secret ? '(not shown)' : JSON.stringify(value);
-      problems.push(`${name}=${shown}: ${messageOf(error)}; allowed: ${variable.allowed}`);
+      const place = placeOf(name, texts, folder);
+      problems.push(`${name}=${shown}${place}: ${messageOf(error)}; allowed: ${variable.allowed}`);
     }
   }
   return parsed as Parsed;
+}
+
+/** Where a value is in `.env`, which people may have forgotten, for a message; empty when it comes from elsewhere. */
+function placeOf(name: string, texts: Texts, folder: string): string {
+  const { path, texts: found, lineOf } = dotenvIn(folder);
+  return name in found && found[name] === texts[name] ? ` in line ${lineOf(name)} of ${path}` : '';
 }
 
 /** Name prefixes of this program's settings. */

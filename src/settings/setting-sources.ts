@@ -1,7 +1,8 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
 import { parse as parseDotenv } from 'dotenv';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { isLoopbackHost, isUnspecified } from '../lib/network/ip-address.ts';
 import { fromEnvironment, readSettingsFile, type SettingsFile, settingOf, type Texts } from './settings-file.ts';
 import type { VariableName } from './variables.ts';
 
@@ -16,6 +17,13 @@ export const ENROLMENT_FILE = 'enrolment.json';
 /** Secrets that can be set directly or as a file with `_FILE`. */
 const SECRETS: readonly VariableName[] = ['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'];
 
+/** Settings that say where a secret is sent. */
+const DESTINATIONS = {
+  NGROK_SERVER_ADDR: 'NGROK_AUTHTOKEN',
+  MANAGEMENT_API_URL: 'MANAGEMENT_API_KEY',
+  AGENT_HOST: 'AGENT_API_TOKEN',
+} as const satisfies Partial<Record<VariableName, VariableName>>;
+
 /** What an agent got when it joined at its first start, in its data folder. */
 export const JOINED_SETTINGS = 'joined.env';
 
@@ -23,11 +31,13 @@ export const JOINED_SETTINGS = 'joined.env';
  * Reads all sources. From the strongest: the file in SETTINGS_FILE, like systemd's EnvironmentFile; the environment;
  * `.env` in the folder; systemd credentials; what the agent got when it joined at its first start.
  *
- * @throws {OperatorError} when a file is unreadable
+ * @throws {OperatorError} when a file is unreadable, or one of another program would choose where a secret goes
  */
 export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   const set = gatherOwnTexts(env, folder);
   const joined = readJoined(dataFolder(set, folder));
+  const stronger = { ...fromEnvironment(env), ...settingsFile(env, folder) };
+  refuseDestinations(dotenvIn(folder), folder, stronger, { ...joined, ...credentials(env), ...stronger });
   const texts = overridden(joined, set);
   // The name in an image is only the wanted one: its devices cannot all have it.
   const isSameSite = joined.AGENT_NAME !== undefined && texts.AGENT_SITE === joined.AGENT_SITE;
@@ -40,14 +50,55 @@ export function gatherOwnTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   return sources.reduce(overridden);
 }
 
+/**
+ * A `.env` of another program may come with a cloned repository: it does not choose where a secret goes that is not its own.
+ *
+ * @param stronger what overrides the file
+ * @param others all other sources
+ */
+function refuseDestinations(dotenv: SettingsFile, folder: string, stronger: Texts, others: Texts): void {
+  const { path, isShared, texts, lineOf } = dotenv;
+  if (!isShared) return;
+  for (const [name, secret] of Object.entries(DESTINATIONS)) {
+    const destination = texts[name];
+    if (destination === undefined || name in stronger) continue;
+    // The agent makes an API token of its own, which commands send to other machines only.
+    const isLocal = isLoopbackHost(destination) || isUnspecified(destination);
+    const isSent = name === 'AGENT_HOST' ? !isLocal : isFromElsewhere(secret, texts, others, folder);
+    if (!isSent) continue;
+    throw new OperatorError(
+      `${name} in line ${lineOf(name)} of ${path} would choose where ${secret} is sent, and the file also has settings of ` +
+        `another program: set ${name} in the environment, or run this in another folder`,
+      2,
+    );
+  }
+}
+
+/** Whether a secret is not the file's own: one of other sources, or of a file outside of its folder. */
+function isFromElsewhere(secret: string, texts: Texts, others: Texts, folder: string): boolean {
+  if (secret in texts) return false;
+  const { [`${secret}_FILE`]: file } = texts;
+  if (file === undefined) return secret in others || `${secret}_FILE` in others;
+  const path = resolve(folder, file);
+  return existsSync(path) && relative(realpathSync(folder), realpathSync(path)).startsWith('..');
+}
+
 /** Not readable for users other than the service's, who can still call its API. */
 function readJoined(folder: string): Texts {
+  const file = join(folder, JOINED_SETTINGS);
   try {
-    return fromEnvironment(parseDotenv(readFileSync(join(folder, JOINED_SETTINGS))));
+    const content = readFileSync(file);
+    // It is written with mode 0600, which no repository keeps.
+    if ((statSync(file).mode & 0o007) === 0) return fromEnvironment(parseDotenv(content));
   } catch (error) {
     if (['ENOENT', 'ENOTDIR', 'EACCES'].some((code) => hasErrno(error, code))) return {};
-    throw new OperatorError(`cannot read ${join(folder, JOINED_SETTINGS)}: ${messageOf(error)}`, 2);
+    throw new OperatorError(`cannot read ${file}: ${messageOf(error)}`, 2);
   }
+  throw new OperatorError(
+    `${file} leads to a gateway, but is open to all users, so that it may come from elsewhere, such as a repository: if this ` +
+      `device has joined with it, run chmod 600 ${file}; else set DATA_DIR to a new folder`,
+    2,
+  );
 }
 
 /** The data folder, before the settings are checked. */
@@ -104,7 +155,8 @@ function settingsFile({ SETTINGS_FILE: file }: NodeJS.ProcessEnv, folder: string
   return file ? readSettingsFile(resolve(folder, file), 'own').texts : {};
 }
 
-const dotenvIn = (folder: string): SettingsFile => readSettingsFile(resolve(folder, '.env'), 'any');
+/** The `.env` of a folder. */
+export const dotenvIn = (folder: string): SettingsFile => readSettingsFile(resolve(folder, '.env'), 'any');
 
 /** Reads the folder of systemd's LoadCredential=, which only this service can read. */
 function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Texts {

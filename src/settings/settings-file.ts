@@ -16,6 +16,8 @@ export interface SettingsFile {
   isShared: boolean;
   /** The values that count. */
   texts: Texts;
+  /** The line, from 1, that sets one of these. */
+  lineOf: (setting: string) => number;
   /** Lines that do not count as they seem to. */
   doubtful: readonly DoubtfulLine[];
 }
@@ -75,7 +77,8 @@ export function readSettingsFile(path: string, kind: 'own' | 'any'): SettingsFil
   const inDoubt = isShared ? Object.keys(values).filter((name) => isGeneric(name) && values[name]) : [];
   const generic = inDoubt.map((name) => ({ line: lineOf(name, content), setting: name, counts: counts(name) }));
   const doubtful = [...generic, ...malformedLines(content, isShared)];
-  return { path, isShared, texts: fromEnvironment(Object.fromEntries(counting)), doubtful };
+  const texts = fromEnvironment(Object.fromEntries(counting));
+  return { path, isShared, texts, doubtful, lineOf: (setting) => lineOf(nameOf(setting, values), content) };
 }
 
 function contentOf(path: string, kind: 'own' | 'any'): string {
@@ -104,6 +107,11 @@ function isSetting(name: string): boolean {
 
 const isGeneric = (name: string): boolean =>
   GENERIC.includes(name) || (PROXIES.includes(name.toUpperCase()) && name === name.toLowerCase());
+
+/** The name by which a file sets a setting: the one with the prefix counts more. */
+function nameOf(setting: string, values: Texts): string {
+  return values[PREFIX + setting] ? PREFIX + setting : setting;
+}
 
 /** The last line that sets a name, which is the one that counts. */
 function lineOf(name: string, content: string): number {

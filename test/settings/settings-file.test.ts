@@ -1,10 +1,11 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
+import { loadManagementSettings } from '../../src/settings/management-settings.ts';
 import { lineProblems, unknownSettings } from '../../src/settings/parse-settings.ts';
 import { readSettingsFile } from '../../src/settings/settings-file.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 
 /** A folder with these lines in its `.env`. */
 function withDotenv(...lines: string[]): string {
@@ -12,6 +13,10 @@ function withDotenv(...lines: string[]): string {
   writeFileSync(join(folder, '.env'), `${lines.join('\n')}\n`);
   return folder;
 }
+
+/** A secret for another program, which is one line as well. */
+const FILE_OF_ANOTHER = join(sharedFolder(), 'npmrc');
+writeFileSync(FILE_OF_ANOTHER, '//registry.example/:_authToken=secret');
 
 const OF_A_SHOP = ['DATABASE_URL=postgres://shop', 'LOG_LEVEL=verbose', 'DATA_DIR=./storage', 'HTTPS_PROXY=proxy'];
 
@@ -41,6 +46,52 @@ it('our own names count in the .env of another program, and generic ones with th
   );
   const settings = loadSettings({}, folder);
   expect(settings).toMatchObject({ api: { port: 4141 }, log: { level: 'debug' }, dataDir: join(folder, '.agent') });
+});
+
+it.each([
+  ['NGROK_SERVER_ADDR=evil.example:443', { NGROK_AUTHTOKEN: 'secret' }, loadSettings],
+  ['MANAGEMENT_API_URL=https://evil.example', { MANAGEMENT_API_KEY: 'secret' }, loadManagementSettings],
+  // The agent makes an API token of its own.
+  ['AGENT_HOST=192.0.2.1', {}, loadSettings],
+  [`NGROK_SERVER_ADDR=evil.example:443\nNGROK_AUTHTOKEN_FILE=${FILE_OF_ANOTHER}`, {}, loadSettings],
+] as const)('%s in the .env of another program does not choose where a secret is sent', (line, secrets, load) => {
+  const [name = '', value = ''] = line.split(/[=\n]/);
+  const [env, folder] = [secrets as NodeJS.ProcessEnv, withDotenv(...OF_A_SHOP, line)];
+  expect(() => load(env, folder)).toThrow(new RegExp(`^${name} in line 5 of .*/\\.env would choose .* set ${name} in`));
+  expect(() => load({ ...env, [name]: value }, folder)).not.toThrow();
+  expect(() => load(env, withDotenv(line))).not.toThrow();
+});
+
+it('the .env of another program may have an authtoken with its gateway, and an address of this machine', () => {
+  const both = withDotenv(...OF_A_SHOP, 'NGROK_SERVER_ADDR=gateway.example.com:443', 'NGROK_AUTHTOKEN=t');
+  expect(loadSettings({}, both)).toMatchObject({ gateway: { serverAddr: 'gateway.example.com:443' } });
+  writeFileSync(join(both, 'token'), 't');
+  writeFileSync(
+    join(both, '.env'),
+    `${OF_A_SHOP.join('\n')}\nNGROK_SERVER_ADDR=g.example:443\nNGROK_AUTHTOKEN_FILE=token`,
+  );
+  expect(loadSettings({}, both)).toMatchObject({ gateway: { serverAddr: 'g.example:443' } });
+  for (const host of ['0.0.0.0', '::', 'localhost', '127.0.0.2']) {
+    const folder = withDotenv(...OF_A_SHOP, `AGENT_HOST=${host}`);
+    expect(loadSettings({ AGENT_API_TOKEN: 'a-token-of-16-characters' }, folder)).toMatchObject({ api: { host } });
+  }
+});
+
+it('what a device got when it joined does not count when a repository may have brought it', () => {
+  const folder = temporaryFolder();
+  const file = join(folder, 'data/joined.env');
+  mkdirSync(join(folder, 'data'));
+  writeFileSync(file, 'NGROK_SERVER_ADDR=gateway.example.com:443\nNGROK_AUTHTOKEN=t\n', { mode: 0o644 });
+  expect(() => loadSettings({}, folder)).toThrow(`${file} leads to a gateway`);
+  chmodSync(file, 0o600);
+  expect(loadSettings({}, folder)).toMatchObject({ gateway: { serverAddr: 'gateway.example.com:443' } });
+});
+
+it('an invalid value in .env is reported with file and line, one in the environment without', () => {
+  const folder = withDotenv(...OF_A_SHOP, 'AGENT_PORT=many', 'DEVICE_AGENT_LOG_LEVEL=loud');
+  expect(() => loadSettings({ AGENT_CONNECTOR: 'odd' }, folder)).toThrow(
+    /CONNECTOR="odd": [\s\S]* AGENT_PORT="many" in line 5 of \/.*\/\.env: [\s\S]* LOG_LEVEL="loud" in line 6 of /,
+  );
 });
 
 it.each([
