@@ -94,7 +94,9 @@ async function joinHere(code: string | null, options: JoinOptions): Promise<void
     installation: joinPath(dataDir, ENROLMENT_FILE),
     settings: joinPath(process.cwd(), '.env'),
     settingsMode: 0o600,
-    authtoken: null,
+    // Git ignores the data folder, but not the .env of every project.
+    authtoken: joinPath(dataDir, 'authtoken'),
+    namesAuthtoken: true,
     ca: joinPath(process.cwd(), 'gateway-ca.pem'),
   };
   // An agent that runs here already would not notice the new settings.

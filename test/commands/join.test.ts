@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { PortRange } from '../../src/lib/network/port-range.ts';
-import { AgentProcess, CLI, deviceAgent } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -107,9 +107,9 @@ it('two devices join with one code and serve clients at names of their own', asy
   expect(camera).toContain('AGENT_CONNECTOR=native\n');
   expect(door).toContain('AGENT_DOMAIN=agent-cabinet-7-2.site.localhost\n');
   const modes = devices.flatMap(({ place }) =>
-    ['.env', 'data/enrolment.json'].map((name) => statSync(join(place, name)).mode),
+    ['.env', 'data/enrolment.json', 'data/authtoken'].map((name) => statSync(join(place, name)).mode & 0o777),
   );
-  expect(modes.map((mode) => mode & 0o777)).toEqual([0o600, 0o600, 0o600, 0o600]);
+  expect(new Set(modes)).toEqual(new Set([0o600]));
   // With the code, a stolen device could let others join.
   for (const { place } of devices) {
     expect(
@@ -175,7 +175,8 @@ it('join without a code takes the new name and authtoken of a device', async () 
   const device = joinAs(place, await inviteTo(gateway), 'cam');
   await device.logged('remote API online');
   await device.end();
-  const before = readFileSync(join(place, '.env'), 'utf8');
+  const authtoken = () => readFileSync(join(place, 'data/authtoken'), 'utf8');
+  const before = authtoken();
   const [row] = gateway.store.devices.page(null, 1);
   if (!row) throw new Error('no device');
   await gateway.store.database.write(() =>
@@ -185,9 +186,38 @@ it('join without a code takes the new name and authtoken of a device', async () 
   expect(await renamed.logged('remote API online')).toMatchObject({
     url: expect.stringContaining('//agent-door.site.'),
   });
-  const tokenOf = (env: string) => /^NGROK_AUTHTOKEN=(.*)$/m.exec(env)?.[1];
-  const after = readFileSync(join(place, '.env'), 'utf8');
-  expect(tokenOf(after)).not.toBe(tokenOf(before));
+  expect(authtoken()).not.toBe(before);
+});
+
+it('join --json prints the device alone, says which authtoken it replaces, and leaves git no secret', async () => {
+  const place = folder();
+  writeFileSync(join(place, '.env'), 'PORT=3000\nNGROK_AUTHTOKEN=of-another-account\n');
+  const code = await inviteTo(gateway);
+  const listening = ['sh', '-c', 'exec "$0" "$@" 2> said'];
+  const device = AgentProcess.inTest(place, {}, ['join', code, '-n', 'cam', '--no-service', '--json'], listening);
+  await device.logged('remote API online');
+  expect(device.lines[0]).toEqual({
+    ...{ id: expect.any(String), name: 'cam', site: 'site.localhost', domain: 'agent-cam.site.localhost' },
+    gateway: expect.stringMatching(/^https:\/\//),
+  });
+  expect(device.lines.slice(1).every(({ level, msg }) => level && msg)).toBe(true);
+  expect(readFileSync(join(place, 'said'), 'utf8')).toContain(
+    `the authtoken of before is replaced, in ${join(place, '.env')}; sessions go to the gateway of the code now\n`,
+  );
+  const settings = readFileSync(join(place, '.env'), 'utf8');
+  expect(settings).toMatch(/^PORT=3000\n[\s\S]*^NGROK_AUTHTOKEN_FILE=.*\/data\/authtoken$/m);
+  await outcomeOf('git', ['init', '--quiet'], place);
+  const { stdout } = await outcomeOf('git', ['add', '--all', '--dry-run'], place);
+  expect(stdout).toBe("add '.env'\nadd 'gateway-ca.pem'\nadd 'said'\n");
+  expect(settings).not.toMatch(/NGROK_AUTHTOKEN=|of-another-account/);
+
+  // The code gives the device no ports.
+  const { port } = new URL(await device.api());
+  const refused = await deviceAgent(['tcp', '22'], place, { AGENT_PORT: port });
+  expect([refused.code, refused.stderr]).toEqual([
+    1,
+    expect.stringMatching(/ERR_NGROK_356\).*gateway invite --tcp 20000-20099;.* ACL rule .*bind:tcp/),
+  ]);
 });
 
 it.each([

@@ -26,6 +26,8 @@ export interface JoinFiles {
   settingsMode: number;
   /** For the authtoken alone; null: it is one of the settings. */
   authtoken: string | null;
+  /** Whether the settings say where that file is. */
+  namesAuthtoken?: boolean;
   /** The gateway's CA. */
   ca: string;
 }
@@ -60,7 +62,7 @@ async function writeSettings(files: JoinFiles, { enrolment, caPem }: Enrolled): 
   const settings = {
     // What would lead the agent elsewhere goes.
     AGENT_GATEWAY: null,
-    NGROK_AUTHTOKEN_FILE: null,
+    NGROK_AUTHTOKEN_FILE: files.namesAuthtoken ? files.authtoken : null,
     NGROK_AUTHTOKEN: files.authtoken === null ? enrolment.authtoken : null,
     NGROK_SERVER_ADDR: enrolment.session_address,
     NGROK_CA_CERT: caPem === null ? 'host' : files.ca,
