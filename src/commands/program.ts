@@ -159,6 +159,7 @@ function addServiceCommand(program: Command): void {
     .option('--gateway', 'The standalone gateway instead of the agent')
     .option('--purge', 'Also delete settings, authtoken and data')
     .option('--yes', 'Do not ask before --purge deletes a gateway')
+    .option('--json', 'Print the result as JSON')
     .action(async (options) => (await load()).uninstall(options));
   service
     .command('status')

@@ -34,17 +34,26 @@ const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERV
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
-  const said: string[] = [];
-  const say = options.json ? (line: string) => void said.push(line) : print;
-  await installService(chosen(options), thisProgram(), thisHost(), say);
-  if (options.json) print(jsonText({ service: chosen(options).name, report: said }));
+  await reporting(options, (tell) => installService(chosen(options), thisProgram(), thisHost(), tell));
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
   requireRoot();
   if (options.purge && !options.yes) await confirmPurge(chosen(options));
-  if (options.purge && !options.gateway) await leaveWithService(thisHost(), print);
-  await uninstallService(chosen(options), options.purge === true, thisHost(), print);
+  await reporting(options, async (tell) => {
+    if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
+    await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
+  });
+}
+
+/** Prints the lines that work tells, or all of them as JSON at its end. */
+async function reporting(
+  options: ServiceOptions,
+  work: (tell: (line: string) => void) => Promise<void>,
+): Promise<void> {
+  const report: string[] = [];
+  await work(options.json ? (line) => void report.push(line) : print);
+  if (options.json) print(jsonText({ service: chosen(options).name, report }));
 }
 
 /** @throws {OperatorError} exit code 2 without a terminal, 1 when the answer is not yes */

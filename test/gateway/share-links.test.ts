@@ -302,7 +302,7 @@ it('device-agent gateway share makes a link, shares lists it without its value, 
   await expect(run('share', 'https://nobody.localhost', '--for', '1h')).rejects.toMatchObject({ exitCode: 1 });
   await expect(run('share', url, '--for', '91d')).rejects.toThrow(/--for.*at most 90d/);
   expect(await run('log', '--object', id)).toContain(`share_link_created ${id} ${new URL(url).hostname}`);
-  await run('shares', 'revoke', id);
+  expect(JSON.parse(await run('shares', 'revoke', id, '--json'))).toEqual({ revoked: id });
   expect((await browser().visit(link)).status).toBe(403);
   await expect(run('shares', 'revoke', id)).rejects.toThrow(/share link/);
 });

@@ -81,8 +81,11 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
     const before = await pid();
-    const again = await machine.deviceAgent('service', 'install');
-    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('up to date')]);
+    const again = await machine.deviceAgent('service', 'install', '--json');
+    expect([again.code, JSON.parse(again.stdout)]).toEqual([
+      0,
+      { service: 'device-agent', report: expect.arrayContaining([expect.stringContaining('up to date')]) },
+    ]);
     expect(await pid()).toBe(before);
     expect((await machine.run('systemctl', 'restart', 'device-agent')).code).toBe(0);
     await reports('reports: online, 127.0.0.1:');
@@ -226,8 +229,11 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');
     const data = () => machine.run('ls', '/var/lib/device-agent/api-token', SETTINGS);
     expect((await data()).code).toBe(0);
-    const again = await machine.deviceAgent('service', 'uninstall', '--purge');
-    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is not installed')]);
+    const again = await machine.deviceAgent('service', 'uninstall', '--purge', '--json');
+    expect([again.code, JSON.parse(again.stdout)]).toEqual([
+      0,
+      { service: 'device-agent', report: expect.arrayContaining([expect.stringContaining('is not installed')]) },
+    ]);
     expect((await data()).stdout).toBe('');
     expect((await machine.run('id', 'device-agent')).code).not.toBe(0);
   });
@@ -315,11 +321,11 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     await eventually(async () => (await gateway('StatusText')).startsWith('serving on port 8443'), 'the other port');
     await machine.run('systemctl', 'stop', 'device-agent-gateway');
     await eventually(async () => (await socket('ActiveState')) === 'inactive', 'the sockets are closed');
-    const over = await machine.deviceAgent('gateway', 'restore', '/tmp/backup.tar.gz');
-    expect(over).toMatchObject({
-      code: 0,
-      stderr: expect.stringMatching(/What it replaces is in .*is restored into/s),
-    });
+    const over = await machine.deviceAgent('gateway', 'restore', '/tmp/backup.tar.gz', '--json');
+    expect([over.code, JSON.parse(over.stdout)]).toEqual([
+      0,
+      { made_at: expect.stringMatching(/Z$/), replaced: expect.stringContaining('/gateway/replaced-') },
+    ]);
     expect((await machine.run('systemctl', 'start', 'device-agent-gateway')).code).toBe(0);
     const files = 'stat -c %U /var/lib/device-agent-gateway/gateway/* | sort -u';
     expect((await machine.run('sh', '-c', files)).stdout).toBe('device-agent-gateway\n');

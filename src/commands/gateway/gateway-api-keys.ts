@@ -12,8 +12,13 @@ const PAGE = 1000;
  *
  * @param dataDir the gateway's data folder, for the message
  */
-export async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
+export async function createApiKey(
+  store: Store,
+  { description, json }: { description: string; json?: boolean },
+  dataDir: string,
+): Promise<void> {
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
+  if (json) return print(jsonText({ id: row.id, description, api_key: token }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
   note(`API key ${row.id} of the gateway in ${dataDir}, shown only once:`);
   print(token);

@@ -42,6 +42,7 @@ export interface BackupOptions {
 export interface RestoreOptions {
   keyFile?: string;
   passphraseFile?: string;
+  json?: boolean;
 }
 
 /** Of a machine; those of a backup are never written to another one. */
@@ -130,16 +131,18 @@ export async function restoreGateway(
   await restoreSettings(backup, key, settings);
   if (existsSync(dataDir)) await becomeGatewayOwner(settings);
   const folder = await openDataFolder(dataDir);
+  let replaced: string | null;
   try {
     if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
-    const replaced = await restoreBackup(backup, {
+    replaced = await restoreBackup(backup, {
       ...{ folder: join(dataDir, 'gateway'), key, isKeySet: encryptionKey !== null, databaseUrl, domain },
       settings: settingsForBackup(settings),
     });
-    if (replaced !== null) note(`What it replaces is in ${replaced}`);
   } finally {
     await folder.release();
   }
+  if (options.json) return print(jsonText({ made_at: backup.manifest.made_at, replaced }));
+  if (replaced !== null) note(`What it replaces is in ${replaced}`);
   const place = databaseUrl === null ? dataDir : 'the shared database';
   note(`The backup of ${backup.manifest.made_at} is restored into ${place}. Start the gateway.`);
   if (databaseUrl === null && backup.manifest.shared)

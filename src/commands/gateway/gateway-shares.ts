@@ -2,7 +2,7 @@ import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ShareLink } from '../../management/resources/share-link.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { jsonText, note, print } from '../output.ts';
+import { jsonText, note, print, show } from '../output.ts';
 import { type ShareOptions, shareRequest, sharesTable, showShare } from '../share-links.ts';
 import { withGateway } from './running-gateway.ts';
 
@@ -34,9 +34,13 @@ export async function listShares(settings: GatewayServerSettings, { json }: { js
 }
 
 /** @throws {OperatorError} exit code 4 when there is none with the id */
-export async function revokeShare(settings: GatewayServerSettings, id: string): Promise<void> {
+export async function revokeShare(
+  settings: GatewayServerSettings,
+  id: string,
+  options: { json?: boolean },
+): Promise<void> {
   if (!/^sl_\w+$/.test(id))
     throw new OperatorError(`no share link has this id: ${ownCommand('gateway shares')} lists them`, 4);
   await withGateway(settings, (client) => client.shareLinks.delete(id));
-  print(`${id} revoked; it lets nobody in any more`);
+  show({ revoked: id }, options, ({ revoked }) => `${revoked} revoked; it lets nobody in any more`);
 }

@@ -132,6 +132,7 @@ function addBackupCommands(gateway: Command, settings: () => GatewayServerSettin
       '--passphrase-file <file>',
       'File with the passphrase of a key in the backup (default: asked on the terminal)',
     )
+    .option('--json', 'Print the result as JSON')
     .action(async (file: string, options: RestoreOptions) => (await load()).restoreGateway(settings(), file, options));
 }
 
@@ -175,10 +176,11 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
     .command('create')
     .description('Create an API key and print it once')
     .option('-d, --description <text>', 'What the key is for', '')
-    .action(async ({ description }: { description: string }) => {
+    .option('--json', 'Print the key and its id as JSON')
+    .action(async (options: { description: string; json?: boolean }) => {
       const { createApiKey } = await load();
       const place = settings();
-      await withStore(place, (store) => createApiKey(store, description, place.dataDir));
+      await withStore(place, (store) => createApiKey(store, options, place.dataDir));
     });
   apiKey
     .command('list')
@@ -253,7 +255,8 @@ function addShareCommands(gateway: Command, settings: () => GatewayServerSetting
     .command('revoke')
     .description('Revoke a link, at once; browsers that have opened it are no longer let in')
     .argument('<id>', 'id of the link, sl_…, as listed')
-    .action(async (id: string) => (await load()).revokeShare(settings(), id));
+    .option('--json', 'Print the result as JSON')
+    .action(async (id: string, options: { json?: boolean }) => (await load()).revokeShare(settings(), id, options));
 }
 
 function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettings): void {

@@ -74,8 +74,11 @@ it('gateway api-key list shows the keys without their values, and revoke makes a
   await run('api-key', 'list');
   expect(process.stderr.write).toHaveBeenCalledWith(expect.stringMatching(/^No API keys\. Create one with: /));
   await run('api-key', 'create', '--description', 'laptop\u001b[2J');
-  await run('api-key', 'create', '--description', 'phone');
+  printed = '';
+  await run('api-key', 'create', '--description', 'phone', '--json');
+  const made = JSON.parse(printed);
   const [phone, laptop] = running.apiKeys.page(null, 10);
+  expect(made).toEqual({ id: phone?.id, description: 'phone', api_key: expect.stringMatching(/^\w{27}_\w+$/) });
   printed = '';
   await run('api-key', 'list');
   expect(printed.split('\n')).toEqual([
@@ -293,12 +296,16 @@ it('gateway backup copies the database of a running gateway, and never overwrite
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create');
   const file = join(dataDir, 'backup.tar.gz');
-  await run('backup', file);
+  await run('backup', file, '--json');
+  expect(JSON.parse(printed.slice(printed.indexOf('{')))).toEqual({ file, with_key: false });
   expect(running.database.fact('last_backup')).toMatch(/^\d{4}-.*Z$/);
   const copy = databaseIn(file);
   expect(copy.problems()).toEqual([]);
   expect(copy.all('SELECT id FROM api_keys')).toHaveLength(1);
   copy.close();
+  printed = '';
+  await run('backup', file, '--list', '--json');
+  expect(JSON.parse(printed)).toMatchObject({ domain: 'localhost', shared: false, with_key: false });
   await expect(run('backup', file)).rejects.toThrow(/already exists/);
   running.database.close();
 });
@@ -364,5 +371,21 @@ it('gateway certificates shows the status of automatic certificates', async () =
     'api.gw.test  pending',
     'gw.test      valid until 2026-07-30T12:00:00Z; renews at 2026-06-30T00:00:00Z',
   ]);
+  printed = '';
+  await run('certificates', '--json');
+  const none = { valid_until: null, renews_at: null, is_pending: true, error_code: null, msg: null, retries_at: null };
+  expect(JSON.parse(printed)).toEqual(
+    expect.arrayContaining([
+      {
+        ...{ ...none, domain: '*.gw.test', error_code: 'DNS_ERROR', retries_at: '2026-05-01T12:01:00Z' },
+        msg: 'The DNS record _acme-challenge.gw.test is missing.',
+      },
+      { ...none, domain: 'api.gw.test', msg: expect.stringContaining('in progress') },
+      {
+        ...{ ...none, domain: 'gw.test', is_pending: false },
+        ...{ valid_until: '2026-07-30T12:00:00Z', renews_at: '2026-06-30T00:00:00Z' },
+      },
+    ]),
+  );
   store.database.close();
 });

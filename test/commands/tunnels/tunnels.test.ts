@@ -272,8 +272,8 @@ it('share makes a link that opens the tunnel, and shares shows and revokes it', 
   const { id, link } = JSON.parse(made.stdout);
   expect((await exchange(url)).status).toBe(403);
   expect((await exchange(link, { method: 'POST' })).status).toBe(303);
-  const revoked = await deviceAgent(['shares', 'revoke', id], folder, env);
-  expect(revoked).toMatchObject({ code: 0, stdout: `${id} revoked; it lets nobody in any more\n` });
+  const revoked = await deviceAgent(['shares', 'revoke', id, '--json'], folder, env);
+  expect([revoked.code, JSON.parse(revoked.stdout)]).toEqual([0, { revoked: id }]);
   expect((await exchange(link, { method: 'POST' })).status).toBe(403);
   expect(await deviceAgent(['shares'], folder, env)).toMatchObject({ code: 0, stdout: '' });
 });
