@@ -13,8 +13,8 @@ interface Place {
   words: Word[];
   /** Its options with a value: what may follow each, or null for a file or anything else. */
   values: { option: string; choices: readonly string[] | null }[];
-  /** Whether it takes a tunnel of the running agent. */
-  takesTunnel: boolean;
+  /** What it takes: a `tunnel` of the running agent, a `file`, or anything else, which is null. */
+  argument: 'tunnel' | 'file' | null;
 }
 
 /** Prints the names of the running agent's tunnels, a line each; bash would expand other characters, which a gateway may send. */
@@ -36,20 +36,26 @@ function placesIn(command: Command, path: readonly string[]): Place[] {
   const named = subcommands.flatMap((each) =>
     [each.name(), ...each.aliases()].map((name) => ({ name, each, meaning: each.description() })),
   );
-  const words = [...named.map(({ name, meaning }) => ({ text: name, meaning })), ...options];
-  const values = help.visibleOptions(command).flatMap(({ long, short, required, optional, argChoices }) => {
+  const choices = command.registeredArguments.flatMap(({ argChoices, description }) =>
+    (argChoices ?? []).map((text) => ({ text, meaning: description })),
+  );
+  const words = [...named.map(({ name, meaning }) => ({ text: name, meaning })), ...choices, ...options];
+  const values = help.visibleOptions(command).flatMap(({ long, short, required, optional, argChoices, flags }) => {
     const names = required || optional ? [long, short].filter((name) => name != null) : [];
-    return names.map((option) => ({ option, choices: argChoices ?? null }));
+    const known = argChoices ?? (flags.endsWith('<boolean>') ? ['true', 'false'] : null);
+    return names.map((option) => ({ option, choices: known }));
   });
-  const takesTunnel = command.registeredArguments.some((each) => each.name() === 'tunnel');
-  const place = { path: path.join(' '), words, values, takesTunnel };
+  const argument = (['tunnel', 'file'] as const).find((name) =>
+    command.registeredArguments.some((each) => each.name() === name),
+  );
+  const place: Place = { path: path.join(' '), words, values, argument: argument ?? null };
   return [place, ...named.flatMap(({ name, each }) => placesIn(each, [...path, name]))];
 }
 
 const known = (places: readonly Place[]): string[] => places.flatMap(({ path }) => (path === '' ? [] : [path]));
-/** The paths of commands that take a tunnel. */
-const ofTunnels = (places: readonly Place[]): string[] =>
-  places.flatMap(({ path, takesTunnel }) => (takesTunnel ? [path] : []));
+/** The paths of commands with such an argument. */
+const taking = (wanted: string, places: readonly Place[]): string[] =>
+  places.flatMap(({ path, argument }) => (argument === wanted ? [path] : []));
 /** Options with a value by what completes it: choices as words, or null for files; `tunnels start --policy`. */
 function valuesOf(places: readonly Place[]): Map<string | null, string[]> {
   const byChoices = new Map<string | null, string[]>();
@@ -84,7 +90,8 @@ ${values.join('\n')}
 ${cases.join('\n')}
   esac
   case "$path" in
-    ${ofTunnels(places).map(quoted).join('|')}) [[ $current == -* ]] || words="$(${TUNNEL_NAMES}) $words" ;;
+    ${taking('tunnel', places).map(quoted).join('|')}) [[ $current == -* ]] || words="$(${TUNNEL_NAMES}) $words" ;;
+    ${taking('file', places).map(quoted).join('|')}) [[ $current == -* ]] || { COMPREPLY=($(compgen -f -- "$current")); return; } ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
@@ -120,7 +127,8 @@ ${values.join('\n')}
 ${cases.join('\n')}
   esac
   case "$at" in
-    ${ofTunnels(places).map(quoted).join('|')}) [[ $PREFIX == -* ]] || compadd -- \${(f)"$(${TUNNEL_NAMES})"} ;;
+    ${taking('tunnel', places).map(quoted).join('|')}) [[ $PREFIX == -* ]] || compadd -- \${(f)"$(${TUNNEL_NAMES})"} ;;
+    ${taking('file', places).map(quoted).join('|')}) [[ $PREFIX == -* ]] || { _files; return } ;;
   esac
   _describe device-agent following || _files
 }
@@ -129,7 +137,7 @@ compdef _device_agent device-agent
 }
 
 function fish(places: readonly Place[]): string {
-  const names = ofTunnels(places).map(
+  const names = taking('tunnel', places).map(
     (path) =>
       `complete -c device-agent -n ${fishQuoted(`__device_agent_at ${fishQuoted(path)}`)} -f -a '(__device_agent_tunnels)'`,
   );

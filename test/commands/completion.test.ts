@@ -53,7 +53,10 @@ describe.each(['bash', 'zsh', 'fish'] as const)('the completion of %s', (shell) 
     [['--debug', 'tunnels', 'rm', 'camera', '--js'], ['--json']],
     [['gateway', 'api-key', 'li'], ['list']],
     [['http', '3000', '--policy', 'den'], ['deny.yaml']],
+    [['http', '3000', '--rewrite-redirects', 't'], ['true']],
     [['tunnels', 'rm', 'cam'], ['camera']],
+    [['tunnels', 'apply', 'den'], ['deny.yaml']],
+    [['completion', 'z'], ['zsh']],
   ])('completes %j to %j', unless(MISSING[shell]), (typed, completed) => {
     const folder = temporaryFolder();
     const file = join(folder, 'script');
