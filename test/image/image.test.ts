@@ -3,6 +3,7 @@ import { chownSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { parse } from 'yaml';
 import {
   type ImageConfig,
   ImageStore,
@@ -18,6 +19,17 @@ const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
 
 /** unshare waits for its child, which is process 1 of the namespace. */
 const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
+
+it('the Dockerfile hides none of the arguments that BuildKit sets: before 0.18, a declaration without a value does', () => {
+  const [global = ''] = readFileSync('Dockerfile', 'utf8').split(/^FROM /m);
+  expect(global).toContain('TARGETARCH');
+  expect(global).not.toMatch(/^ARG (?:TARGET|BUILD)\w+$/m);
+});
+
+it('compose.yaml requires .env, in a way that Compose before 2.24 understands, and keeps the data', () => {
+  const { services } = parse(readFileSync('compose.yaml', 'utf8'));
+  expect(services['device-agent']).toMatchObject({ env_file: '.env', volumes: ['data:/data'], read_only: true });
+});
 
 describe('the image', unless(NO_IMAGE_BUILDER), () => {
   const store = new ImageStore();
