@@ -34,7 +34,8 @@ export function because(error: Failure): string {
 
 /** What to do when the gateway gives the agent no session, by error code; null when the message contains the advice. */
 export function sessionAdvice(error: Failure): string | null {
-  if (!error?.code) return 'check network, name server and address with: device-agent doctor; the agent keeps retrying';
+  if (!error?.code)
+    return `check network, name server and address with: ${ownCommand('doctor')}; the agent keeps retrying`;
   if (error.code.startsWith('ERR_GATEWAY_')) return JOIN_AGAIN;
   return SESSION_LIMITS.includes(error.code) ? null : NEW_AUTHTOKEN;
 }

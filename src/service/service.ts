@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { hasErrno } from '../lib/errors.ts';
+import { rootCommand } from '../lib/process/own-command.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { STAY_STOPPED } from '../settings/common-settings.ts';
 import { gatewayListeners, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
@@ -89,7 +90,7 @@ export const GATEWAY_SERVICE: Service = {
   // Otherwise, it would serve names below localhost, which nobody else can reach.
   needs: {
     line: /^\s*GATEWAY_DOMAIN=\S/m,
-    advice: 'set GATEWAY_DOMAIN, GATEWAY_HOST and the ports, or run `device-agent gateway init`, which does',
+    advice: `set GATEWAY_DOMAIN, GATEWAY_HOST and the ports, or run ${rootCommand('gateway init')}, which does`,
   },
   irreplaceable: "the gateway's accounts, domains and authtokens, its certificate authority and its encryption key",
   // For ports 80, 443 and 53.

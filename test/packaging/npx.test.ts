@@ -64,6 +64,12 @@ it('the README’s first command opens a tunnel from the package in an empty fol
   await urlOf(command, [join(packed, name)]);
   const withNpm = await urlOf(command, [join(packed, name)]);
   expect(withNpm.left).toEqual([name]);
+  const env = { ...process.env, AGENT_PORT: '1', DEVICE_AGENT_COMMAND: '' };
+  const withoutAgent = promisify(execFile)('npx', ['--yes', `./${name}`, 'status'], { cwd: packed, env });
+  await expect(withoutAgent).rejects.toMatchObject({
+    code: 3,
+    stderr: expect.stringContaining(`start it with: npx ./${name} run\n`),
+  });
   const alone = await urlOf(`exec "${process.execPath}" "${CLI}" http ${port}`);
   expect(alone.left).toEqual([]);
   expect(withNpm.ms).toBeLessThan(WITH_NPM_MS * SLOWER);

@@ -251,7 +251,14 @@ async function temporarySettings(
     AGENT_HOST: '127.0.0.1',
     DATA_DIR: folder,
   });
-  const settings = loadSettings(process.env, process.cwd(), change);
+  // As if they were set: the .env of a project must not choose where the authtoken of the command line goes.
+  const address = gateway ?? joined?.NGROK_SERVER_ADDR;
+  const env = {
+    ...process.env,
+    ...(address !== undefined && { NGROK_SERVER_ADDR: address }),
+    ...(token !== undefined && { NGROK_AUTHTOKEN: token }),
+  };
+  const settings = loadSettings(env, process.cwd(), change);
   const isOwn = joined !== null || [gateway, gatewayCa, token].some((each) => each !== undefined);
   const own = isOwn || settings.gateway.kind === 'embedded' ? settings : loadSettings();
   // The gateway settings of a device that has joined include its renewed authtoken.

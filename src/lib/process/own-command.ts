@@ -1,4 +1,4 @@
-import { realpathSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import { delimiter, isAbsolute, join, relative } from 'node:path';
 import { printable } from '../terminal-text.ts';
 
@@ -21,7 +21,7 @@ const RUNNERS: Readonly<Record<string, string>> = { npm: 'npx', pnpm: 'pnpm exec
 
 /**
  * A command of this program as the person who started it can type it: `device-agent` where a shell finds that, else for
- * example `npx device-agent` or `node dist/cli.js`. A container cannot know; its image says it in DEVICE_AGENT_COMMAND.
+ * example `npx device-agent`, `npx ./device-agent-0.1.0.tgz` or `node dist/cli.js`. A container cannot know; its image says it in DEVICE_AGENT_COMMAND.
  *
  * @param args for a shell, such as `http 8001`
  */
@@ -58,11 +58,27 @@ function typed({ env, argv, folder }: Start): string {
   const [runner = ''] = (env.npm_config_user_agent ?? '').split('/');
   // Before the search: a runner adds a folder to PATH that the person's shell does not have.
   const prefix = RUNNERS[runner];
-  if (prefix !== undefined) return `${prefix} ${NAME}`;
-  if (installedIn({ env, argv }) !== null) return NAME;
   const [, program = ''] = argv;
+  if (prefix !== undefined) return `${prefix} ${givenToNpx(program) ?? NAME}`;
+  if (installedIn({ env, argv }) !== null) return NAME;
   const near = relative(folder, program);
   return `node ${shellWord(near.startsWith('..') || isAbsolute(near) ? program : near)}`;
+}
+
+/**
+ * The package that npx was told to fetch, such as a file. Its name alone would lead to what the registry has by that name.
+ *
+ * @returns null when the program is in the project, or npx does not say
+ */
+function givenToNpx(program: string): string | null {
+  const [, folder] = /^(.*\/_npx\/[^/]+)\/node_modules\//.exec(program) ?? [];
+  if (folder === undefined) return null;
+  try {
+    const [given] = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))._npx.packages;
+    return typeof given === 'string' ? shellWord(printable(given)) : null;
+  } catch {
+    return null;
+  }
 }
 
 /** The folder in PATH where a shell finds this program first; null: it finds none, or another one. */

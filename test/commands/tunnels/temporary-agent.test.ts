@@ -1,6 +1,6 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
@@ -159,6 +159,13 @@ it('http without an agent says why the gateway refuses it, and leaves nothing', 
   const command = new Command(['http', '8001'], settings);
   expect(await command.end(null)).toEqual([1, []]);
   expect(command.stderr).toMatch(/^device-agent: no session with .*ERR_NGROK_\d+.*; set NGROK_AUTHTOKEN/m);
+});
+
+it('http does not send the authtoken of the command line to a gateway that the .env of a project names', async () => {
+  const folder = temporaryFolder();
+  writeFileSync(join(folder, '.env'), 'PORT=3000\nNGROK_SERVER_ADDR=127.0.0.1:9\n');
+  const { code, stderr } = await deviceAgent(['http', '8001', '--token', 'mine'], folder, { AGENT_PORT: '1' });
+  expect([code, stderr]).toEqual([2, expect.stringContaining('would choose where NGROK_AUTHTOKEN is sent')]);
 });
 
 it('http does not start another agent beside one that uses the data of this folder', async () => {

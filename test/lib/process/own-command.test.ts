@@ -31,6 +31,18 @@ it('a program that a package runner has started is typed with that runner, also 
   expect(by('pnpm/10.1.0 npm/? node/v24.4.0 linux x64')).toBe('pnpm exec device-agent status');
 });
 
+it('a program of a package that npx has fetched is typed with what npx was given, not with a name in the registry', () => {
+  const folder = join(temporaryFolder(), '_npx/eccec793f4024a78');
+  mkdirSync(folder, { recursive: true });
+  const start = {
+    ...{ env: { npm_config_user_agent: 'npm/10.8.2 node/v20.20.2 linux x64' }, folder: '/', isRoot: false },
+    argv: ['/opt/node/bin/node', join(folder, 'node_modules/.bin/device-agent')],
+  };
+  expect(ownCommand('status', start)).toBe('npx device-agent status');
+  writeFileSync(join(folder, 'package.json'), '{"_npx": {"packages": ["./device-agent-0.1.0.tgz"]}}');
+  expect(ownCommand('status', start)).toBe('npx ./device-agent-0.1.0.tgz status');
+});
+
 it('a program that no shell finds is typed with node and its path, from the folder where that is shorter', () => {
   const { root, program, start } = installed();
   expect(ownCommand('', start({ PATH: '/nowhere' }, join(root, 'package')))).toBe('node dist/cli.js');
