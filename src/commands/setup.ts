@@ -8,7 +8,7 @@ import { ManagementError } from '../management/management-error.ts';
 import { CLOUD_API, isUntrusted } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
-import { parsed } from './command-line.ts';
+import { examples, parsed } from './command-line.ts';
 import { jsonText, note, print } from './output.ts';
 import { type AgentGateway, describeProgress, describeResult, describeWait, envLines } from './setup-report.ts';
 
@@ -41,8 +41,7 @@ export function addSetupCommand(
   settings: () => ManagementSettings,
   output: SetupOutput = { print, note },
 ): void {
-  program
-    .command('setup')
+  examples(program.command('setup'), "setup --domain '*.sitea.example.com' --bot sitea")
     .description('Set up a site: a wildcard domain with certificates, a bot user, and an authtoken for its devices')
     .requiredOption('-d, --domain <hostname>', "The site's domain, such as '*.site-a.example.com'")
     .requiredOption('-b, --bot <name>', 'Name of the bot user that owns the authtoken')

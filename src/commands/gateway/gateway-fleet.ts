@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { count, duration } from '../command-line.ts';
+import { count, duration, examples } from '../command-line.ts';
 import type { InviteOptions } from './gateway-invite.ts';
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
@@ -12,8 +12,7 @@ export function addFleetCommands(gateway: Command, settings: () => GatewayServer
 
 function addInviteCommands(gateway: Command, settings: () => GatewayServerSettings): void {
   const load = () => import('./gateway-invite.ts');
-  gateway
-    .command('invite')
+  examples(gateway.command('invite'), "gateway invite --site '*.sitea.example.com' --uses 50")
     .description('Invite devices to a site: print a code with which they join')
     .requiredOption('-s, --site <domain>', "Domain of the site's devices, such as '*.site-a.example.com'")
     .option('-u, --uses <count>', 'How many devices can join with the code', count, 1)

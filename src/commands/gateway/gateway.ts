@@ -4,7 +4,7 @@ import type { Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
-import { parsed, refuse } from '../command-line.ts';
+import { examples, parsed, refuse } from '../command-line.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-links.ts';
@@ -70,8 +70,11 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
 }
 
 function addInitCommand(gateway: Command): void {
-  gateway
-    .command('init')
+  examples(
+    gateway.command('init'),
+    'gateway init --domain gateway.example.com',
+    'gateway init --domain gateway.localhost --no-service',
+  )
     .description('Set up a gateway: settings, service, first API key; show and check its DNS records. Repeatable')
     .option('-d, --domain <hostname>', 'Base domain, such as gateway.example.com', (text) =>
       parsed(VARIABLES.GATEWAY_DOMAIN, text),
@@ -107,8 +110,11 @@ function addInitCommand(gateway: Command): void {
 
 function addBackupCommands(gateway: Command, settings: () => GatewayServerSettings): void {
   const load = () => import('./gateway-backup.ts');
-  gateway
-    .command('backup')
+  examples(
+    gateway.command('backup'),
+    'gateway backup gateway.tar.gz --with-key',
+    'gateway backup gateway.tar.gz --list',
+  )
     .description('Back up the gateway’s database, CA and settings to a new file; works while the gateway runs')
     .argument('<file>', 'file to write; must not exist yet')
     .option('--list', 'Show what an existing backup has')

@@ -68,7 +68,12 @@ export function addTunnelsCommand(program: Command): void {
     .argument('<tunnel>', TUNNEL)
     .option('--json', API_RESPONSE)
     .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
-  upstreamOptions(tunnels.command('change'))
+  const change = examples(
+    tunnels.command('change'),
+    'tunnels change demo --forwards-to 3001',
+    'tunnels change demo --policy deny.yaml',
+  );
+  upstreamOptions(change)
     .description('Change what a tunnel forwards to, its policy or its options, which default resets; its URL stays')
     .argument('<tunnel>', TUNNEL)
     .option('-f, --forwards-to <upstream>', UPSTREAM)
@@ -137,8 +142,7 @@ function sessionAddress(text: string): string {
 }
 
 function addFileCommands(tunnels: Command): void {
-  tunnels
-    .command('apply')
+  examples(tunnels.command('apply'), 'tunnels apply tunnels.yaml --dry-run', 'tunnels apply tunnels.yaml --prune')
     .description('Create and change tunnels as a YAML or JSON file declares them, whether the agent runs or not')
     .argument('<file>', 'a file with a list called tunnels, see docs/operations.md; - for standard input')
     .option('--prune', 'Delete all tunnels that the file does not declare')
