@@ -227,6 +227,13 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     expect(await seriousProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Start inspecting' }).click();
     await page.getByText('Waiting for requests').waitFor();
+    const wide = page.viewportSize() ?? { width: 1280, height: 720 };
+    await page.setViewportSize({ width: 320, height: 640 });
+    const left = (selector: string) =>
+      page.locator(selector).evaluate((element) => element.getBoundingClientRect().left);
+    expect(await left('#traffic')).toBeGreaterThanOrEqual(await left('.inspector'));
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(320);
+    await page.setViewportSize(wide);
     // What browsers send from the page itself would violate its policy; another tab may.
     const tab = await page.context().newPage();
     await tab.goto(`${address}/state?token=hunter2hunter2`);
@@ -237,6 +244,11 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     expect(await page.locator('body').textContent()).not.toContain('hunter2');
     await page.getByRole('button', { name: 'Reveal secrets' }).click();
     await page.getByRole('heading', { name: 'GET /state?token=hunter2hunter2' }).waitFor();
+    // On a phone, the buttons are there without scrolling.
+    await page.setViewportSize({ width: 320, height: 640 });
+    const { y = 640, height = 0 } = (await page.getByRole('link', { name: 'Edit and replay' }).boundingBox()) ?? {};
+    expect(y + height).toBeLessThan(640);
+    await page.setViewportSize(wide);
     await page.getByRole('button', { name: 'Copy as curl' }).click();
     await page.getByText('Copied').waitFor();
     expect(await page.evaluate('navigator.clipboard.readText()')).toContain(`'${address}/state?token=hunter2hunter2'`);
