@@ -56,6 +56,12 @@ it('the types keep the doc comments on members of resources', () => {
   }
 });
 
+it('npm runs no script of the package when it is installed, and warns of none', () => {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const atInstall = ['preinstall', 'install', 'postinstall', 'preprepare', 'prepare', 'postprepare'];
+  expect(atInstall.filter((name) => name in scripts)).toEqual([]);
+});
+
 it('the package holds program, types, licences and documentation, without dead links', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
   const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
