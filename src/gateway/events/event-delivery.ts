@@ -114,6 +114,8 @@ export class EventDelivery {
 const RETRY = { baseMs: 1_000, maxMs: 60_000 };
 /** For an attempt. */
 const TIMEOUT_MS = 10_000;
+/** For what is being sent when a worker stops: cut off at once, it may have arrived, and would be sent again. */
+const FINISH_MS = 1_000;
 /** Failures in a row that are reported: a restart of the receiver is none of the operator's business. */
 const REPORTED = 3;
 /** How often an event is sent that its destination refuses, before those after it have their turn. */
@@ -133,6 +135,8 @@ interface WorkerOptions extends Pick<EventDeliveryOptions, 'isSender' | 'clock' 
 /** Sends the events of one destination, one batch after another, until each is acknowledged. */
 class DestinationWorker {
   readonly #abort = new AbortController();
+  /** Ends what is being sent. */
+  readonly #cut = new AbortController();
   readonly #done: Promise<void>;
   #wake: () => void = () => {};
   #failures = 0;
@@ -151,7 +155,9 @@ class DestinationWorker {
   async stop(): Promise<void> {
     this.#abort.abort();
     this.#wake();
+    const timer = setTimeout(() => this.#cut.abort(), FINISH_MS);
     await this.#done;
+    clearTimeout(timer);
   }
 
   async #run(signal: AbortSignal): Promise<void> {
@@ -200,7 +206,7 @@ class DestinationWorker {
       if (sink === null)
         throw new Error('its target cannot be decrypted: restore the encryption key, or set a new target');
       try {
-        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, signal, clock);
+        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, this.#cut.signal, clock);
         if (again) await store.database.write(() => store.eventDeliveries.acknowledged(id, last.id));
         else acknowledged.set(id, last.id);
       } catch (error) {

@@ -156,6 +156,23 @@ it('sends nothing again that was acknowledged while that could not be recorded, 
   await isReceived('first', 'second');
 });
 
+it('finishes what is being sent when it is stopped, and does not send it again', async () => {
+  await subscribe('ip_policy_created.v0');
+  const held: ServerResponse[] = [];
+  receiver.react = () => (res) => void held.push(res);
+  await policy('first');
+  await until(() => held.length > 0, 'the event');
+  const stopped = delivery.stop();
+  receiver.react = () => 204;
+  held[0]?.writeHead(204).end();
+  await stopped;
+  delivery.start();
+  await policy('second');
+  await until(() => described().at(-1) === 'second', 'the second one');
+  expect(held).toHaveLength(1);
+  expect(described().filter((each) => each === 'first').length).toBeLessThan(2);
+});
+
 it('an event that was sent and lost hides none of those that came instead, whose ids are smaller', async () => {
   const destination = await subscribe('ip_policy_created.v0');
   await policy('first');
