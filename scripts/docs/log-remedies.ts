@@ -41,6 +41,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'state of an event destination not recorded': 'check the disk, or PostgreSQL',
   'port not held by systemd': 'run `command`; until then, the ports of `settings` are closed during a restart',
   'primary node not chosen': 'check PostgreSQL; it is repeated every second',
+  'lost commits not recorded': 'check PostgreSQL; it is repeated every second',
   'primary node not handed over': 'check PostgreSQL; another gateway replaces it within 12 s',
   'lost gateway not forgotten': 'check PostgreSQL; it is repeated every few seconds',
   'agent command not passed on': 'check PostgreSQL, then give the command again',

@@ -8,6 +8,7 @@ import type { ManagementApiSettings } from './api/management-api.ts';
 import type { Challenges } from './certificates/challenges/challenges.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { Cluster } from './cluster/cluster.ts';
+import type { LossReports } from './cluster/loss-reports.ts';
 import type { Periods } from './cluster/nodes.ts';
 import type { DescriptorShares } from './descriptor-shares.ts';
 import type { AddressDatabases } from './endpoints/address-databases.ts';
@@ -57,6 +58,8 @@ export interface GatewayStart {
   endpoints: EndpointRegistry;
   /** Null: this gateway is the only one. */
   cluster: Cluster | null;
+  /** Null: there is no shared database. */
+  losses: LossReports | null;
   counters: EdgeCounters;
   /** Why the shared database cannot be used; null: it can, or there is none. */
   databaseAway: () => string | null;

@@ -11,6 +11,7 @@ import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { Cluster } from './cluster/cluster.ts';
+import { LossReports } from './cluster/loss-reports.ts';
 import { PERIODS } from './cluster/nodes.ts';
 import { createPolicies, policyKnowledge } from './create-policies.ts';
 import { descriptorShares } from './descriptor-shares.ts';
@@ -87,10 +88,14 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
     const endpoints = new EndpointRegistry();
     const { periods = PERIODS, log } = options;
     const cluster = shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, periods, log }) : null;
+    const nodes = cluster?.nodes ?? null;
+    const losses = shared && new LossReports({ store, shared, nodes, periods, log });
+    if (losses) cluster?.primary.whileSelf(() => losses.watch());
     await shared?.serve(
       { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
       {
         onRemoved: options.onRemoved ?? (() => {}),
+        ...(losses && { onLoss: (loss) => losses.report(loss) }),
         ...(cluster && { onNodes: (...nodes) => cluster.update(...nodes) }),
       },
       periods.renewMs,
@@ -112,6 +117,7 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
       balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
       endpoints,
       cluster,
+      losses,
       counters: new EdgeCounters(),
       databaseAway: () => shared?.away ?? null,
       challenges: {

@@ -9,7 +9,7 @@ import type { GatewayStart } from './gateway-options.ts';
 const EVENT_IDLE_MS = 4_000;
 
 /** Of several gateways, one sends events. What a copy of the database has sent, it would forget. */
-export function startEventDelivery({ options, store, cluster, log, onStop }: GatewayStart): void {
+export function startEventDelivery({ options, store, cluster, losses, log, onStop }: GatewayStart): void {
   if (store.database.unwritable !== null) return;
   // A handshake for each event would take most of its time.
   const agent = new InspectingAgent({ owner: 'events' }, { keepAlive: true, timeout: EVENT_IDLE_MS });
@@ -17,8 +17,9 @@ export function startEventDelivery({ options, store, cluster, log, onStop }: Gat
     publicRequest(outbound, signal, options.policyNetworks, agent);
   const resolve: typeof publicAddress = (host) => publicAddress(host, options.policyNetworks);
   const folder = join(options.dataDir, 'gateway', 'events');
-  const isSender = () => cluster?.primary.isSelf ?? true;
+  const isSender = () => (cluster?.primary.isSelf ?? true) && losses?.isOpen !== true;
   const delivery = new EventDelivery({ store, folder, request, resolve, isSender, clock: systemClock, log });
+  if (losses) losses.acknowledged = () => delivery.acknowledged;
   const start = () => {
     delivery.start();
     return async () => {

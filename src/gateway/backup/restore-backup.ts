@@ -5,7 +5,7 @@ import { createDurablySync, nodeFiles, withDiskAdvice } from '../../lib/files/du
 import { SecretsBox } from '../../lib/secrets-box.ts';
 import { shareCa } from '../certificates/local-ca/shared-ca.ts';
 import { replaceShared } from '../store/shared/replace-shared.ts';
-import { Database, REPLICA_TABLE } from '../store/sql/database.ts';
+import { Database, REPLICA_TABLES } from '../store/sql/database.ts';
 import { type Backup, PARTS, writeBackup } from './backup-file.ts';
 
 const KEY_FILE = 'encryption.key';
@@ -91,7 +91,7 @@ async function checkDatabase({ file }: Backup, path: string): Promise<void> {
     if (problem !== undefined)
       throw new OperatorError(`the database in ${file} is damaged (${problem}): use another backup`);
     await database.write(() => {
-      database.run(`DROP TABLE IF EXISTS ${REPLICA_TABLE}`);
+      for (const table of REPLICA_TABLES) database.run(`DROP TABLE IF EXISTS ${table}`);
       database.run('DELETE FROM online');
     });
   } finally {

@@ -6,6 +6,7 @@ import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
+import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
 /** Something that the gateway's operator should mend: what is wrong, and what to do. */
@@ -62,6 +63,7 @@ const MAX_NAMES = 3;
 const KINDS = {
   disk: { severity: 'critical', probe: diskProblem },
   shared_database: { severity: 'critical', probe: sharedDatabaseProblem },
+  commits_lost: { severity: 'critical', probe: commitsProblem },
   no_primary: { severity: 'critical', probe: primaryProblem },
   own_certificate: { severity: 'critical', probe: ({ store }) => certificateProblem(store, store.ownDomains) },
   file_descriptors: { severity: 'critical', probe: descriptorProblem },
@@ -115,6 +117,17 @@ function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | nu
   return {
     message: `the shared database cannot be used, so all changes are rejected: ${away}`,
     remedy: 'check PostgreSQL and the network; device-agent gateway doctor says more',
+  };
+}
+
+function commitsProblem({ store: { database, now } }: ConditionSources): Problem | null {
+  const lost = lostCommits(database);
+  if (lost === null || Date.parse(now()) - Date.parse(lost.found) >= DAY_MS) return null;
+  const { commits, isLeast, since, found } = lost;
+  const count = `${isLeast ? 'at least ' : ''}${commits} ${commits === 1 ? 'commit' : 'commits'}`;
+  return {
+    message: `the shared database was put back to an older state at ${found}: it lacks ${count}${since === null ? '' : `, the first one of ${since}`}`,
+    remedy: 'make these changes again; synchronous replication prevents that a standby lacks some',
   };
 }
 

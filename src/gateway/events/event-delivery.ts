@@ -32,12 +32,19 @@ interface EventDeliveryOptions {
 export class EventDelivery {
   readonly #workers = new Map<string, { worker: DestinationWorker; target: Buffer }>();
   readonly #stopping = new Set<Promise<void>>();
+  /** The last event that each destination has acknowledged, if that is not recorded yet: it may not be sent again. */
+  readonly #acknowledged = new Map<string, string>();
   #isStarted = false;
   #latest: string | null = null;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: EventDeliveryOptions) {
     options.store.database.onCommit(() => this.#look());
+  }
+
+  /** What destinations have acknowledged, by their ids, and is not recorded yet. */
+  get acknowledged(): Readonly<Record<string, string>> {
+    return Object.fromEntries(this.#acknowledged);
   }
 
   start(): void {
@@ -64,6 +71,7 @@ export class EventDelivery {
     for (const [id, { target }] of this.#workers) {
       // A new target is tried at once.
       if (!rows.get(id)?.target.equals(target)) this.#stop(id);
+      if (!rows.has(id)) this.#acknowledged.delete(id);
     }
     for (const row of rows.values()) {
       const known = this.#workers.get(row.id);
@@ -76,7 +84,8 @@ export class EventDelivery {
   #begin(destination: EventDestinationRow): DestinationWorker {
     const { store } = this.options;
     const target = store.eventDestinations.target(destination);
-    return new DestinationWorker({ ...this.options, destination, sink: target && this.#sinkOf(target) });
+    const [sink, acknowledged] = [target && this.#sinkOf(target), this.#acknowledged];
+    return new DestinationWorker({ ...this.options, destination, sink, acknowledged });
   }
 
   #sinkOf(target: Target): EventSink {
@@ -105,6 +114,8 @@ export class EventDelivery {
 const RETRY = { baseMs: 1_000, maxMs: 60_000 };
 /** For an attempt. */
 const TIMEOUT_MS = 10_000;
+/** For what is being sent when a worker stops: cut off at once, it may have arrived, and would be sent again. */
+const FINISH_MS = 1_000;
 /** Failures in a row that are reported: a restart of the receiver is none of the operator's business. */
 const REPORTED = 3;
 /** How often an event is sent that its destination refuses, before those after it have their turn. */
@@ -117,15 +128,17 @@ interface WorkerOptions extends Pick<EventDeliveryOptions, 'isSender' | 'clock' 
   destination: EventDestinationRow;
   /** Null: its target cannot be decrypted. */
   sink: EventSink | null;
+  /** By destination, see {@link EventDelivery.acknowledged}. */
+  acknowledged: Map<string, string>;
 }
 
 /** Sends the events of one destination, one batch after another, until each is acknowledged. */
 class DestinationWorker {
   readonly #abort = new AbortController();
+  /** Ends what is being sent. */
+  readonly #cut = new AbortController();
   readonly #done: Promise<void>;
   #wake: () => void = () => {};
-  /** The last event that the destination has acknowledged, which may not be recorded yet. */
-  #acknowledged = '';
   #failures = 0;
   #isReported = false;
   /** The event that was refused last, and how often in a row. */
@@ -142,7 +155,9 @@ class DestinationWorker {
   async stop(): Promise<void> {
     this.#abort.abort();
     this.#wake();
+    const timer = setTimeout(() => this.#cut.abort(), FINISH_MS);
     await this.#done;
+    clearTimeout(timer);
   }
 
   async #run(signal: AbortSignal): Promise<void> {
@@ -177,13 +192,13 @@ class DestinationWorker {
 
   /** @returns whether there was something to send */
   async #deliverNext(signal: AbortSignal): Promise<boolean> {
-    const { store, destination, sink, isSender, clock, log } = this.options;
+    const { store, destination, sink, acknowledged, isSender, clock, log } = this.options;
     const { id, address } = destination;
     // The order to stop comes later than this is known, and not at all after a short pause.
     while (!isSender()) await clock.sleep(LOOK_MS, signal);
     const delivery = store.eventDeliveries.get(id);
     if (delivery === null) return false;
-    if (this.#acknowledged <= delivery.delivered) {
+    if ((acknowledged.get(id) ?? '') <= delivery.delivered) {
       const again = store.eventDeliveries.toSendAgain(id);
       const events = again ? [again] : store.eventDeliveries.waiting(delivery, sink?.batch ?? 1);
       const last = events.at(-1);
@@ -191,16 +206,19 @@ class DestinationWorker {
       if (sink === null)
         throw new Error('its target cannot be decrypted: restore the encryption key, or set a new target');
       try {
-        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, signal, clock);
+        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, this.#cut.signal, clock);
         if (again) await store.database.write(() => store.eventDeliveries.acknowledged(id, last.id));
-        else this.#acknowledged = last.id;
+        else acknowledged.set(id, last.id);
       } catch (error) {
         if (!(error instanceof NotAccepted && error.isRefusal)) throw error;
         await this.#passOver(last, error);
       }
     }
-    if (this.#acknowledged > delivery.delivered)
-      await store.database.write(() => store.eventDeliveries.acknowledged(id, this.#acknowledged));
+    const upTo = acknowledged.get(id);
+    if (upTo !== undefined && upTo > delivery.delivered) {
+      const recorded = await store.database.write(() => store.eventDeliveries.acknowledged(id, upTo));
+      if (acknowledged.get(id) === upTo) acknowledged.set(id, recorded);
+    }
     this.#failures = 0;
     this.#isReported = false;
     if (delivery.failing_since !== null)

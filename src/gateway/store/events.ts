@@ -212,11 +212,14 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
     });
   }
 
-  /** The destination has acknowledged an event, which it may have refused before. */
-  acknowledged(id: string, eventId: string): void {
+  /**
+   * The destination has acknowledged an event, which it may have refused before.
+   * @returns the event up to which that counts: an earlier one when the shared database has lost the event
+   */
+  acknowledged(id: string, eventId: string): string {
     const refused = this.parts.refusedEvents.of(id, eventId);
     if (refused) this.parts.refusedEvents.delete(refused.id);
-    this.#deliveredUpTo(id, eventId);
+    return this.#deliveredUpTo(id, eventId);
   }
 
   /** The destination has refused an event, and goes on with the next one. */
@@ -227,11 +230,37 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
     this.#deliveredUpTo(id, event.id);
   }
 
-  #deliveredUpTo(id: string, eventId: string): void {
+  /**
+   * The shared database has lost commits, maybe those that recorded what was delivered: it is not delivered again.
+   * @param delivered up to where destinations had everything, by their ids @param acknowledged the same, not recorded
+   */
+  keepDelivered(
+    { keptEvent, delivered }: { readonly keptEvent: string; readonly delivered: Readonly<Record<string, string>> },
+    acknowledged: Readonly<Record<string, string>>,
+  ): void {
+    for (const row of this.where('id > ?', [''])) {
+      const upTo = [delivered[row.id] ?? '', acknowledged[row.id] ?? ''].reduce((a, b) => (a > b ? a : b));
+      // Events that have come since then may have smaller ids than those that were lost.
+      const kept = upTo < keptEvent ? upTo : keptEvent;
+      if (kept > row.delivered) this.update({ ...row, delivered: kept });
+    }
+  }
+
+  /** What a destination has acknowledged may have been lost meanwhile, and events that have come since then have smaller ids. */
+  #kept(eventId: string): string {
+    const { auditLog, activityEvents } = this.parts;
+    if (auditLog.get(eventId) || activityEvents.event(eventId)) return eventId;
+    const { keptEvent } = this.database;
+    return keptEvent !== null && keptEvent < eventId ? keptEvent : eventId;
+  }
+
+  #deliveredUpTo(id: string, upTo: string): string {
+    const eventId = this.#kept(upTo);
     const row = this.get(id);
     // Another gateway may have gone on with it.
     const delivered = row && row.delivered < eventId ? eventId : row?.delivered;
     if (row && delivered !== undefined) this.update({ ...row, delivered, failing_since: null, error: null });
+    return eventId;
   }
 
   /** The oldest event of a destination that it has refused and is to get again. */

@@ -22,6 +22,7 @@ import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
 import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
+import { timestamp } from '../../../src/gateway/store/store.ts';
 import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
@@ -169,6 +170,25 @@ const TABLE: Record<ConditionId, Row> = {
       return () => database.write(() => reservedDomains.delete(row.id));
     },
     shownApart: ({ attention }) => attention.failedDomains.total,
+  },
+  commits_lost: {
+    words:
+      /^the shared database was put back to an older state at 2\S+: it lacks 3 commits, the first one of 2026-01-01T00:00:00\.000Z$/,
+    make: async () => {
+      const { database, now } = server.store;
+      const lost = {
+        after: 7,
+        commits: 3,
+        isLeast: false,
+        since: '2026-01-01T00:00:00.000Z',
+        reported: 8,
+        recorded: 3,
+      };
+      const note = (found: string) =>
+        database.write(() => database.setFact('lost_commits', JSON.stringify({ ...lost, found })));
+      await note(now());
+      return () => note(timestamp(Date.parse(now()) - 24 * HOUR_MS));
+    },
   },
   no_primary: {
     words: /^no gateway is the primary node: /,

@@ -3,6 +3,7 @@ import { Agent, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EventDelivery } from '../../../src/gateway/events/event-delivery.ts';
+import { ReplicaPast } from '../../../src/gateway/store/shared/replica-past.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
@@ -128,6 +129,63 @@ it('sends nothing while another gateway may have begun to send, although it was 
   isSender = true;
   await policy('third');
   await isReceived('first', 'third');
+});
+
+it('sends nothing again that was acknowledged while that could not be recorded, also after it was stopped', async () => {
+  await subscribe('ip_policy_created.v0');
+  const { database } = server.store;
+  const write = database.write.bind(database);
+  let isAway = false;
+  let rejected = 0;
+  database.write = (work, caller) => {
+    if (!isAway) return write(work, caller);
+    rejected += 1;
+    return Promise.reject(new Error('away'));
+  };
+  receiver.react = () => {
+    isAway = true;
+    return 204;
+  };
+  await policy('first');
+  await until(() => rejected > 0, 'the record that fails');
+  await delivery.stop();
+  receiver.react = () => 204;
+  isAway = false;
+  delivery.start();
+  await policy('second');
+  await isReceived('first', 'second');
+});
+
+it('finishes what is being sent when it is stopped, and does not send it again', async () => {
+  await subscribe('ip_policy_created.v0');
+  const held: ServerResponse[] = [];
+  receiver.react = () => (res) => void held.push(res);
+  await policy('first');
+  await until(() => held.length > 0, 'the event');
+  const stopped = delivery.stop();
+  receiver.react = () => 204;
+  held[0]?.writeHead(204).end();
+  await stopped;
+  delivery.start();
+  await policy('second');
+  await until(() => described().at(-1) === 'second', 'the second one');
+  expect(held).toHaveLength(1);
+  expect(described().filter((each) => each === 'first').length).toBeLessThan(2);
+});
+
+it('an event that was sent and lost hides none of those that came instead, whose ids are smaller', async () => {
+  const destination = await subscribe('ip_policy_created.v0');
+  await policy('first');
+  await isReceived('first');
+  await recorded(destination);
+  const { database, auditLog, eventDeliveries } = server.store;
+  const kept = auditLog.latestId();
+  const past = new ReplicaPast(database.replicaParts().engine);
+  past.lose({ cluster: '', version: 2, batch: 'lost' }, { common: 1, forgotten: 0, event: kept });
+  await database.write(() => eventDeliveries.acknowledged(destination, 'evt_zzzzzzzzzzzzzzzzzzzzzzzzzzz'));
+  expect(eventDeliveries.get(destination)?.delivered).toBe(kept);
+  await policy('second');
+  await isReceived('first', 'second');
 });
 
 it('repeats an event with its id until it is acknowledged, in order, and says that the destination fails', async () => {

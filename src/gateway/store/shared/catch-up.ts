@@ -1,13 +1,14 @@
 import { existsSync } from 'node:fs';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { Log } from '../../../lib/log/log.ts';
 import { PACKAGED_COPIER } from '../../../packaged.ts';
-import { DatabaseAway, DatabaseUnwritable } from '../sql/database-problems.ts';
+import { DatabaseAway, DatabaseUnwritable, isBusy } from '../sql/database-problems.ts';
 import type { CopyAnswer, CopyJob } from './copy-jobs.ts';
 import { IN_MEMORY, type IncomingRows, type Progress, type Reason } from './incoming-rows.ts';
 import type { Page, PageSize, Postgres } from './postgres.ts';
 import { NOTHING_YET, type Replica } from './replica.ts';
+import { commitId } from './replica-past.ts';
 import { digestsOf, type Position, type SharedRow } from './replica-tables.ts';
 
 /** So many rows are applied at once, in some milliseconds. */
@@ -22,6 +23,7 @@ const PAGE_ROWS = { least: 20, most: 2_000 };
 /** For so long, at most, the event loop is held up while what has changed is announced. */
 const SLICE_MS = 10;
 const LOG_MS = 10_000;
+export const RETRY_MS = 50;
 const THREAD = { resourceLimits: { maxOldGenerationSizeMb: 48, maxYoungGenerationSizeMb: 4 } };
 
 interface CatchUpOptions {
@@ -125,10 +127,12 @@ export class CatchUp {
     const page = await this.#paced((size) => this.options.postgres.changesAfter(own, from, size));
     const { head, rows, isKnown, forgotten, hasMore } = page;
     requireSame(head, own);
+    if (isKnown) await this.#remember(own);
     if (head.batch === own.batch) return { kind: 'current' };
     if (!isKnown || forgotten > own.version || head.version < own.version) {
       const reason = own.version === NOTHING_YET ? 'first' : forgotten > own.version ? 'forgotten' : 'older';
       // PostgreSQL was put back to an older state, or this gateway was away for too long, or has nothing yet.
+      if (reason === 'older') await this.#lose(own);
       this.#begin(own, reason, head, reason === 'first' ? null : await this.differing(head));
       return { kind: 'more', begun: reason };
     }
@@ -136,6 +140,26 @@ export class CatchUp {
     const progress = { base: own, reason: 'behind' as const, parts: null, copied: null, from: own.version, rows: 0 };
     this.#keep(page, { ...progress, changed: from, seen: own });
     return { kind: 'more', begun: 'behind' };
+  }
+
+  /** Remembers the commits of before, when it is the first time. */
+  async #remember(own: Position): Promise<void> {
+    const { past } = this.options.replica;
+    if (await untilFree(() => past.isEmpty)) await this.#note(await this.options.postgres.commitsAfter(NOTHING_YET));
+    past.found(own);
+  }
+
+  /** Notes which commits are lost. */
+  async #lose(own: Position): Promise<void> {
+    const { replica, postgres } = this.options;
+    const { past } = replica;
+    const kept = await postgres.kept([...past.commits, commitId(own)]);
+    const { after } = await untilFree(() => past.lose(own, kept));
+    await this.#note(await postgres.commitsAfter(after));
+  }
+
+  async #note(commits: Page['commits']): Promise<void> {
+    await untilFree(() => this.options.replica.past.note(commits));
   }
 
   #begin(base: Position, reason: Reason, from: Position, parts: readonly string[] | null): void {
@@ -195,6 +219,7 @@ export class CatchUp {
       const bytes = pages.rows.reduce((sum, { key, row }) => sum + key.length + (row?.length ?? 0), 0);
       this.#rowBytes = bytes / pages.rows.length;
     }
+    await this.#note(pages.commits);
     return pages;
   }
 }
@@ -219,6 +244,18 @@ export async function differingParts(
 }
 
 const digests = ({ engine, tables }: Replica, except: readonly string[]) => digestsOf(engine, tables, new Set(except));
+
+/** Waits while another process writes to the copy. @throws the engine's error */
+export async function untilFree<T>(work: () => T): Promise<T> {
+  for (;;) {
+    try {
+      return work();
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+    }
+    await delay(RETRY_MS);
+  }
+}
 
 /** Where the rows of later commits begin: before every table. */
 function after({ version }: Position): Progress['changed'] {

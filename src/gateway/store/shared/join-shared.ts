@@ -138,7 +138,7 @@ async function caughtUp(
       ({ position } = step);
     } else if (step.kind === 'complete') {
       await catchUp.apply(step.position, () => {});
-      if (isCopy && log) logWhole(log, step.reason, step.position, position);
+      if (isCopy && log) logWhole(log, step.reason, step.position, { before: position, loss: replica.past.latest });
       isVerified ||= step.reason !== 'behind';
       ({ position } = step);
     } else if (step.kind === 'current') {

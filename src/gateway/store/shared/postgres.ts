@@ -4,6 +4,7 @@ import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { RowText } from './incoming-rows.ts';
 import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
+import { type Commit, commitId, type Kept, SQL_COMMIT_ID } from './replica-past.ts';
 import {
   PART_OF_ROW,
   type Position,
@@ -28,6 +29,8 @@ const ENDED = 0;
 const KEEP_DAYS = 7;
 /** Most revocations that a gateway learns of before everything else that it lacks: some hundred kilobytes. */
 const MOST_REVOKED = 5_000;
+/** Most commits that a page names: some 50 kilobytes. */
+const MOST_COMMITS = 1_000;
 /** Commits that are forgotten together: a statement that takes too long is cancelled. */
 const FORGET_AT_ONCE = 50_000;
 
@@ -89,6 +92,8 @@ export interface Page {
   readonly forgotten: number;
   /** Whether the commit that the caller has seen last is one of this database. */
   readonly isKnown: boolean;
+  /** Those since then, the newest ones, if that is so. */
+  readonly commits: readonly Commit[];
   readonly rows: readonly (RowText & { readonly version: number })[];
   readonly hasMore: boolean;
 }
@@ -98,6 +103,23 @@ export interface PageSize {
   /** Exceeded by one row at most. */
   readonly bytes: number;
 }
+
+interface PageState extends Position, Pick<Page, 'forgotten' | 'isKnown'> {
+  readonly found: number;
+  readonly commits: readonly CommitText[] | null;
+}
+
+type CommitText = readonly [version: number, id: string, at: number];
+
+function commitOf([version, id, at]: CommitText): Commit {
+  return { version, id, at };
+}
+
+/** As {@link CommitText}: the newest commits after $1. */
+const SQL_COMMITS = `SELECT jsonb_agg(jsonb_build_array(version, id, at) ORDER BY version) FROM (
+  SELECT version, ${SQL_COMMIT_ID} AS id, floor(EXTRACT(EPOCH FROM at) * 1000) AS at
+  FROM device_agent.commits WHERE version > $1 ORDER BY version DESC LIMIT ${MOST_COMMITS}
+) AS newest`;
 
 /** A gateway that uses the shared database. */
 export interface Node {
@@ -221,11 +243,11 @@ export class Postgres {
    * Commits rows, if nobody else has committed since `seen`, up to which the caller knows everything.
    * @param batch random id, the same when a commit is tried again whose answer was lost
    * @param answerMs how long it may take
-   * @returns the version of the commit; null when somebody else was faster
+   * @returns the commit; null when somebody else was faster
    */
-  async commit(seen: Position, batch: string, rows: readonly SharedRow[], answerMs = QUERY_MS): Promise<number | null> {
+  async commit(seen: Position, batch: string, rows: readonly SharedRow[], answerMs = QUERY_MS): Promise<Commit | null> {
     // A database that was put back may have as many commits again. Columns that only newer gateways know keep their values.
-    const [done] = await this.#query<{ version: string }>(
+    const [done] = await this.#query<{ version: string; at: Date }>(
       `WITH next AS (
         UPDATE device_agent.cluster SET version = version + 1
         WHERE version = $1 AND format <> ${ENDED}
@@ -236,17 +258,50 @@ export class Postgres {
         FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
         ON CONFLICT (tbl, key) DO UPDATE SET row = COALESCE(known.row, '{}') || excluded.row, version = excluded.version
       )
-      INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version`,
+      INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version, at`,
       [seen.version, JSON.stringify(rows), batch, seen.batch],
       answerMs,
     );
-    return done ? Number(done.version) : this.#versionOf(batch);
+    const made = done ?? (await this.#made(batch));
+    return made ? { ...commitId({ version: Number(made.version), batch }), at: made.at.getTime() } : null;
   }
 
-  async #versionOf(batch: string): Promise<number | null> {
-    const sql = 'SELECT version FROM device_agent.commits WHERE batch = $1';
-    const [row] = await this.#query<{ version: string }>(sql, [batch]);
-    return row ? Number(row.version) : null;
+  async #made(batch: string): Promise<{ version: string; at: Date } | undefined> {
+    const sql = 'SELECT version, at FROM device_agent.commits WHERE batch = $1';
+    return (await this.#query<{ version: string; at: Date }>(sql, [batch]))[0];
+  }
+
+  /** The newest commits after one, oldest first. */
+  async commitsAfter(version: number): Promise<Commit[]> {
+    const [row] = await this.#connection.ask<{ commits: readonly CommitText[] | null }>(
+      `SELECT (${SQL_COMMITS}) AS commits`,
+      [version],
+      PAGE_MS,
+      QUERY_MS,
+    );
+    return (row?.commits ?? []).map(commitOf);
+  }
+
+  /** Which of a gateway's commits it still has. */
+  async kept(commits: readonly Pick<Commit, 'version' | 'id'>[]): Promise<Kept> {
+    const [row] = await this.#query<{ forgotten: string; common: string | null; event: string | null }>(
+      `WITH common AS MATERIALIZED (
+        SELECT max(version) AS version FROM device_agent.commits
+        JOIN unnest($1::bigint[], $2::text[]) AS own (version, id) USING (version) WHERE ${SQL_COMMIT_ID} = own.id
+      )
+      SELECT forgotten, common.version AS common, (
+        SELECT max((key::jsonb->>0) COLLATE "C") FROM device_agent.rows
+        WHERE tbl IN ('audit_log', 'activity_events') AND rows.version <= common.version
+      ) AS event FROM device_agent.cluster, common`,
+      [commits.map(({ version }) => version), commits.map(({ id }) => id)],
+      WHOLE_MS,
+    );
+    const common = row?.common ?? null;
+    return {
+      common: common === null ? null : Number(common),
+      forgotten: Number(row?.forgotten ?? 0),
+      event: row?.event ?? '',
+    };
   }
 
   /**
@@ -315,7 +370,8 @@ export class Postgres {
       )
       SELECT 0 AS n, '' AS tbl, '' AS key, jsonb_build_object(
         'cluster', id, 'version', version, 'batch', batch, 'forgotten', forgotten, 'found', (SELECT count(*) FROM next),
-        'isKnown', EXISTS (SELECT FROM device_agent.commits AS own WHERE own.version = $1 AND own.batch = $2)
+        'isKnown', EXISTS (SELECT FROM device_agent.commits AS own WHERE own.version = $1 AND own.batch = $2),
+        'commits', (${SQL_COMMITS})
       )::text AS row, 0 AS version FROM device_agent.cluster JOIN device_agent.commits USING (version)
       UNION ALL SELECT n, tbl, key, row, version FROM numbered WHERE before < $4
       ORDER BY n`,
@@ -324,15 +380,17 @@ export class Postgres {
       silenceMs,
     );
     const [first] = found;
-    if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, rows: [], hasMore: false };
-    const state = JSON.parse(first.row ?? '') as Position & Pick<Page, 'forgotten' | 'isKnown'> & { found: number };
-    const { cluster, version, batch, forgotten, isKnown } = state;
+    if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, commits: [], rows: [], hasMore: false };
+    const state = JSON.parse(first.row ?? '') as PageState;
+    const { cluster, version, batch, forgotten } = state;
+    const isKnown = state.isKnown && cluster === seen.cluster;
     const rows = found.slice(1).map(({ tbl, key, row, version }) => ({ tbl, key, row, version: Number(version) }));
     const hasMore = state.found === size.rows || rows.length < state.found;
     return {
       head: { cluster, version, batch },
       forgotten,
-      isKnown: isKnown && cluster === seen.cluster,
+      isKnown,
+      commits: isKnown ? (state.commits ?? []).map(commitOf) : [],
       rows,
       hasMore,
     };

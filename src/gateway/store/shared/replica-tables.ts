@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type Libsql from 'libsql';
-import { REPLICA_TABLE } from '../sql/database.ts';
+import { REPLICA_TABLE, REPLICA_TABLES } from '../sql/database.ts';
 import { bind, type SqlValue } from '../sql/sql-engine.ts';
 
 /** A value of a column as JSON has it: bytes in base64, marked by the column's type. */
@@ -41,10 +41,10 @@ export type Tables = ReadonlyMap<string, TableShape>;
 
 /** The tables of which a replica has copies. */
 export function tablesOf(engine: Libsql.Database): Tables {
-  const sql =
-    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> ? ORDER BY name";
-  const names = engine.prepare(sql).raw().all([REPLICA_TABLE]) as [string][];
-  return new Map(names.map(([name]) => [name, shapeOf(engine, name)]));
+  const sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+  const names = engine.prepare(sql).raw().all([]) as [string][];
+  const shared = names.flat().filter((name) => !REPLICA_TABLES.includes(name));
+  return new Map(shared.map((name) => [name, shapeOf(engine, name)]));
 }
 
 function shapeOf(engine: Libsql.Database, name: string): TableShape {

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import type Libsql from 'libsql';
-import { REPLICA_TABLE } from '../sql/database.ts';
+import { REPLICA_TABLE, REPLICA_TABLES } from '../sql/database.ts';
 import { applyIncoming } from './copy-jobs.ts';
 import type { IncomingRows } from './incoming-rows.ts';
+import { ReplicaPast } from './replica-past.ts';
 import {
   isSameRow,
   keyOf,
@@ -33,10 +34,13 @@ export type Origin = Pick<Position, 'cluster'> & { readonly node: string };
  */
 export class Replica {
   readonly tables: Tables;
+  /** To be prepared before it is used. */
+  readonly past: ReplicaPast;
 
   /** @param engine set up here to note which rows change */
   constructor(readonly engine: Libsql.Database) {
     this.tables = tablesOf(engine);
+    this.past = new ReplicaPast(engine);
     engine.exec('CREATE TEMP TABLE changed_rows (tbl TEXT, key TEXT, PRIMARY KEY (tbl, key)) WITHOUT ROWID');
     // Else REPLACE would delete rows without being noticed.
     engine.exec('PRAGMA recursive_triggers = ON');
@@ -123,7 +127,7 @@ export class Replica {
 
   /** Makes it a database of its own again, which keeps everything. */
   end(): void {
-    this.engine.exec(`DROP TABLE ${REPLICA_TABLE}`);
+    for (const table of REPLICA_TABLES) this.engine.exec(`DROP TABLE IF EXISTS ${table}`);
   }
 
   /** What has to be applied to have these rows and no others. */

@@ -2,6 +2,7 @@ import { OperatorError } from '../../../lib/errors.ts';
 import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { Node, Postgres } from './postgres.ts';
+import type { Loss } from './replica-past.ts';
 
 /** What a gateway is told about those that serve its shared database. */
 export interface ServingEvents {
@@ -12,6 +13,8 @@ export interface ServingEvents {
   onRemoved(reason: string | null): void;
   /** Left out: it serves alone. @param nodes all that serve it, as of `askedAt`, in milliseconds of `performance.now()` */
   onNodes?(nodes: readonly Node[], askedAt: number): void;
+  /** Commits were lost, and the copy has what is left. Others wait until this is done; when it fails, it is called again. */
+  onLoss?(loss: Loss): Promise<void>;
 }
 
 /** This gateway as one that serves a shared database, alone or with others. */
@@ -70,6 +73,11 @@ export class ServingNode {
   enterAgain(): void {
     this.#hasEntered = false;
     this.#renewAt = 0;
+  }
+
+  /** Tells the others of lost commits. */
+  async say(loss: Loss): Promise<void> {
+    await this.events.onLoss?.(loss);
   }
 
   async leave(): Promise<void> {

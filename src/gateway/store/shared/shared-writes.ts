@@ -1,20 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type Libsql from 'libsql';
+import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
 import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
-import { type CatchUp, MOST_AT_ONCE, type Step } from './catch-up.ts';
+import { type CatchUp, MOST_AT_ONCE, RETRY_MS, type Step, untilFree } from './catch-up.ts';
 import type { Reason } from './incoming-rows.ts';
 import type { Node, Postgres } from './postgres.ts';
 import { NOTHING_YET, type Origin, type Replica } from './replica.ts';
+import { type Commit, commitId, type Loss, sinceOf } from './replica-past.ts';
 import type { Position, SharedRow } from './replica-tables.ts';
 import { type ServingEvents, ServingNode } from './serving-node.ts';
 
 /** How often the shared database is asked for changes of others. */
 const POLL_MS = 500;
-const RETRY_MS = 50;
 /** After so long, changes are known to wait for what this gateway lacks. */
 const BEHIND_MS = 2_000;
 /** For so long, a copy may be unwritable before this gateway ends: revocations wait for gateways a little longer. */
@@ -23,6 +24,12 @@ const UNWRITABLE_MS = 1_000;
 const COPY_MS = 1_000;
 /** How often old commits and deletions are forgotten. */
 const FORGET_MS = 3_600_000;
+
+/** A commit of this gateway. */
+interface Made {
+  readonly commit: Commit;
+  readonly position: Position;
+}
 
 interface SharedWritesOptions {
   engine: Libsql.Database;
@@ -43,11 +50,21 @@ interface SharedWritesOptions {
   log: Log;
 }
 
-/** Logs why more than changes was copied. @param before what this gateway has had */
-export function logWhole(log: Log, reason: Reason, { version: commit }: Position, before: Position): void {
+/** Logs why more than changes was copied. @param before what this gateway has had @param loss the newest one */
+export function logWhole(
+  log: Log,
+  reason: Reason,
+  { version: commit }: Position,
+  { before, loss }: { before: Position; loss: Loss | null },
+): void {
   if (reason === 'older')
     log.warn(
-      { commit, commit_before: before.version },
+      {
+        commit,
+        commit_before: before.version,
+        commits_lost: loss && loss.last - loss.after,
+        lost_since: loss && sinceOf(loss),
+      },
       'shared database was put back to an older state: what came after it is gone',
     );
   else if (reason === 'differs') log.warn({ commit }, 'copy differed from the shared database: mended');
@@ -56,15 +73,7 @@ export function logWhole(log: Log, reason: Reason, { version: commit }: Position
 
 /** Waits while another process writes to the replica. @throws the engine's error */
 export async function applied(replica: Replica, rows: readonly SharedRow[], position: Position): Promise<void> {
-  for (;;) {
-    try {
-      replica.apply(rows, position);
-      return;
-    } catch (error) {
-      if (!isBusy(error)) throw error;
-    }
-    await delay(RETRY_MS);
-  }
+  await untilFree(() => replica.apply(rows, position));
 }
 
 function stillBehind(): DatabaseAway {
@@ -98,6 +107,8 @@ export class SharedWrites implements WriteQueue {
   #mustEnter = false;
   /** Since when the replica cannot be written; null: it can. */
   #unwritableSince: number | null = null;
+  /** The others are told what was lost; null: they are not. */
+  #saying: Promise<void> | null = null;
   /** What has arrived is being applied; null: it is not. */
   #applying: Promise<void> | null = null;
   /** Why the shared database cannot be used; null: it can. */
@@ -195,9 +206,41 @@ export class SharedWrites implements WriteQueue {
     const hasMore = await this.#catchUp();
     if (this.#mustEnter) this.#serving?.enterAgain();
     this.#mustEnter = false;
-    const applied = this.#isOfAnother ? NOTHING_YET : this.applied;
+    const loss = this.#dueLoss;
+    if (loss) this.#say(loss);
+    // The others wait for what it has to say.
+    const applied = this.#isOfAnother || loss ? NOTHING_YET : this.applied;
     await this.#serving?.renewWhenDue(applied, this.#away !== null);
     return hasMore;
+  }
+
+  /** Whether something was lost that the others do not know of yet. */
+  get hasUnsaidLoss(): boolean {
+    return this.options.replica.past.unsaid !== null;
+  }
+
+  /** What was lost, once the copy has the older state. */
+  get #dueLoss(): Loss | null {
+    if (this.#isOfAnother || this.#behindSince !== null) return null;
+    const loss = this.options.replica.past.unsaid;
+    const { version, id } = commitId(this.#position);
+    return loss?.base.version === version && loss.base.id === id ? null : loss;
+  }
+
+  #say(loss: Loss): void {
+    const said = this.#saying === null && !this.#closed ? this.#serving?.say(loss) : undefined;
+    if (!said) return;
+    const end = () => {
+      this.#saying = null;
+    };
+    const { replica, log } = this.options;
+    this.#saying = said
+      .then(() => untilFree(() => replica.past.said(loss)))
+      .catch((error: unknown) => {
+        // It is said again with the next changes.
+        if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'lost commits not recorded');
+      })
+      .finally(end);
   }
 
   /**
@@ -222,6 +265,7 @@ export class SharedWrites implements WriteQueue {
   /** Finishes what is pending, makes place for another gateway, and ends the connection. */
   async stop(): Promise<void> {
     await this.#flushing;
+    await this.#saying;
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#turn;
@@ -283,14 +327,14 @@ export class SharedWrites implements WriteQueue {
       delayed = tried === null ? busy : new DatabaseAway('others were faster for 5 s', null, true);
       if (tried === null) continue;
       const { rows, done } = tried;
-      const position = rows.length === 0 ? this.#position : await this.#send(rows);
-      if (position === null) {
+      const made = rows.length === 0 ? undefined : await this.#send(rows);
+      if (made === null) {
         await this.#answered(this.#catchUp());
         if (this.#behindSince !== null) return done;
         left = done;
         continue;
       }
-      if (rows.length > 0) await this.#applyOwn(rows, position);
+      if (made) await this.#applyOwn(rows, made);
       for (const write of done) write.settle();
       return [];
     }
@@ -322,12 +366,12 @@ export class SharedWrites implements WriteQueue {
   }
 
   /** @returns null when somebody else has committed since; @throws {DatabaseAway} */
-  async #send(rows: readonly SharedRow[]): Promise<Position | null> {
+  async #send(rows: readonly SharedRow[]): Promise<Made | null> {
     const seen = this.#position;
     const batch = randomUUID();
     const send = async () => {
-      const version = await this.options.postgres.commit(seen, batch, rows);
-      return version === null ? null : { cluster: seen.cluster, version, batch };
+      const commit = await this.options.postgres.commit(seen, batch, rows);
+      return commit && { commit, position: { cluster: seen.cluster, version: commit.version, batch } };
     };
     try {
       return await this.#answered(send());
@@ -385,9 +429,11 @@ export class SharedWrites implements WriteQueue {
    * Applies a durable commit of this gateway before it is answered: who has made it may ask for it here. A copy that cannot be
    * written gets it later, and accepts no further change before.
    */
-  async #applyOwn(rows: readonly SharedRow[], position: Position): Promise<void> {
+  async #applyOwn(rows: readonly SharedRow[], { position, commit }: Made): Promise<void> {
+    const { past } = this.options.replica;
     for (;;) {
       try {
+        await untilFree(() => past.note([commit]));
         return await this.#apply(rows, position);
       } catch (error) {
         this.#reportNotApplied(error);
@@ -412,7 +458,7 @@ export class SharedWrites implements WriteQueue {
 
   /** Requests go on meanwhile. What fails is begun again by the next step. */
   #applyArrived({ position, reason }: Extract<Step, { kind: 'complete' }>): Promise<void> {
-    const { catchUp, onRows, log } = this.options;
+    const { replica, catchUp, onRows, log } = this.options;
     const apply = async () => {
       await catchUp.apply(position, onRows);
       this.#unwritableSince = null;
@@ -420,7 +466,7 @@ export class SharedWrites implements WriteQueue {
       this.#position = position;
       this.#behindSince = null;
       this.#isOfAnother = false;
-      logWhole(log, reason, position, before);
+      logWhole(log, reason, position, { before, loss: replica.past.latest });
     };
     const applying = apply().finally(() => {
       this.#applying = null;

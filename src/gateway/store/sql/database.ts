@@ -36,6 +36,11 @@ const MAX_REMEMBERED = 1024;
 
 /** Of a replica of a shared database, in one row; its existence makes a database a replica. */
 export const REPLICA_TABLE = 'replica';
+/** Which commits of the shared database the replica has seen, and which of them were lost. */
+export const PAST_TABLE = 'replica_past';
+export const LOSS_TABLE = 'replica_loss';
+/** What a replica knows for itself alone. */
+export const REPLICA_TABLES: readonly string[] = [REPLICA_TABLE, PAST_TABLE, LOSS_TABLE];
 
 /** What the code needs that makes a database the replica of a shared one. */
 export interface ReplicaParts {
@@ -212,6 +217,16 @@ export class Database {
   /** Whether this is a replica of a shared database. */
   get isReplica(): boolean {
     return this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [REPLICA_TABLE]) !== null;
+  }
+
+  /**
+   * The newest event that a shared database has kept when it lost commits the last time; null: it has lost none that this replica
+   * knows of, or that is not known.
+   */
+  get keptEvent(): string | null {
+    if (this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [LOSS_TABLE]) === null) return null;
+    const sql = `SELECT text->>'keptEvent' AS kept FROM ${LOSS_TABLE} ORDER BY number DESC LIMIT 1`;
+    return this.get<{ kept: string }>(sql)?.kept || null;
   }
 
   /** The version of its schema. */

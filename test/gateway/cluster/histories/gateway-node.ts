@@ -1,6 +1,7 @@
 import { pino } from 'pino';
 import { startGateway } from '../../../../src/gateway/gateway.ts';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
+import { cidrList } from '../../../../src/lib/network/ip-address.ts';
 
 /** What its parent tells it: by how many milliseconds its clock goes wrong. */
 export interface ClockJump {
@@ -37,7 +38,8 @@ const write = (line: string) => tell({ warning: JSON.parse(line).msg });
 const log = pino({ level: 'warn' }, { write });
 const onRemoved = (reason: string | null) => end(`removed: ${reason}`);
 try {
-  const gateway = await startGateway({ ...(JSON.parse(options) as GatewayOptions), log, onRemoved });
+  const policyNetworks = cidrList(['127.0.0.0/8']);
+  const gateway = await startGateway({ ...(JSON.parse(options) as GatewayOptions), policyNetworks, log, onRemoved });
   process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));
   tell({ serves: true });
 } catch (error) {

@@ -191,8 +191,9 @@ const FAULTS: Record<string, Fault> = {
     for (const node of cluster.nodes) node.takeWarnings();
     cluster.divert(standby);
     await histories.pause(1_500);
-    await cluster.promote(standby);
+    const lost = await cluster.promote(standby);
     await histories.say(LOST);
+    await histories.saysLoss(lost);
   },
   clock: async (histories, node) => {
     node.jumpClock({ byMs: histories.random() < 0.5 ? CLOCK_JUMP_MS : -CLOCK_JUMP_MS });
@@ -228,6 +229,8 @@ class Histories {
   readonly #all: History[];
   readonly #writes = new WritesRecord();
   readonly #log: string[] = [];
+  /** When the database was put back to an older state the last time, or its standby promoted. */
+  #vagueFrom = 0;
 
   constructor(
     readonly cluster: HistoryCluster,
@@ -261,6 +264,8 @@ class Histories {
       this.#writes.agreed(await this.cluster.written());
       expect(this.#writes.violations, this.#what).toEqual([]);
       expect(this.#writes.count, this.#what).toBeGreaterThan(0);
+      expect(await this.cluster.halves(), this.#what).toEqual([]);
+      expect(this.cluster.events.count, this.#what).toBeGreaterThan(0);
       for (const { record } of this.#all) {
         expect(record.violations, this.#what).toEqual([]);
         expect(record.answers, this.#what).toBeGreaterThan(0);
@@ -316,9 +321,15 @@ class Histories {
       await until(() => node.takeWarnings().includes(message), `${this.#what}: "${message}" of gateway ${node.name}`);
   }
 
+  /** Waits until it is said which commits were lost. */
+  async saysLoss(lost: Parameters<HistoryCluster['saysLoss']>[0]): Promise<void> {
+    await this.cluster.saysLoss(lost, this.#what);
+  }
+
   /** From now on, names may be lost until all agree again, and what was written from a moment on. */
   becomeVague(from: number): void {
     this.#writes.mayLoseFrom(from);
+    this.#vagueFrom = performance.now();
     for (const { record } of this.#all) record.exactFrom = Number.POSITIVE_INFINITY;
   }
 
@@ -327,6 +338,8 @@ class Histories {
     await this.settled();
     this.#writes.agreed(await this.cluster.written());
     this.#writes.becomeExact();
+    expect(await this.cluster.halves(), this.#what).toEqual([]);
+    expect(this.cluster.events.repeatedAfter(this.#vagueFrom), this.#what).toEqual([]);
     for (const { record } of this.#all) record.exactFrom = performance.now();
   }
 

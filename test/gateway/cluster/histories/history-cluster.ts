@@ -4,6 +4,7 @@ import { Agent, request } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { onTestFinished } from 'vitest';
+import { type LostCommits, lostCommits } from '../../../../src/gateway/store/lost-commits.ts';
 import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
 import type { SharedRow } from '../../../../src/gateway/store/shared/replica-tables.ts';
 import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
@@ -15,6 +16,7 @@ import { PostgresServer } from '../../../support/postgres-server.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 import { until } from '../../../support/until.ts';
+import { EventsRecord } from './events-record.ts';
 import type { Credential } from './history-agent.ts';
 import { ENCRYPTION_KEY, HistoryNode, PERIODS } from './history-node.ts';
 import type { WritesRecord } from './writes-record.ts';
@@ -27,6 +29,9 @@ const CLIENT_PATIENCE_MS = 10_000;
 const PRIMARY_MS = 15_000;
 const WRITE_EVERY_MS = 150;
 const TABLES = ['cluster', 'rows', 'commits'];
+/** Name of the users that are written all the time, and the type of what the audit log has of each. */
+const WRITTEN = 'history';
+const CREATED = 'bot_user_created.v0';
 
 /** Three gateways on a PostgreSQL of their own, with clients of each; all ends with the test. */
 export class HistoryCluster {
@@ -37,6 +42,8 @@ export class HistoryCluster {
     readonly clients: readonly (readonly PublicClient[])[],
     private readonly apiKey: string,
     private readonly own: { store: Store; shared: SharedWrites; proxy: FlakyProxy },
+    /** What was sent of the users that are written. */
+    readonly events: EventsRecord,
   ) {}
 
   /** @param histories that go on at once */
@@ -50,6 +57,8 @@ export class HistoryCluster {
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     onTestFinished(close);
     const { token: apiKey } = await store.database.write(() => issueApiKey(store, {}));
+    const events = await EventsRecord.start();
+    await subscribe(store, events);
     const nodes: HistoryNode[] = [];
     onTestFinished(() => Promise.all(nodes.map((node) => node.end())).then(() => {}));
     for (let at = 0; at < NODES; at++)
@@ -61,7 +70,7 @@ export class HistoryCluster {
       for (const client of clients.flat()) client.close();
     });
     if (shared === null) throw new Error('it has no shared database');
-    return new HistoryCluster(database, nodes, clients, apiKey, { store, shared, proxy });
+    return new HistoryCluster(database, nodes, clients, apiKey, { store, shared, proxy }, events);
   }
 
   /** PostgreSQL, whose place a standby may have taken. */
@@ -74,13 +83,48 @@ export class HistoryCluster {
     for (const { database } of this.nodes) database.divert(() => server.address);
   }
 
-  /** Makes a standby the database, for good. */
-  async promote(standby: PostgresServer): Promise<void> {
+  /** Makes a standby, to which the gateways are led already, the database, for good. @returns what it lacks of what they know */
+  async promote(standby: PostgresServer): Promise<Pick<LostCommits, 'after' | 'commits' | 'since'>> {
     const old = this.server;
+    const [head] = await standby.query<{ version: string }>('SELECT version FROM device_agent.cluster');
+    const after = Number(head?.version);
+    const known = this.nodes.map((node) => node.copy(({ position }) => position?.version ?? 0));
+    const [first] = await old.query<{ at: Date }>(`SELECT at FROM device_agent.commits WHERE version = ${after + 1}`);
     await standby.promote();
     this.server = standby;
     this.own.proxy.divert(() => standby.address);
     await old.discard();
+    return { after, commits: Math.max(...known) - after, since: first?.at.toISOString() ?? null };
+  }
+
+  /** Waits until the gateways have said which commits were lost, and the audit log has it. */
+  async saysLoss({ after, ...lost }: Pick<LostCommits, 'after' | 'commits' | 'since'>, what: string): Promise<void> {
+    const { store, shared } = this.own;
+    let known: LostCommits | null = null;
+    const isSaid = async () => {
+      await shared.refresh().catch(() => {});
+      known = lostCommits(store.database);
+      return known?.after === after && known.recorded === lost.commits && known.since === lost.since;
+    };
+    await until(isSaid, `${what}: the loss`, { everyMs: 100 }).catch((cause: unknown) => {
+      throw new Error(`${what}: lost ${JSON.stringify({ after, ...lost })}, said ${JSON.stringify(known)}`, { cause });
+    });
+    const entries = store.auditLog.where("type = 'database_updated.v0' ORDER BY id", []);
+    const counts = entries.flatMap(({ after: now }) => (now?.commit === after ? Number(now.lost_commits) : []));
+    // One that has waited for too long for another gateway is followed by one with more.
+    if (counts.at(-1) !== lost.commits || counts.some((count, at) => count <= (counts[at - 1] ?? 0)))
+      throw new Error(`${what}: the audit log has ${counts} lost commits, not ${lost.commits}`);
+  }
+
+  /** Users without their entries in the audit log, and entries without their users. */
+  async halves(): Promise<string[]> {
+    const rows = await this.server.query<{ id: string }>(
+      `SELECT id FROM (
+        SELECT row->>'id' AS id FROM device_agent.rows WHERE tbl = 'bot_users' AND row->>'name' = '${WRITTEN}'
+        UNION ALL SELECT row->>'object_id' FROM device_agent.rows WHERE tbl = 'audit_log' AND row->>'type' = '${CREATED}'
+      ) AS sides GROUP BY id HAVING count(*) <> 2`,
+    );
+    return rows.map(({ id }) => id);
   }
 
   /** Writes and reads by the management API of each gateway all the time. @returns what ends it */
@@ -101,7 +145,7 @@ export class HistoryCluster {
   async #writeAndRead(node: HistoryNode, record: WritesRecord): Promise<void> {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const asked = record.begins(node.name);
-    const written = await this.#call(node, 'POST', '/bot_users', { agent, body: { name: 'history' } });
+    const written = await this.#call(node, 'POST', '/bot_users', { agent, body: { name: WRITTEN } });
     record.written(asked, written?.status ?? null, String(written?.body.id));
     for (const id of new Set([record.seenAt(node.name), record.newest])) {
       if (id === undefined) continue;
@@ -122,7 +166,11 @@ export class HistoryCluster {
   /** Deletes what was written. */
   async forgetWrites(): Promise<void> {
     const { store } = this.own;
-    await store.database.write(() => void store.database.run('DELETE FROM bot_users'));
+    const { database } = store;
+    await database.write(() => {
+      database.run('DELETE FROM bot_users');
+      database.run('DELETE FROM audit_log WHERE type = ?', [CREATED]);
+    });
   }
 
   /** Waits until one of the gateways that run is primary. */
@@ -337,4 +385,18 @@ export class HistoryCluster {
     });
     return { commit: head?.version, nodes };
   }
+}
+
+function subscribe(
+  { database, eventDestinations, eventSubscriptions, eventDeliveries, now }: Store,
+  events: EventsRecord,
+) {
+  const row = { id: 'ed_1', created_at: now(), description: null, metadata: null };
+  const target = { kind: 'syslog', host: '127.0.0.1', port: events.port, transport: 'tcp', framing: 'lf' } as const;
+  return database.write(() => {
+    const destination = { ...row, ...eventDestinations.sealed(target, row.id) };
+    eventDestinations.insert(destination);
+    eventSubscriptions.insert({ ...row, id: 'esb_1', sources: [CREATED], destination_ids: [row.id] });
+    eventDeliveries.begin(destination);
+  });
 }

@@ -117,33 +117,6 @@ it.each(CANNOT_BE_WRITTEN)('%s ends no gateway, and nothing of it is applied', u
 });
 
 it(
-  'a standby that is behind and promoted is followed, and the log says what it lacks',
-  unless(NO_POSTGRES),
-  async () => {
-    const name = await newDatabase();
-    const proxy = await FlakyProxy.start(server.address);
-    onTestFinished(() => proxy.close());
-    const dataDir = temporaryFolder();
-    const gateway = await serve(at(name, proxy.address), { dataDir });
-    await add(gateway, 'bot_1');
-    const standby = await server.standby();
-    await until(() => changes(gateway, 'bot_2'), 'a change that the standby lacks');
-    await gateway.close();
-    const other = await serve(at(name, proxy.address), { address: '192.0.2.2:443' });
-    proxy.divert(() => standby.address);
-    await until(() => other.said().includes(AWAY), 'the standby', { everyMs: 20 });
-
-    await standby.query('SELECT pg_promote()');
-    await until(() => changes(other, 'bot_3'), 'changes', { everyMs: 50 });
-    const restarted = await serve(at(name, proxy.address), { dataDir });
-    for (const { said, removed, store } of [other, restarted]) {
-      expect(said()).toContainEqual(expect.stringContaining('put back to an older state'));
-      expect([removed, botsOf({ store })]).toEqual([[], ['bot_1', 'bot_3']]);
-    }
-  },
-);
-
-it(
   'a table that somebody has locked keeps no gateway from starting, and few statements wait at the server',
   unless(NO_POSTGRES),
   async () => {
