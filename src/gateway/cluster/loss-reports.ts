@@ -1,5 +1,6 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
 import { type LostCommits, lostCommits, noteLostCommits } from '../store/lost-commits.ts';
 import { type Loss, sinceOf } from '../store/shared/replica-past.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
@@ -27,6 +28,7 @@ interface LossReportsOptions {
 export class LossReports {
   /** Which events destinations have acknowledged here, by their ids; that may not be recorded. */
   acknowledged: () => Readonly<Record<string, string>> = () => ({});
+  readonly #failures = new Repeats();
   /** The loss whose other reports are waited for, the commit that has it, and since when. */
   #waiting: { key: string; version: number; since: number } | null = null;
 
@@ -66,8 +68,9 @@ export class LossReports {
     let checking: Promise<void> = Promise.resolve();
     const check = () => {
       checking = this.#check().catch((error: unknown) => {
-        if (!(error instanceof DatabaseAway))
-          this.options.log.warn({ reason: messageOf(error) }, 'lost commits not recorded');
+        if (error instanceof DatabaseAway) return;
+        const times = this.#failures.timesDue('record');
+        if (times !== null) this.options.log.warn({ reason: messageOf(error), times }, 'lost commits not recorded');
       });
     };
     const timer = setInterval(check, Math.min(CHECK_MS, this.options.periods.renewMs));

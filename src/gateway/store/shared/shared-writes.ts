@@ -238,7 +238,9 @@ export class SharedWrites implements WriteQueue {
       .then(() => untilFree(() => replica.past.said(loss)))
       .catch((error: unknown) => {
         // It is said again with the next changes.
-        if (!(error instanceof DatabaseAway)) log.warn({ reason: messageOf(error) }, 'lost commits not recorded');
+        if (error instanceof DatabaseAway) return;
+        const times = this.#failures.timesDue('loss');
+        if (times !== null) log.warn({ reason: messageOf(error), times }, 'lost commits not recorded');
       })
       .finally(end);
   }
